@@ -1,0 +1,120 @@
+// The one table of everything that can be refused or fail, and the one table of reasons to close a client's connection.
+// Each edge (HTTP, native, …) maps every code of it; a new code does not compile until it is mapped everywhere.
+
+interface ErrorMeaning {
+  /** The sentence a caller reads when the thrower has nothing more precise to say. */
+  readonly message: string;
+  /** Whether the same call may succeed later without being changed. */
+  readonly retry: boolean;
+}
+
+export const ERRORS = {
+  bad_request: { message: "The request is not valid", retry: false },
+  bad_id: {
+    message:
+      "An id has 1 to 128 characters, no control characters and none of @ # &",
+    retry: false,
+  },
+  bad_payload: {
+    message: "payload must be a JSON object with an integer type",
+    retry: false,
+  },
+  too_large: { message: "A limit on size is exceeded", retry: false },
+  reserved_uid: {
+    message: "This uid is reserved for the system",
+    retry: false,
+  },
+  unauthorized: { message: "A valid credential is needed", retry: false },
+  bad_credentials: {
+    message: "Invalid username or password",
+    retry: false,
+  },
+  forbidden: {
+    message: "The credential does not allow this call",
+    retry: false,
+  },
+  too_many_attempts: { message: "Too many login attempts", retry: true },
+  channel_exists: { message: "The channel id already exists", retry: false },
+  channel_not_found: { message: "The channel does not exist", retry: false },
+  not_in_channel: { message: "The user is not in the channel", retry: false },
+  channel_disbanded: { message: "The channel is disbanded", retry: false },
+  channel_banned: { message: "Nobody may speak in the channel", retry: false },
+  send_banned: { message: "Sending is prohibited", retry: false },
+  not_subscriber: {
+    message: "The sender is not a member of the channel",
+    retry: false,
+  },
+  stranger_refused: {
+    message: "The receiver accepts no messages from strangers",
+    retry: false,
+  },
+  not_connected: {
+    message: "The first frame must be a connect",
+    retry: false,
+  },
+  unsupported_version: {
+    message: "The protocol version is not supported",
+    retry: false,
+  },
+  malformed_frame: { message: "The frame cannot be read", retry: false },
+  rate_limited: { message: "Too many frames; slow down", retry: true },
+  overloaded: { message: "The node has too much in flight", retry: true },
+  unavailable: { message: "The store is unreachable", retry: true },
+  internal: { message: "Internal server error", retry: true },
+} as const satisfies Record<string, ErrorMeaning>;
+
+export type ErrorCode = keyof typeof ERRORS;
+
+/** One place in a request body that a rule refuses. */
+export interface ErrorDetail {
+  readonly path: string;
+  readonly message: string;
+}
+
+/** The only error that crosses a room. Its message is meant for the caller and holds no secret. */
+export class BrokerError extends Error {
+  readonly code: ErrorCode;
+  readonly details: readonly ErrorDetail[] | undefined;
+  /** Seconds after which a retry makes sense, where that is known. */
+  readonly retryAfterS: number | undefined;
+
+  constructor(
+    code: ErrorCode,
+    options: {
+      readonly message?: string;
+      readonly details?: readonly ErrorDetail[];
+      readonly retryAfterS?: number;
+      readonly cause?: unknown;
+    } = {},
+  ) {
+    super(options.message ?? ERRORS[code].message, { cause: options.cause });
+    this.name = "BrokerError";
+    this.code = code;
+    this.details = options.details;
+    this.retryAfterS = options.retryAfterS;
+  }
+}
+
+/**
+ * Why a client's connection is closed, as WebSocket close codes. The range tells the client what to do:
+ * 4000–4099 reconnect at once and resume, 4100–4199 reconnect after a pause, 4200–4299 do not reconnect.
+ */
+export const CLOSE_REASONS = {
+  draining: { code: 4000, message: "The node is going away" },
+  slow_reader: { code: 4001, message: "The client reads too slowly" },
+  replaced: { code: 4202, message: "The device opened a newer session" },
+  rate_limited: { code: 4100, message: "Too many frames" },
+  auth_timeout: { code: 4101, message: "No connect frame came in time" },
+  unavailable: { code: 4102, message: "The node cannot serve sessions now" },
+  kicked: { code: 4200, message: "Another main device logged in" },
+  auth_failed: { code: 4201, message: "The credential is not accepted" },
+  token_changed: { code: 4203, message: "The device's token was changed" },
+  logged_out: { code: 4204, message: "The device was logged out" },
+  protocol_error: { code: 4205, message: "The client broke the protocol" },
+  goodbye: { code: 4206, message: "The client said goodbye" },
+} as const satisfies Record<
+  string,
+  { readonly code: number; readonly message: string }
+>;
+
+export type CloseReason = keyof typeof CLOSE_REASONS;

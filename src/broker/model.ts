@@ -1,0 +1,139 @@
+// The nouns of the domain: users' devices, sessions, channels, messages, and the names derived from them.
+// Values only; no state and no I/O. Every room may read this file; only `broker/` decides anything with it.
+
+export const PERSON_CHANNEL = 1;
+export const GROUP_CHANNEL = 2;
+/** `1` personal channel, `2` group channel [spec: Channel types]. */
+export type ChannelType = typeof PERSON_CHANNEL | typeof GROUP_CHANNEL;
+
+/** `0` app, `1` web, `2` desktop [spec: User and device registration]. */
+export type DeviceFlag = 0 | 1 | 2;
+export const DEVICE_FLAGS: readonly DeviceFlag[] = [0, 1, 2];
+
+export const SECONDARY_DEVICE = 0;
+export const MAIN_DEVICE = 1;
+/** `0` secondary, `1` main: main devices of one user and flag end each other [spec: Rule]. */
+export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
+
+/** The sender that is no person: exempt from channel rules, cannot connect or register [decisions: System uid]. */
+export const SYSTEM_UID = "____system";
+
+/** A channel as one party names it: for a personal channel `id` is the other user's uid. */
+export interface ChannelRef {
+  readonly id: string;
+  readonly type: ChannelType;
+}
+
+/**
+ * The one name of a channel whoever speaks: `2:<group>`, or `1:<lower uid>@<higher uid>` for a pair.
+ * Unambiguous because ids never contain `@`.
+ */
+export type ChannelKey = string;
+
+/** Names the channel that `uid` means by `channel`. */
+export function channelKey(channel: ChannelRef, uid: string): ChannelKey {
+  if (channel.type === GROUP_CHANNEL) return `2:${channel.id}`;
+  return uid < channel.id ? `1:${uid}@${channel.id}` : `1:${channel.id}@${uid}`;
+}
+
+/** The rules of a channel; a personal channel's record holds its owner's rules [spec: Channel]. */
+export interface ChannelInfo extends ChannelRef {
+  /** Nobody may speak (group), nobody may send to the owner (personal). */
+  readonly ban: boolean;
+  /** Gone for good; the id stays taken. */
+  readonly disband: boolean;
+  /** No member may send (group); the owner may receive but not send (personal). */
+  readonly sendBan: boolean;
+  /** Personal only: uids outside the owner's contacts may send. */
+  readonly allowStranger: boolean;
+  /** A super-large group: nothing is kept or computed per member. */
+  readonly large: boolean;
+}
+
+/** What a backend may change on an existing channel. `disband` only ever goes to true. */
+export type ChannelFlags = Partial<Omit<ChannelInfo, "id" | "type">>;
+
+/** What the sender wants done with a message [spec: header]. */
+export interface MessageHeader {
+  /** Delivered to who is online, never stored; has no sequence number. */
+  readonly noPersist: boolean;
+  /** Counts as unread. */
+  readonly redDot: boolean;
+}
+
+/** A message as accepted. Immutable, shared by every recipient of it on a node. */
+export interface Message {
+  /** Unique in the cluster, growing, below 2^53. */
+  readonly messageId: number;
+  /** Place in the channel, from 1 without gaps; 0 when not stored. */
+  readonly messageSeq: number;
+  readonly key: ChannelKey;
+  /** The channel as the sender named it. */
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  readonly clientMsgNo: string;
+  /** Server time of acceptance, Unix milliseconds. */
+  readonly timestampMs: number;
+  readonly header: MessageHeader;
+  /** Seconds after `timestampMs` until it leaves history; 0 = never. */
+  readonly expireS: number;
+  readonly streamNo: string | undefined;
+  readonly tagKey: string | undefined;
+  readonly payload: Uint8Array;
+}
+
+/** The channel of `message` as `uid` names it: in a conversation each calls it by the other's uid. */
+export function channelSeenBy(uid: string, message: Message): ChannelRef {
+  if (message.channel.type === GROUP_CHANNEL || uid === message.fromUid)
+    return message.channel;
+  return { id: message.fromUid, type: PERSON_CHANNEL };
+}
+
+/** Unix milliseconds from which on `message` is no longer shown; Infinity = never. */
+export function expiresAtMs(
+  message: Pick<Message, "timestampMs" | "expireS">,
+): number {
+  return message.expireS === 0
+    ? Number.POSITIVE_INFINITY
+    : message.timestampMs + message.expireS * 1000;
+}
+
+/** A device class of a user as registered by `/user/token`. The token itself is never kept. */
+export interface Device {
+  readonly uid: string;
+  readonly flag: DeviceFlag;
+  readonly level: DeviceLevel;
+  /** SHA-256 of the token; empty after a device quit, which no token matches. */
+  readonly tokenHash: Uint8Array;
+}
+
+/** An authenticated client connection, as the session directory knows it. */
+export interface SessionRecord {
+  readonly sessionId: string;
+  readonly nodeId: string;
+  readonly uid: string;
+  readonly flag: DeviceFlag;
+  readonly level: DeviceLevel;
+  /** The client's own name for the device; a new session with the same one replaces the old. */
+  readonly deviceId: string;
+}
+
+/** Online state of one user [spec: Online status record]. */
+export interface Presence {
+  readonly uid: string;
+  readonly online: boolean;
+  readonly flag: DeviceFlag;
+}
+
+/** A manager account of the control plane [decisions: Managers]. */
+export interface ManagerAccount {
+  readonly username: string;
+  readonly role: ManagerRole;
+  readonly permissions: readonly string[];
+}
+export type ManagerRole = "admin" | "operator" | "viewer";
+
+/** A name that pushes travel under: a user's sessions, or a group's members' sessions. */
+export type Topic = string;
+export const userTopic = (uid: string): Topic => `u:${uid}`;
+export const groupTopic = (channelId: string): Topic => `g:${channelId}`;

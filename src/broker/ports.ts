@@ -1,0 +1,249 @@
+// What the domain asks of the outside: a store, a cluster, a clock. Each method is a domain step; its prose is the contract
+// every driver keeps and `test/contract/` checks. A driver that cannot be reached throws BrokerError("unavailable").
+
+import type { CloseReason } from "./errors.ts";
+import type {
+  ChannelFlags,
+  ChannelInfo,
+  ChannelKey,
+  ChannelRef,
+  Device,
+  DeviceFlag,
+  Message,
+  MessageHeader,
+  Presence,
+  SessionRecord,
+  Topic,
+} from "./model.ts";
+
+/** Unix milliseconds. Tests pass their own. */
+export type Clock = () => number;
+
+// --- Store ---------------------------------------------------------------------------------------------------------
+
+/** Every write is durable when its promise resolves: it survives `kill -9` (and power loss where the driver promises it). */
+export interface UserStore {
+  /** The registered device class, or undefined. */
+  device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;
+  /** Stores `device` in place of the one before, atomically, and returns that one. */
+  putDevice(device: Device): Promise<Device | undefined>;
+}
+
+/** Which kind of membership a call is about [spec: temp_subscriber]. A uid may hold both at once. */
+export type Membership = "permanent" | "temporary";
+
+/** What deciding on a send into a group needs to know. `info` undefined: no such group. */
+export interface GroupFacts {
+  readonly info: ChannelInfo | undefined;
+  readonly isSubscriber: boolean;
+}
+
+/** What deciding on a personal send needs to know. A user without a record has no rules. */
+export interface PersonFacts {
+  readonly receiver: ChannelInfo | undefined;
+  /** The receiver's record lists contacts at all. */
+  readonly receiverHasContacts: boolean;
+  /** The sender is one of them. */
+  readonly isContact: boolean;
+  readonly sender: ChannelInfo | undefined;
+}
+
+export type SubscriberRemoval =
+  | { readonly kind: "removed"; readonly gone: readonly string[] }
+  | { readonly kind: "no_channel" }
+  | { readonly kind: "disbanded" }
+  | { readonly kind: "not_members"; readonly uids: readonly string[] };
+
+export interface ChannelStore {
+  channel(channel: ChannelRef): Promise<ChannelInfo | undefined>;
+  /** Creates the channel with permanent subscribers in one atomic step; false when the id is taken (nothing changes). */
+  createChannel(
+    info: ChannelInfo,
+    subscribers: readonly string[],
+  ): Promise<boolean>;
+  /** Changes flags atomically and returns the new record; undefined when there is no such channel. `disband` is never unset. */
+  updateChannel(
+    channel: ChannelRef,
+    flags: ChannelFlags,
+  ): Promise<ChannelInfo | undefined>;
+  /**
+   * Adds members in one atomic step and returns the uids that were no member of either kind before; undefined when there is no such
+   * channel or it is disbanded. Adding twice is harmless. With `reset` the kind's list is replaced by the given one.
+   */
+  addSubscribers(
+    channel: ChannelRef,
+    uids: readonly string[],
+    options: { readonly membership: Membership; readonly reset: boolean },
+  ): Promise<
+    | { readonly added: readonly string[]; readonly gone: readonly string[] }
+    | undefined
+  >;
+  /**
+   * Removes one kind of membership from all listed uids or from none, atomically. `gone` lists those that are no member of any kind
+   * any more; one that holds the other kind as well stays a member.
+   */
+  removeSubscribers(
+    channel: ChannelRef,
+    uids: readonly string[],
+    membership: Membership,
+  ): Promise<SubscriberRemoval>;
+  groupFacts(channelId: string, uid: string): Promise<GroupFacts>;
+  personFacts(fromUid: string, toUid: string): Promise<PersonFacts>;
+  /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
+  groupsOf(uid: string): Promise<readonly string[]>;
+}
+
+/** A message before the store gave it its place. */
+export interface MessageDraft {
+  readonly key: ChannelKey;
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  readonly clientMsgNo: string;
+  /** Whether the sender chose `clientMsgNo`: only then is it looked up and remembered. */
+  readonly dedupe: boolean;
+  readonly header: MessageHeader;
+  readonly expireS: number;
+  readonly streamNo: string | undefined;
+  readonly tagKey: string | undefined;
+  readonly payload: Uint8Array;
+  /** The session that sent it, which gets no push of it; undefined from HTTP. */
+  readonly origin: string | undefined;
+}
+
+export interface Appended {
+  readonly messageId: number;
+  readonly messageSeq: number;
+  /** The same sender used this clientMsgNo in this channel before: nothing was stored or published. */
+  readonly duplicate: boolean;
+}
+
+/** A range of history. Bounds are inclusive sequence numbers; `limit` counts messages. */
+export interface HistoryRange {
+  readonly fromSeq: number;
+  readonly toSeq: number;
+  readonly limit: number;
+  /** Newest first; the limit then keeps the newest of the range. */
+  readonly reverse: boolean;
+}
+
+export interface MessageStore {
+  /**
+   * One atomic step: look up (key, fromUid, clientMsgNo), else take the channel's next seq and a growing messageId, store the record,
+   * and, once it is durable, publish it as a `message` event. Calls for one channel take their seqs in the order of the calls, and events of
+   * a channel are published in the order of their seqs. A message is published before, and never after, a read shows it. A concurrent retry
+   * gets the first call's answer, and not before that one is durable. A rejected append leaves no gap and no record.
+   */
+  append(draft: MessageDraft): Promise<Appended>;
+  /** A message id for a message that is not stored; grows together with those of `append`. */
+  nextMessageId(): Promise<number>;
+  /** Messages of the range that have not expired, in seq order (or reverse). Gaps are messages that expired or were trimmed. */
+  readMessages(
+    key: ChannelKey,
+    range: HistoryRange,
+  ): Promise<readonly Message[]>;
+  /** The seq of the newest published message; 0 when there was none. */
+  headSeq(key: ChannelKey): Promise<number>;
+}
+
+/** A manager's password as kept: never the password. */
+export interface StoredPassword {
+  /** `scrypt$N$r$p$salt$hash`, base64 parts. */
+  readonly passwordHash: string;
+}
+
+export interface ManagerStore {
+  /** Stores the password of `username` unless one is there; returns the one that is there now. */
+  putPasswordOnce(
+    username: string,
+    password: StoredPassword,
+  ): Promise<StoredPassword>;
+  /** Remembers an access token by its SHA-256 until `expiresAtMs`. */
+  putAccessToken(
+    tokenHash: Uint8Array,
+    username: string,
+    expiresAtMs: number,
+  ): Promise<void>;
+  /** Whose token it is, while it is valid. */
+  accessTokenOwner(tokenHash: Uint8Array): Promise<string | undefined>;
+  removeAccessToken(tokenHash: Uint8Array): Promise<void>;
+}
+
+export interface Store
+  extends UserStore,
+    ChannelStore,
+    MessageStore,
+    ManagerStore {
+  /** Opens or creates the data; refuses data of a newer format. */
+  start(): Promise<void>;
+  /** Takes no new calls, finishes those under way, flushes to disk. Safe to call twice. */
+  close(): Promise<void>;
+  /** Throws BrokerError("unavailable") when writes would fail now. */
+  ping(): Promise<void>;
+}
+
+// --- Cluster -------------------------------------------------------------------------------------------------------
+
+/** What nodes tell each other. A union so that every receiver handles every kind. */
+export type ClusterEvent =
+  | {
+      readonly kind: "message";
+      readonly message: Message;
+      /** The session not to push it to. */
+      readonly origin: string | undefined;
+      /** Only these users get it (a restricted command); undefined: everyone in the channel. */
+      readonly recipients: readonly string[] | undefined;
+    }
+  | {
+      readonly kind: "end_session";
+      readonly uid: string;
+      readonly sessionId: string;
+      readonly reason: CloseReason;
+    }
+  | {
+      readonly kind: "membership";
+      readonly uid: string;
+      readonly channelId: string;
+      readonly member: boolean;
+    };
+
+/** Takes an event to every node that listens to one of its topics (`topicsOf`). */
+export interface Publisher {
+  publish(event: ClusterEvent): void;
+}
+
+export interface SessionDirectory {
+  /**
+   * Enters a session, atomically deciding whom it ends: every other main session of the same uid and flag when it is a main one, and any
+   * session of the same uid, flag and (non-empty) deviceId. The ended ones are out of the directory when the promise resolves.
+   */
+  register(session: SessionRecord): Promise<readonly SessionRecord[]>;
+  /** Takes a session out; harmless when it is not in. */
+  unregister(session: SessionRecord): Promise<void>;
+  sessionsOf(uid: string): Promise<readonly SessionRecord[]>;
+  /** One record per uid, in order, duplicates included. */
+  presence(uids: readonly string[]): Promise<readonly Presence[]>;
+}
+
+export interface Cluster extends Publisher, SessionDirectory {
+  readonly nodeId: string;
+  /** Who receives this node's events; set once, before start. */
+  onEvent(listener: (event: ClusterEvent) => void): void;
+  /** From the moment the promise resolves, every event published under `topic` reaches this node. */
+  listen(topic: Topic): Promise<void>;
+  unlisten(topic: Topic): void;
+  /** Resolves once everything published to this node's topics before the call has reached the listener. */
+  barrier(): Promise<void>;
+  start(): Promise<void>;
+  close(): Promise<void>;
+  ping(): Promise<void>;
+}
+
+/** Counts failed logins, shared by the cluster. */
+export interface Throttle {
+  /** Failures of `key` within its window, and the seconds until the window ends. */
+  failures(
+    key: string,
+  ): Promise<{ readonly count: number; readonly retryAfterS: number }>;
+  addFailure(key: string, windowMs: number): Promise<void>;
+  clear(key: string): Promise<void>;
+}

@@ -1,0 +1,188 @@
+// What every wire format must do: bytes ⇄ operations, replies and pushes. Pure; one codec per connection, no sockets, no store.
+// Leaves room for formats whose frames differ per session (encryption): such a codec has no `sharedFormat`.
+
+import type { CloseReason, ErrorCode } from "../broker/errors.ts";
+import type {
+  ChannelRef,
+  DeviceFlag,
+  DeviceLevel,
+  Message,
+  MessageHeader,
+  Presence,
+} from "../broker/model.ts";
+
+/** A client's number for a request; the reply carries it back. 0 = none. */
+export type Ref = number;
+
+export interface ResumePoint {
+  readonly channel: ChannelRef;
+  /** The newest seq the client has; it wants everything after. */
+  readonly lastSeq: number;
+}
+
+/** What a client asks for. */
+export type Operation =
+  | {
+      readonly kind: "connect";
+      readonly ref: Ref;
+      readonly version: number;
+      readonly uid: string;
+      readonly token: string;
+      readonly flag: DeviceFlag;
+      readonly deviceId: string;
+      /** Only honoured when client authentication is off. */
+      readonly level: DeviceLevel | undefined;
+      readonly resume: readonly ResumePoint[];
+    }
+  | {
+      readonly kind: "send";
+      readonly ref: Ref;
+      readonly channel: ChannelRef;
+      /** Empty: the server makes one and does not deduplicate. */
+      readonly clientMsgNo: string;
+      readonly header: MessageHeader & { readonly syncOnce: boolean };
+      readonly expireS: number;
+      readonly streamNo: string | undefined;
+      readonly tagKey: string | undefined;
+      /** Owned by the operation. */
+      readonly payload: Uint8Array;
+    }
+  | {
+      readonly kind: "recvack";
+      readonly ref: Ref;
+      readonly channel: ChannelRef;
+      readonly messageSeq: number;
+      readonly messageId: number;
+    }
+  | {
+      readonly kind: "history";
+      readonly ref: Ref;
+      readonly channel: ChannelRef;
+      readonly fromSeq: number;
+      /** 0 = up to the newest. */
+      readonly toSeq: number;
+      readonly limit: number;
+      readonly reverse: boolean;
+    }
+  | {
+      readonly kind: "presence";
+      readonly ref: Ref;
+      readonly uids: readonly string[];
+    }
+  | { readonly kind: "ping"; readonly ref: Ref }
+  | { readonly kind: "disconnect"; readonly ref: Ref };
+
+export type OperationKind = Operation["kind"];
+
+/** What became of one resume point. */
+export interface ResumeResult {
+  readonly channel: ChannelRef;
+  /** `denied`: not a member; nothing will come. */
+  readonly status: "ok" | "denied";
+  /** The channel's newest seq at connect: the client is level once it has this one. 0 when denied. */
+  readonly headSeq: number;
+}
+
+export interface ConnectionLimits {
+  readonly maxFrameBytes: number;
+  readonly maxPayloadBytes: number;
+  readonly idleTimeoutS: number;
+  readonly maxFramesPerSecond: number;
+}
+
+/** What the server says on its own or in answer; `ref` as in the request. */
+export type Reply =
+  | {
+      readonly kind: "connack";
+      readonly ref: Ref;
+      readonly version: number;
+      readonly sessionId: string;
+      readonly nodeId: string;
+      readonly serverTimeMs: number;
+      readonly limits: ConnectionLimits;
+      readonly resume: readonly ResumeResult[];
+    }
+  | {
+      readonly kind: "sendack";
+      readonly ref: Ref;
+      readonly messageId: number;
+      readonly messageSeq: number;
+      readonly clientMsgNo: string;
+    }
+  | {
+      readonly kind: "history";
+      readonly ref: Ref;
+      readonly channel: ChannelRef;
+      readonly headSeq: number;
+      /** More messages of the asked range lie beyond the limit. */
+      readonly more: boolean;
+      readonly messages: readonly Message[];
+    }
+  | {
+      readonly kind: "presence";
+      readonly ref: Ref;
+      readonly presence: readonly Presence[];
+    }
+  | {
+      readonly kind: "pong";
+      readonly ref: Ref;
+      readonly serverTimeMs: number;
+    }
+  | {
+      readonly kind: "error";
+      readonly ref: Ref;
+      readonly code: ErrorCode;
+      readonly message: string;
+      readonly retryAfterMs: number;
+    };
+
+/** What happened elsewhere. */
+export type Push =
+  | {
+      readonly kind: "message";
+      /** The channel as the receiver names it. */
+      readonly channel: ChannelRef;
+      readonly message: Message;
+    }
+  | {
+      /** A run of missed messages: all there is of the channel after `afterSeq` through `throughSeq`. */
+      readonly kind: "messages";
+      readonly channel: ChannelRef;
+      readonly afterSeq: number;
+      readonly throughSeq: number;
+      readonly messages: readonly Message[];
+    }
+  | { readonly kind: "disconnect"; readonly reason: CloseReason };
+
+export type Frame = Uint8Array | string;
+
+/** A frame that cannot be read. `ref` is the request's where it could be read, else 0. */
+export class FrameError extends Error {
+  readonly code: ErrorCode;
+  readonly ref: Ref;
+  /** The connection cannot go on: sync is lost or the peer speaks something else. */
+  readonly fatal: boolean;
+
+  constructor(code: ErrorCode, ref: Ref, message: string, fatal = false) {
+    super(message);
+    this.name = "FrameError";
+    this.code = code;
+    this.ref = ref;
+    this.fatal = fatal;
+  }
+}
+
+/** One connection's wire format. */
+export interface Codec {
+  /** Sessions with the same name share encoded pushes; undefined: each session encodes its own. */
+  readonly sharedFormat: string | undefined;
+  /** The operations in one incoming frame. Copies what it keeps of `data`. Throws FrameError. */
+  decode(data: Uint8Array, isText: boolean): readonly Operation[];
+  encodeReply(reply: Reply): Frame;
+  encodePush(push: Push): Frame;
+}
+
+export interface Protocol {
+  readonly name: string;
+  open(): Codec;
+}

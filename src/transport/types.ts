@@ -1,0 +1,127 @@
+// What other rooms see of the transport: HTTP endpoints and socket endpoints they hand in, connections they are handed.
+// No type of uWebSockets.js appears here, so nothing outside this room can depend on it.
+
+/** One HTTP call, copied out of the socket: safe to keep across an await. */
+export interface HttpRequest {
+  readonly method: string;
+  readonly path: string;
+  /** The raw query string without `?`. */
+  readonly query: string;
+  /** Textual address of the peer. */
+  readonly remoteAddress: string;
+  /** Only headers named in `HttpEndpoint.headers` are kept; names are lower case, an absent one is "". */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Values of the `:name` parts of the route's path, in order, percent-decoded. */
+  readonly params: readonly string[];
+  /** The whole body; empty for GET. Owned by the receiver. */
+  readonly body: Uint8Array;
+}
+
+export interface HttpReply {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body: string | Uint8Array;
+}
+
+export interface HttpRoute {
+  readonly method: "GET" | "POST";
+  /** Exact path, or with `:name` parts. */
+  readonly path: string;
+  /** Must not throw and must not reject. */
+  handle(request: HttpRequest): HttpReply | Promise<HttpReply>;
+}
+
+/** Everything one listener serves over HTTP. */
+export interface HttpEndpoint {
+  readonly routes: readonly HttpRoute[];
+  /** Request headers the handlers read, lower case. */
+  readonly headers: readonly string[];
+  /** Larger bodies are answered with `tooLarge` without being buffered. */
+  readonly maxBodyBytes: number;
+  notFound(request: HttpRequest): HttpReply;
+  /** `allow` is the value of the Allow header, e.g. "POST". */
+  wrongMethod(request: HttpRequest, allow: string): HttpReply;
+  tooLarge(request: HttpRequest): HttpReply;
+}
+
+/** One client socket. Methods are harmless after it closed. */
+export interface Connection {
+  /** Unique in the process, never reused. */
+  readonly id: number;
+  readonly remoteAddress: string;
+  /** Queues one frame behind everything sent before, direct or published. Frames of one loop turn leave in one write. */
+  send(frame: Uint8Array | string): void;
+  /** From now on gets what is published under `topic`. */
+  subscribe(topic: string): void;
+  unsubscribe(topic: string): void;
+  /** Publishes to all subscribers of `topic` on this listener but this connection. */
+  publish(topic: string, frame: Uint8Array | string): void;
+  /** Bytes accepted by `send` and not yet taken by the peer. */
+  bufferedBytes(): number;
+  /** Sends what is queued, then the close frame. `closed` follows. */
+  end(code: number, message: string): void;
+}
+
+/** The life of one connection, as its owner sees it. */
+export interface ConnectionHandler {
+  /** `data` is only valid during the call: copy what is kept. `isText` tells a text frame (string payload as UTF-8). */
+  received(data: Uint8Array, isText: boolean): void;
+  /** Bytes left the buffer after it had been non-empty. */
+  drained(): void;
+  /** Called exactly once, whoever closed it. */
+  closed(code: number): void;
+}
+
+export interface Upgrade {
+  readonly path: string;
+  readonly origin: string;
+  /** Names offered in Sec-WebSocket-Protocol, in order. */
+  readonly subprotocols: readonly string[];
+  readonly remoteAddress: string;
+}
+
+/** Everything one listener serves to client sockets (on any path). */
+export interface SocketEndpoint {
+  /** Frames above are a protocol violation: the connection is closed. */
+  readonly maxFrameBytes: number;
+  /** Above so many unread bytes a connection is closed with `slowReader`. */
+  readonly maxBufferedBytes: number;
+  /** A peer that neither sends nor answers pings for so long is closed. Seconds, 8–960. */
+  readonly idleTimeoutS: number;
+  readonly slowReader: { readonly code: number; readonly message: string };
+  /** Refuse with an HTTP status, or accept, optionally naming the chosen subprotocol. */
+  accept(
+    upgrade: Upgrade,
+  ): { readonly status: number } | { readonly subprotocol: string | undefined };
+  open(connection: Connection, upgrade: Upgrade): ConnectionHandler;
+}
+
+/** Publishes to every connection of a listener that subscribed to `topic`; costs no JavaScript per receiver. */
+export interface TopicPublisher {
+  publish(topic: string, frame: Uint8Array | string): void;
+}
+
+export interface TlsFiles {
+  readonly certFile: string;
+  readonly keyFile: string;
+  readonly caFile: string | undefined;
+  readonly passphrase: string | undefined;
+}
+
+export interface ListenerSpec {
+  readonly host: string;
+  /** 0 picks a free port. */
+  readonly port: number;
+  readonly tls: TlsFiles | undefined;
+  readonly http: HttpEndpoint | undefined;
+  readonly sockets: SocketEndpoint | undefined;
+}
+
+export interface Listener extends TopicPublisher {
+  /** The port it listens on. Rejects with a sentence when the address cannot be had. */
+  start(): Promise<number>;
+  /** Stops accepting; open connections go on. */
+  stopAccepting(): void;
+  /** Closes everything at once. Safe to call twice. */
+  close(): void;
+}
