@@ -108,6 +108,8 @@ export interface MessageDraft {
   readonly payload: Uint8Array;
   /** The session that sent it, which gets no push of it; undefined from HTTP. */
   readonly origin: string | undefined;
+  /** Only these users get the push; undefined: everyone in the channel. */
+  readonly recipients: readonly string[] | undefined;
 }
 
 export interface Appended {
@@ -132,10 +134,11 @@ export interface MessageStore {
    * and, once it is durable, publish it as a `message` event. Calls for one channel take their seqs in the order of the calls, and events of
    * a channel are published in the order of their seqs. A message is published before, and never after, a read shows it. A concurrent retry
    * gets the first call's answer, and not before that one is durable. A rejected append leaves no gap and no record.
+   *
+   * With `header.noPersist` nothing but the memory of clientMsgNo (if `dedupe`) is kept and the seq is 0; it is published in its turn among
+   * the channel's other messages.
    */
   append(draft: MessageDraft): Promise<Appended>;
-  /** A message id for a message that is not stored; grows together with those of `append`. */
-  nextMessageId(): Promise<number>;
   /** Messages of the range that have not expired, in seq order (or reverse). Gaps are messages that expired or were trimmed. */
   readMessages(
     key: ChannelKey,
