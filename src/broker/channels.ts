@@ -1,0 +1,129 @@
+// Channels and their members: creating, changing, adding and removing. Tells the members' live sessions of every change of membership.
+// State: none; the store decides.
+
+import { BrokerError } from "./errors.ts";
+import { assertId } from "./ids.ts";
+import {
+  type ChannelFlags,
+  type ChannelInfo,
+  type ChannelRef,
+  GROUP_CHANNEL,
+} from "./model.ts";
+import type { ChannelStore, Membership, Publisher } from "./ports.ts";
+
+export interface Channels {
+  /**
+   * Creates a channel. Throws `channel_exists`; with `disband` set on an existing one disbands that instead [decisions: Create again].
+   */
+  create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
+  /** Changes the given flags. Throws `channel_not_found`. */
+  update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;
+  /** Throws `channel_not_found`, `channel_disbanded`. Live sessions of the added users receive the channel at once. */
+  addSubscribers(
+    channel: ChannelRef,
+    uids: readonly string[],
+    options: { readonly membership: Membership; readonly reset: boolean },
+  ): Promise<void>;
+  /** All or nothing. Throws `channel_not_found`, `not_in_channel`, `channel_disbanded`. Live sessions stop receiving at once. */
+  removeSubscribers(
+    channel: ChannelRef,
+    uids: readonly string[],
+    membership: Membership,
+  ): Promise<void>;
+}
+
+export function createChannels(ports: {
+  readonly store: ChannelStore;
+  readonly publisher: Publisher;
+}): Channels {
+  const { store, publisher } = ports;
+
+  function announce(
+    channel: ChannelRef,
+    uids: readonly string[],
+    member: boolean,
+  ): void {
+    if (channel.type !== GROUP_CHANNEL) return; // a contact list moves no session
+    for (const uid of uids)
+      publisher.publish({
+        kind: "membership",
+        uid,
+        channelId: channel.id,
+        member,
+      });
+  }
+
+  return {
+    async create(info, subscribers) {
+      checkNames(info, subscribers);
+      const members = [...new Set(subscribers)];
+      if (await store.createChannel(info, members)) {
+        if (!info.disband) announce(info, members, true);
+        return;
+      }
+      if (!info.disband) throw new BrokerError("channel_exists");
+      await store.updateChannel(info, { disband: true });
+    },
+
+    async update(channel, flags) {
+      assertId(channel.id, "channel_id");
+      const info = await store.updateChannel(channel, flags);
+      if (info === undefined) throw new BrokerError("channel_not_found");
+      return info;
+    },
+
+    async addSubscribers(channel, uids, options) {
+      checkNames(channel, uids);
+      const change = await store.addSubscribers(
+        channel,
+        [...new Set(uids)],
+        options,
+      );
+      if (change === undefined) throw await missingOrDisbanded(store, channel);
+      announce(channel, change.added, true);
+      announce(channel, change.gone, false);
+    },
+
+    async removeSubscribers(channel, uids, membership) {
+      checkNames(channel, uids);
+      if (uids.length === 0)
+        throw new BrokerError("bad_request", {
+          message: "subscribers must not be empty",
+        });
+      const removal = await store.removeSubscribers(
+        channel,
+        [...new Set(uids)],
+        membership,
+      );
+      switch (removal.kind) {
+        case "removed":
+          return announce(channel, removal.gone, false);
+        case "no_channel":
+          throw new BrokerError("channel_not_found");
+        case "disbanded":
+          throw new BrokerError("channel_disbanded");
+        case "not_members":
+          throw new BrokerError("not_in_channel", {
+            details: removal.uids
+              .slice(0, 100)
+              .map((uid) => ({ path: "subscribers", message: uid })),
+          });
+      }
+    },
+  };
+}
+
+function checkNames(channel: ChannelRef, uids: readonly string[]): void {
+  assertId(channel.id, "channel_id");
+  for (const uid of uids) assertId(uid, "subscribers");
+}
+
+async function missingOrDisbanded(
+  store: ChannelStore,
+  channel: ChannelRef,
+): Promise<BrokerError> {
+  const info = await store.channel(channel);
+  return new BrokerError(
+    info === undefined ? "channel_not_found" : "channel_disbanded",
+  );
+}

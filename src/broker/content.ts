@@ -1,0 +1,139 @@
+// What a message's payload must be: reads its type and, when asked to be strict, checks the fields of the known types
+// [spec: Message payload content; decisions: payload]. Pure.
+
+import { BrokerError } from "./errors.ts";
+
+/** `json`: an object with an integer type. `strict`: also the fields of the known types. `opaque`: any bytes. */
+export type ContentValidation = "json" | "strict" | "opaque";
+
+export const COMMAND_TYPE = 99;
+
+type Content = Readonly<Record<string, unknown>>;
+type Field = readonly [name: string, is: (value: unknown) => boolean];
+
+const isString = (value: unknown): boolean => typeof value === "string";
+const isInteger = (value: unknown): boolean => Number.isInteger(value);
+const isObject = (value: unknown): value is Content =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+const isUids = (value: unknown): boolean =>
+  Array.isArray(value) && value.every(isString);
+const optional =
+  (is: (value: unknown) => boolean) =>
+  (value: unknown): boolean =>
+    value === undefined || is(value);
+
+const PICTURE: readonly Field[] = [
+  ["url", isString],
+  ["width", isInteger],
+  ["height", isInteger],
+];
+
+const SYSTEM: readonly Field[] = [
+  ["content", isString],
+  ["extra", optional(isNamedUsers)],
+];
+
+const KNOWN_TYPES: ReadonlyMap<number, readonly Field[]> = new Map([
+  [
+    1,
+    [
+      ["content", isString],
+      ["mention", optional(isMention)],
+      ["reply", optional(isReply)],
+    ],
+  ],
+  [2, PICTURE],
+  [3, PICTURE],
+  [
+    4,
+    [
+      ["url", isString],
+      ["timeTrad", isInteger],
+    ],
+  ],
+  [
+    8,
+    [
+      ["url", isString],
+      ["name", isString],
+      ["size", isInteger],
+    ],
+  ],
+  [
+    COMMAND_TYPE,
+    [
+      ["cmd", isString],
+      ["param", optional(isObject)],
+    ],
+  ],
+]);
+
+function isNamedUsers(value: unknown): boolean {
+  return (
+    Array.isArray(value) &&
+    value.every(
+      (one) => isObject(one) && isString(one.uid) && isString(one.name),
+    )
+  );
+}
+
+function isMention(value: unknown): boolean {
+  if (!isObject(value)) return false;
+  if (value.all === 1) return value.uids === undefined || isEmpty(value.uids);
+  return (
+    (value.all === undefined || value.all === 0) && optional(isUids)(value.uids)
+  );
+}
+
+function isEmpty(value: unknown): boolean {
+  return Array.isArray(value) && value.length === 0;
+}
+
+function isReply(value: unknown): boolean {
+  return (
+    isObject(value) &&
+    optional(isString)(value.root_mid) &&
+    isString(value.message_id) &&
+    isInteger(value.message_seq) &&
+    isString(value.from_uid) &&
+    optional(isString)(value.from_name) &&
+    optional(isObject)(value.payload)
+  );
+}
+
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+/**
+ * The payload's `type`, or 0 where content is opaque and says nothing. Throws `bad_payload` on what `validation` refuses.
+ */
+export function contentType(
+  payload: Uint8Array,
+  validation: ContentValidation,
+): number {
+  const content = parse(payload);
+  const type = isObject(content) ? content.type : undefined;
+  if (!isInteger(type)) {
+    if (validation === "opaque") return 0;
+    throw new BrokerError("bad_payload");
+  }
+  if (validation === "strict") checkFields(content as Content, type as number);
+  return type as number;
+}
+
+function parse(payload: Uint8Array): unknown {
+  try {
+    return JSON.parse(decoder.decode(payload));
+  } catch {
+    return undefined; // not JSON; the caller decides whether that matters
+  }
+}
+
+function checkFields(content: Content, type: number): void {
+  const fields = type > 1000 ? SYSTEM : KNOWN_TYPES.get(type);
+  for (const [name, is] of fields ?? [])
+    if (!is(content[name]))
+      throw new BrokerError("bad_payload", {
+        message: `payload.${name} is missing or of the wrong kind for type ${type}`,
+        details: [{ path: `payload.${name}`, message: "not as its type says" }],
+      });
+}

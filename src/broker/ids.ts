@@ -1,0 +1,53 @@
+// What an id may look like, in one place for every edge [decisions: Limits].
+
+import { BrokerError } from "./errors.ts";
+import { SYSTEM_UID } from "./model.ts";
+
+export const MAX_ID_LENGTH = 128;
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
+const FORBIDDEN = /[@#&\u0000-\u001f\u007f-\u009f]/;
+
+/** 1 to 128 characters, no control characters, none of `@ # &`; well-formed Unicode, so that it survives UTF-8. */
+export function isId(value: string): boolean {
+  return (
+    value.length > 0 &&
+    value.length <= MAX_ID_LENGTH &&
+    !FORBIDDEN.test(value) &&
+    isWellFormed(value)
+  );
+}
+
+/** Throws `bad_id`, naming the field as `what`. */
+export function assertId(value: string, what: string): void {
+  if (!isId(value))
+    throw new BrokerError("bad_id", {
+      message: `${what} must have 1 to ${MAX_ID_LENGTH} characters, no control characters and none of @ # &`,
+      details: [{ path: what, message: "not a valid id" }],
+    });
+}
+
+/** A client_msg_no or label: 1 to 128 characters; only its length and well-formedness matter. */
+export function assertLabel(value: string, what: string): void {
+  if (
+    value.length === 0 ||
+    value.length > MAX_ID_LENGTH ||
+    !isWellFormed(value)
+  )
+    throw new BrokerError("bad_request", {
+      message: `${what} must have 1 to ${MAX_ID_LENGTH} characters`,
+      details: [{ path: what, message: "has the wrong length" }],
+    });
+}
+
+/** Throws `bad_id` or `reserved_uid`: the system's uid neither registers nor connects. */
+export function assertUserUid(uid: string): void {
+  assertId(uid, "uid");
+  if (uid === SYSTEM_UID) throw new BrokerError("reserved_uid");
+}
+
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
+function isWellFormed(value: string): boolean {
+  return !LONE_SURROGATE.test(value);
+}

@@ -1,0 +1,174 @@
+// Sending a message and reading history: the path of DESIGN §3. State: the lanes of connections with sends under way.
+// Delivery is not called from here: the store publishes what it stored, in the order it stored it.
+
+import { randomUUID } from "node:crypto";
+import { Lanes } from "../lib/lanes.ts";
+import {
+  COMMAND_TYPE,
+  type ContentValidation,
+  contentType,
+} from "./content.ts";
+import { BrokerError } from "./errors.ts";
+import { assertId, assertLabel } from "./ids.ts";
+import {
+  type ChannelRef,
+  channelKey,
+  GROUP_CHANNEL,
+  type Message,
+  type MessageHeader,
+} from "./model.ts";
+import {
+  refuseGroupSend,
+  refusePersonSend,
+  type SendRefusal,
+} from "./permissions.ts";
+import type {
+  ChannelStore,
+  HistoryRange,
+  MessageDraft,
+  MessageStore,
+} from "./ports.ts";
+
+export interface SendInput {
+  readonly fromUid: string;
+  readonly channel: ChannelRef;
+  /** Undefined: the server makes one, and a retry is a new message. */
+  readonly clientMsgNo: string | undefined;
+  readonly header: MessageHeader & { readonly syncOnce: boolean };
+  /** Seconds until it leaves history; 0 = never. */
+  readonly expireS: number;
+  readonly streamNo: string | undefined;
+  readonly tagKey: string | undefined;
+  readonly payload: Uint8Array;
+  /** Restricts who gets it; only for commands. */
+  readonly subscribers: readonly string[] | undefined;
+  /** The session it came in on, which gets no push of it. */
+  readonly origin: string | undefined;
+}
+
+export interface Sent {
+  readonly messageId: number;
+  /** 0 when the message has no place in the channel (not stored, or a command). */
+  readonly messageSeq: number;
+  readonly clientMsgNo: string;
+}
+
+/** Whose history: a personal channel needs the user whose conversation with `channel.id` it is. */
+export interface HistoryView {
+  readonly channel: ChannelRef;
+  readonly uid: string | undefined;
+}
+
+export interface HistoryPage {
+  readonly messages: readonly Message[];
+  readonly headSeq: number;
+  /** The range holds more than the limit let through. */
+  readonly more: boolean;
+}
+
+export interface Messages {
+  /**
+   * Resolves once the message is durable. Throws a `SendRefusal` code, `bad_id`, `bad_request`, `bad_payload`, `too_large`, `unavailable`,
+   * `overloaded`. Sends of one origin into one channel keep their order.
+   */
+  send(input: SendInput): Promise<Sent>;
+  /** A page of history, the limit capped. Asks no permission: callers decide who may see. Throws `bad_id`, `bad_request`. */
+  history(view: HistoryView, range: HistoryRange): Promise<HistoryPage>;
+}
+
+export interface MessageLimits {
+  readonly maxPayloadBytes: number;
+  /** Most messages in one page of history. */
+  readonly historyLimit: number;
+  readonly contentValidation: ContentValidation;
+}
+
+export function createMessages(
+  store: ChannelStore & MessageStore,
+  limits: MessageLimits,
+): Messages {
+  const lanes = new Lanes();
+
+  async function refusal(input: SendInput): Promise<SendRefusal | undefined> {
+    const { channel, fromUid } = input;
+    if (channel.type === GROUP_CHANNEL)
+      return refuseGroupSend(
+        await store.groupFacts(channel.id, fromUid),
+        fromUid,
+      );
+    const facts = await store.personFacts(fromUid, channel.id);
+    return refusePersonSend(facts, fromUid, channel.id);
+  }
+
+  return {
+    async send(input) {
+      const isCommand = check(input, limits);
+      const draft = toDraft(input, isCommand);
+      const decided = refusal(input);
+      const refused =
+        input.origin === undefined
+          ? await decided
+          : await lanes.enter(`${input.origin} ${draft.key}`, decided);
+      if (refused !== undefined) throw new BrokerError(refused);
+      const { messageId, messageSeq } = await store.append(draft);
+      return { messageId, messageSeq, clientMsgNo: draft.clientMsgNo };
+    },
+
+    async history({ channel, uid }, range) {
+      assertId(channel.id, "channel_id");
+      if (channel.type !== GROUP_CHANNEL) assertId(uid ?? "", "uid");
+      const key = channelKey(channel, uid ?? "");
+      const limit = Math.min(range.limit, limits.historyLimit);
+      const [headSeq, found] = await Promise.all([
+        store.headSeq(key),
+        store.readMessages(key, { ...range, limit: limit + 1 }),
+      ]);
+      return {
+        messages: found.slice(0, limit),
+        headSeq,
+        more: found.length > limit,
+      };
+    },
+  };
+}
+
+/** Throws on what no sender may do; tells whether it is a command. */
+function check(input: SendInput, limits: MessageLimits): boolean {
+  assertId(input.fromUid, "from_uid");
+  assertId(input.channel.id, "channel_id");
+  if (input.clientMsgNo !== undefined)
+    assertLabel(input.clientMsgNo, "client_msg_no");
+  if (input.streamNo !== undefined) assertLabel(input.streamNo, "stream_no");
+  if (input.tagKey !== undefined) assertLabel(input.tagKey, "tag_key");
+  if (input.payload.length > limits.maxPayloadBytes)
+    throw new BrokerError("too_large", {
+      message: `payload exceeds ${limits.maxPayloadBytes} bytes`,
+      details: [{ path: "payload", message: "too large" }],
+    });
+  const type = contentType(input.payload, limits.contentValidation);
+  const isCommand = type === COMMAND_TYPE || input.header.syncOnce;
+  if (input.subscribers !== undefined && !isCommand)
+    throw new BrokerError("bad_request", {
+      message: "subscribers is only for commands (sync_once 1 or type 99)",
+      details: [{ path: "subscribers", message: "not a command" }],
+    });
+  return isCommand;
+}
+
+function toDraft(input: SendInput, isCommand: boolean): MessageDraft {
+  const { noPersist, redDot } = input.header;
+  return {
+    key: channelKey(input.channel, input.fromUid),
+    channel: input.channel,
+    fromUid: input.fromUid,
+    clientMsgNo: input.clientMsgNo ?? randomUUID().replaceAll("-", ""),
+    dedupe: input.clientMsgNo !== undefined,
+    header: { noPersist: noPersist || isCommand, redDot },
+    expireS: input.expireS,
+    streamNo: input.streamNo,
+    tagKey: input.tagKey,
+    payload: input.payload,
+    origin: input.origin,
+    recipients: input.subscribers,
+  };
+}

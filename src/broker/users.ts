@@ -1,0 +1,87 @@
+// Users as the backend sees them: their devices' tokens, logging devices out, online status. State: none.
+
+import type { CloseReason } from "./errors.ts";
+import { assertId, assertUserUid } from "./ids.ts";
+import {
+  type DeviceFlag,
+  type DeviceLevel,
+  MAIN_DEVICE,
+  type Presence,
+  SECONDARY_DEVICE,
+  type SessionRecord,
+} from "./model.ts";
+import type { Publisher, SessionDirectory, UserStore } from "./ports.ts";
+import { hashesEqual, hashToken } from "./tokens.ts";
+
+export interface Users {
+  /**
+   * Registers or refreshes a device class's token; the new one holds at once. A changed token on a main device ends that flag's live main
+   * sessions; an equal one changes nothing [decisions: /user/token again]. Throws `bad_id`, `reserved_uid`.
+   */
+  setToken(input: {
+    readonly uid: string;
+    readonly token: string;
+    readonly flag: DeviceFlag;
+    readonly level: DeviceLevel;
+  }): Promise<void>;
+  /** Makes the tokens of these device classes worthless and ends their sessions. Throws `bad_id`. */
+  quitDevice(uid: string, flags: readonly DeviceFlag[]): Promise<void>;
+  /** One record per uid, in order, duplicates included. Throws `bad_id`. */
+  onlineStatus(uids: readonly string[]): Promise<readonly Presence[]>;
+}
+
+export function createUsers(ports: {
+  readonly store: UserStore;
+  readonly directory: SessionDirectory;
+  readonly publisher: Publisher;
+}): Users {
+  const { store, directory, publisher } = ports;
+
+  async function endSessions(
+    uid: string,
+    reason: CloseReason,
+    which: (session: SessionRecord) => boolean,
+  ): Promise<void> {
+    const doomed = (await directory.sessionsOf(uid)).filter(which);
+    await Promise.all(doomed.map((one) => directory.unregister(one)));
+    for (const { sessionId } of doomed)
+      publisher.publish({ kind: "end_session", uid, sessionId, reason });
+  }
+
+  return {
+    async setToken({ uid, token, flag, level }) {
+      assertUserUid(uid);
+      const device = { uid, flag, level, tokenHash: hashToken(token) };
+      const before = await store.putDevice(device);
+      const mainChanged =
+        (before?.level === MAIN_DEVICE || level === MAIN_DEVICE) &&
+        before !== undefined &&
+        !hashesEqual(before.tokenHash, device.tokenHash);
+      if (mainChanged)
+        await endSessions(
+          uid,
+          "token_changed",
+          (one) => one.flag === flag && one.level === MAIN_DEVICE,
+        );
+    },
+
+    async quitDevice(uid, flags) {
+      assertUserUid(uid);
+      for (const flag of flags) {
+        const device = await store.device(uid, flag);
+        await store.putDevice({
+          uid,
+          flag,
+          level: device?.level ?? SECONDARY_DEVICE,
+          tokenHash: new Uint8Array(),
+        });
+      }
+      await endSessions(uid, "logged_out", (one) => flags.includes(one.flag));
+    },
+
+    onlineStatus(uids) {
+      for (const uid of uids) assertId(uid, "uid");
+      return directory.presence(uids);
+    },
+  };
+}
