@@ -14,7 +14,6 @@ import {
   type ChannelRef,
   channelKey,
   GROUP_CHANNEL,
-  type Message,
   type MessageHeader,
 } from "./model.ts";
 import {
@@ -25,6 +24,7 @@ import {
 import type {
   ChannelStore,
   HistoryRange,
+  HistorySlice,
   MessageDraft,
   MessageStore,
 } from "./ports.ts";
@@ -59,11 +59,9 @@ export interface HistoryView {
   readonly uid: string | undefined;
 }
 
-export interface HistoryPage {
-  readonly messages: readonly Message[];
+export interface HistoryPage extends HistorySlice {
+  /** The channel's newest seq. */
   readonly headSeq: number;
-  /** The range holds more than the limit let through. */
-  readonly more: boolean;
 }
 
 export interface Messages {
@@ -119,15 +117,11 @@ export function createMessages(
       if (channel.type !== GROUP_CHANNEL) assertId(uid ?? "", "uid");
       const key = channelKey(channel, uid ?? "");
       const limit = Math.min(range.limit, limits.historyLimit);
-      const [headSeq, found] = await Promise.all([
+      const [headSeq, slice] = await Promise.all([
         store.headSeq(key),
-        store.readMessages(key, { ...range, limit: limit + 1 }),
+        store.readMessages(key, { ...range, limit }),
       ]);
-      return {
-        messages: found.slice(0, limit),
-        headSeq,
-        more: found.length > limit,
-      };
+      return { ...slice, headSeq };
     },
   };
 }

@@ -126,6 +126,14 @@ export interface HistoryRange {
   readonly limit: number;
   /** Newest first; the limit then keeps the newest of the range. */
   readonly reverse: boolean;
+  /** Payload bytes after which the slice ends early; it holds at least one message if there is one. */
+  readonly maxBytes: number;
+}
+
+export interface HistorySlice {
+  readonly messages: readonly Message[];
+  /** The range holds messages beyond the limit or maxBytes. */
+  readonly more: boolean;
 }
 
 export interface MessageStore {
@@ -143,7 +151,7 @@ export interface MessageStore {
   readMessages(
     key: ChannelKey,
     range: HistoryRange,
-  ): Promise<readonly Message[]>;
+  ): Promise<HistorySlice>;
   /** The seq of the newest published message; 0 when there was none. */
   headSeq(key: ChannelKey): Promise<number>;
 }
