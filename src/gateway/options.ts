@@ -1,0 +1,135 @@
+// The options of client connections (section `client`). A schema only: no state, read by `config/` and by the documentation.
+// Every key has a type, a default, a unit where it counts something, and a sentence.
+
+import { Type } from "typebox";
+
+/** Section `client`: the listener that clients' sockets come in on, and the limits of each connection. */
+export const clientOptions = Type.Object(
+  {
+    listen: Type.String({
+      default: "0.0.0.0:5200",
+      minLength: 1,
+      unit: "host:port",
+      description:
+        "Address that takes client sockets. Equal to `api.listen`: one listener serves both. Port 0 picks a free one.",
+    }),
+    tls: Type.Object(
+      {
+        certFile: Type.String({
+          default: "",
+          unit: "path",
+          description:
+            "Certificate chain in PEM. Empty: no TLS on this listener.",
+        }),
+        keyFile: Type.String({
+          default: "",
+          unit: "path",
+          description: "Private key of the certificate in PEM.",
+        }),
+        caFile: Type.String({
+          default: "",
+          unit: "path",
+          description:
+            "Certificate authorities in PEM. Empty: the system's own.",
+        }),
+        passphrase: Type.String({
+          default: "",
+          secret: true,
+          description: "Passphrase of an encrypted private key.",
+        }),
+      },
+      { additionalProperties: false },
+    ),
+    allowedOrigins: Type.Array(Type.String({ minLength: 1 }), {
+      default: [],
+      description:
+        "Web origins whose pages may connect: exact origins (`https://chat.example.com`) or hosts with a wildcard (`*.example.com`). Empty: any. Clients that send no Origin header are not browsers and always pass.",
+    }),
+    authTimeoutMs: Type.Integer({
+      default: 5000,
+      minimum: 100,
+      maximum: 600_000,
+      unit: "milliseconds",
+      description:
+        "A socket that has not connected with a valid credential by then is closed.",
+    }),
+    idleTimeoutS: Type.Integer({
+      default: 120,
+      minimum: 8,
+      maximum: 960,
+      unit: "seconds",
+      description:
+        "A peer that neither sends nor answers pings for so long is closed.",
+    }),
+    maxFrameBytes: Type.Integer({
+      default: 131_072,
+      minimum: 1024,
+      maximum: 16_777_216,
+      unit: "bytes",
+      description: "A larger incoming frame ends the connection.",
+    }),
+    maxBufferedBytes: Type.Integer({
+      default: 1_048_576,
+      minimum: 16_384,
+      maximum: 1_073_741_824,
+      unit: "bytes",
+      description:
+        "A connection with more unread bytes than this is closed as a slow reader; it may reconnect and resume.",
+    }),
+    maxFramesPerSecond: Type.Integer({
+      default: 500,
+      minimum: 0,
+      maximum: 1_000_000,
+      unit: "frames per second",
+      description:
+        "Sustained rate of incoming frames of one connection. 0: unlimited.",
+    }),
+    frameBurst: Type.Integer({
+      default: 1000,
+      minimum: 1,
+      maximum: 10_000_000,
+      unit: "frames",
+      description:
+        "Frames that one connection may send at once before `maxFramesPerSecond` holds it.",
+    }),
+    maxInFlightSends: Type.Integer({
+      default: 1024,
+      minimum: 1,
+      maximum: 1_000_000,
+      unit: "messages",
+      description:
+        "Messages of one connection that may wait for their acknowledgement; beyond that, sends are refused as overloaded.",
+    }),
+    maxConnections: Type.Integer({
+      default: 0,
+      minimum: 0,
+      maximum: 10_000_000,
+      unit: "connections",
+      description:
+        "Client sockets this node holds; further ones are refused with 503. 0: as many as the system allows.",
+    }),
+    maxConnectionsPerUser: Type.Integer({
+      default: 100,
+      minimum: 0,
+      maximum: 1_000_000,
+      unit: "connections",
+      description: "Sessions of one user on this node. 0: unlimited.",
+    }),
+    maxResumeChannels: Type.Integer({
+      default: 1000,
+      minimum: 0,
+      maximum: 100_000,
+      unit: "channels",
+      description: "Channels a client may name for resuming when it connects.",
+    }),
+    resumePageMessages: Type.Integer({
+      default: 200,
+      minimum: 1,
+      maximum: 10_000,
+      unit: "messages",
+      description:
+        "Missed messages read from the store and sent at a time while a client catches up.",
+    }),
+  },
+  { additionalProperties: false },
+);
