@@ -137,3 +137,17 @@ export type ManagerRole = "admin" | "operator" | "viewer";
 export type Topic = string;
 export const userTopic = (uid: string): Topic => `u:${uid}`;
 export const groupTopic = (channelId: string): Topic => `g:${channelId}`;
+
+/** Message ids count from 2024-01-01 UTC, 4096 to a millisecond: 69 years within 2^53. */
+const MESSAGE_ID_EPOCH_MS = Date.UTC(2024, 0, 1);
+const MESSAGE_IDS_PER_MS = 4096;
+
+/** The smallest id of a message accepted at `timeMs`. */
+export function firstMessageId(timeMs: number): number {
+  return Math.max(1, timeMs - MESSAGE_ID_EPOCH_MS) * MESSAGE_IDS_PER_MS;
+}
+
+/** About when the message was accepted, Unix milliseconds. */
+export function messageTimeMs(messageId: number): number {
+  return Math.floor(messageId / MESSAGE_IDS_PER_MS) + MESSAGE_ID_EPOCH_MS;
+}

@@ -148,10 +148,7 @@ export interface MessageStore {
    */
   append(draft: MessageDraft): Promise<Appended>;
   /** Messages of the range that have not expired, in seq order (or reverse). Gaps are messages that expired or were trimmed. */
-  readMessages(
-    key: ChannelKey,
-    range: HistoryRange,
-  ): Promise<HistorySlice>;
+  readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** The seq of the newest published message; 0 when there was none. */
   headSeq(key: ChannelKey): Promise<number>;
 }

@@ -1,0 +1,88 @@
+// Where client sockets come in: which upgrades are accepted, which protocol a connection speaks, and how all of them leave when the node goes.
+// State: how many connections are open, and whether the node is draining.
+
+import { CLOSE_REASONS } from "../broker/errors.ts";
+import type { Protocol } from "../protocol/protocol.ts";
+import type {
+  Connection,
+  ConnectionHandler,
+  SocketEndpoint,
+  Upgrade,
+} from "../transport/types.ts";
+import { Client, type ClientContext } from "./client.ts";
+import { isOriginAllowed } from "./origins.ts";
+
+export interface GatewayOptions {
+  readonly maxFrameBytes: number;
+  readonly maxBufferedBytes: number;
+  readonly idleTimeoutS: number;
+  /** Exact origins or `*.host` patterns; empty: any. Only browsers send one, so a missing origin is accepted. */
+  readonly allowedOrigins: readonly string[];
+  /** 0 = no limit. */
+  readonly maxConnections: number;
+}
+
+export interface Gateway {
+  readonly endpoint: SocketEndpoint;
+  /** Refuses new connections and ends all sessions with a reconnect code, spread evenly over `spreadMs`. */
+  drain(spreadMs: number): Promise<void>;
+}
+
+const DRAIN_STEP_MS = 50;
+
+export function createGateway(
+  context: ClientContext,
+  protocol: Protocol,
+  options: GatewayOptions,
+): Gateway {
+  const { clients } = context;
+  let isDraining = false;
+
+  function accept(upgrade: Upgrade): ReturnType<SocketEndpoint["accept"]> {
+    if (isDraining) return { status: 503 };
+    if (options.maxConnections > 0 && clients.size >= options.maxConnections)
+      return { status: 503 };
+    if (!isOriginAllowed(upgrade.origin, options.allowedOrigins))
+      return { status: 403 };
+    const { subprotocols } = upgrade;
+    if (subprotocols.length === 0) return { subprotocol: undefined };
+    return subprotocols.includes(protocol.name)
+      ? { subprotocol: protocol.name }
+      : { status: 400 };
+  }
+
+  function open(connection: Connection): ConnectionHandler {
+    return new Client(connection, protocol.open(), context);
+  }
+
+  return {
+    endpoint: {
+      maxFrameBytes: options.maxFrameBytes,
+      maxBufferedBytes: options.maxBufferedBytes,
+      idleTimeoutS: options.idleTimeoutS,
+      slowReader: CLOSE_REASONS.slow_reader,
+      accept,
+      open,
+    },
+
+    async drain(spreadMs) {
+      isDraining = true;
+      const steps = Math.max(1, Math.floor(spreadMs / DRAIN_STEP_MS));
+      const perStep = Math.ceil(clients.size / steps);
+      while (clients.size > 0) {
+        for (const client of take(clients, perStep)) client.end("draining");
+        if (clients.size > 0)
+          await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
+      }
+    },
+  };
+}
+
+function take<T>(from: ReadonlySet<T>, count: number): readonly T[] {
+  const taken: T[] = [];
+  for (const one of from) {
+    if (taken.length === count) break;
+    taken.push(one);
+  }
+  return taken;
+}

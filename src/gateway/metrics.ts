@@ -1,0 +1,19 @@
+// What the gateway tells the metrics table. A narrow port, so that the gateway names no metric.
+
+import type { CloseReason, ErrorCode } from "../broker/errors.ts";
+import type { ChannelType, DeviceFlag } from "../broker/model.ts";
+
+export interface GatewayMetrics {
+  connectionOpened(): void;
+  connectionClosed(): void;
+  sessionOpened(flag: DeviceFlag): void;
+  sessionClosed(flag: DeviceFlag): void;
+  /** The server closed a connection, for this reason. */
+  ended(reason: CloseReason): void;
+  frameIn(bytes: number): void;
+  /** A message of a socket became durable, `ms` after it came in. */
+  sent(type: ChannelType, ms: number): void;
+  refused(code: ErrorCode): void;
+  /** A client confirmed a message, `ms` after it was accepted. */
+  acknowledged(ms: number): void;
+}

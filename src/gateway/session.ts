@@ -1,0 +1,137 @@
+// An authenticated device session on this node: its connection, its wire format, the groups it follows, and what is held back for it while
+// it catches up. Pushes go out here; who gets which push is the hub's business.
+
+import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
+import {
+  type ChannelKey,
+  channelSeenBy,
+  type Message,
+} from "../broker/model.ts";
+import type { Codec, Frame, Push, Reply } from "../protocol/protocol.ts";
+import type { Connection } from "../transport/types.ts";
+import type { Group } from "./group.ts";
+
+/** How far a session has read each channel it resumes: messages through that seq are not pushed again. */
+export type Cursors = ReadonlyMap<ChannelKey, number>;
+
+export class Session {
+  readonly sessionId: string;
+  readonly uid: string;
+  readonly codec: Codec;
+  readonly connection: Connection;
+  /** The groups it gets live messages of; kept by the hub. */
+  readonly groups: Group[] = [];
+  /** The group it is just joining: its live messages are held. */
+  joining: Group | undefined;
+  /** Its memberships changed: what was read of them before is old. */
+  membershipsStale = false;
+  /** It follows all its groups; changes of membership apply directly. */
+  hasJoined = false;
+  readonly #maxHeldBytes: number;
+  #held: Message[] | undefined = [];
+  #heldBytes = 0;
+  #ended: CloseReason | undefined;
+  #wake: (() => void) | undefined;
+
+  constructor(parts: {
+    readonly sessionId: string;
+    readonly uid: string;
+    readonly codec: Codec;
+    readonly connection: Connection;
+    readonly maxHeldBytes: number;
+  }) {
+    this.sessionId = parts.sessionId;
+    this.uid = parts.uid;
+    this.codec = parts.codec;
+    this.connection = parts.connection;
+    this.#maxHeldBytes = parts.maxHeldBytes;
+  }
+
+  /** Why it was ended from this side; undefined while it lives. */
+  get ended(): CloseReason | undefined {
+    return this.#ended;
+  }
+
+  /** Holds live messages back: it is reading what it missed. */
+  get isHolding(): boolean {
+    return this.#held !== undefined;
+  }
+
+  reply(reply: Reply): void {
+    this.connection.send(this.codec.encodeReply(reply));
+  }
+
+  push(push: Push): void {
+    this.connection.send(this.codec.encodePush(push));
+  }
+
+  pushMessage(message: Message): void {
+    const channel = channelSeenBy(this.uid, message);
+    this.push({ kind: "message", channel, message });
+  }
+
+  /** A frame of this session's format, encoded once for several sessions. */
+  pushFrame(frame: Frame): void {
+    this.connection.send(frame);
+  }
+
+  /** Resolves when no more than `bytes` wait to be read by the client, or when the session is over. */
+  async writable(bytes: number): Promise<void> {
+    await new Promise<void>((resolve) => setImmediate(resolve)); // frames of this turn leave first
+    while (this.#ended === undefined && this.connection.bufferedBytes() > bytes)
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+  }
+
+  /** The client took bytes, or is gone. */
+  drained(): void {
+    this.#wake?.();
+    this.#wake = undefined;
+  }
+
+  /** Keeps a live message until `release`. More than the bound ends the session, which then resumes from where it was. */
+  hold(message: Message): void {
+    if (this.#held === undefined) this.#held = [];
+    this.#held.push(message);
+    this.#heldBytes += message.payload.length;
+    if (this.#heldBytes > this.#maxHeldBytes) this.end("slow_reader");
+  }
+
+  startHolding(): void {
+    this.#held ??= [];
+  }
+
+  /** Pushes what was held, but for what its cursors say it has, and goes live. */
+  release(cursors: Cursors): void {
+    const held = this.#held ?? [];
+    this.#held = undefined;
+    this.#heldBytes = 0;
+    if (this.#ended !== undefined) return;
+    for (const message of held) {
+      const has = cursors.get(message.key) ?? 0;
+      if (message.messageSeq === 0 || message.messageSeq > has)
+        this.pushMessage(message);
+    }
+  }
+
+  /** Tells the client why (unless it was replaced, which is silent) and closes. Harmless when it ended before. */
+  end(reason: CloseReason): void {
+    if (this.#ended !== undefined) return;
+    this.#ended = reason;
+    if (reason !== "replaced") this.push({ kind: "disconnect", reason });
+    const { code, message } = CLOSE_REASONS[reason];
+    this.connection.end(code, message);
+    this.drained();
+  }
+
+  /** The connection is gone, whoever closed it. */
+  gone(): void {
+    this.#ended ??= "goodbye";
+    this.drained();
+  }
+
+  follows(channelId: string): boolean {
+    return this.groups.some((group) => group.channelId === channelId);
+  }
+}
