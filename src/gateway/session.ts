@@ -125,9 +125,9 @@ export class Session {
     this.drained();
   }
 
-  /** The connection is gone, whoever closed it. */
-  gone(): void {
-    this.#ended ??= "goodbye";
+  /** The connection is gone; `reason` counts where the session did not end from this side. */
+  gone(reason: CloseReason): void {
+    this.#ended ??= reason;
     this.drained();
   }
 
