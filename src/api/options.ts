@@ -2,6 +2,7 @@
 // documentation. Every key has a type, a default, a unit where it counts something, and a sentence. `secret` values are never printed.
 
 import { Type } from "typebox";
+import { PERMISSIONS } from "../broker/manager-accounts.ts";
 
 const CLOSED = { additionalProperties: false };
 
@@ -154,21 +155,11 @@ export const managersOptions = Type.Array(
         description:
           "What the account may do: `admin` everything; `operator` writes users, channels, messages and events and reads the system's state; `viewer` reads the system's state.",
       }),
-      permissions: Type.Array(
-        Type.Enum([
-          "users:write",
-          "channels:write",
-          "messages:write",
-          "events:write",
-          "system:read",
-          "*",
-        ]),
-        {
-          default: [],
-          description:
-            "Permissions in place of those of the role. Empty: the role's.",
-        },
-      ),
+      permissions: Type.Array(Type.Enum([...PERMISSIONS]), {
+        default: [],
+        description:
+          "Permissions in place of those of the role. Empty: the role's.",
+      }),
     },
     CLOSED,
   ),

@@ -1,0 +1,107 @@
+// Passwords as scrypt hashes: making, reading and checking them. State: the checks that run and wait, both bounded, because each one
+// holds a thread of the pool that the store's disk writes share and 16 MiB of memory.
+
+import { randomBytes, scrypt, timingSafeEqual } from "node:crypto";
+import { BrokerError } from "./errors.ts";
+
+const COST = { N: 16_384, r: 8, p: 1 };
+const SALT_BYTES = 16;
+const HASH_BYTES = 32;
+const MAX_MEMORY_BYTES = 256 * 1024 * 1024;
+const FORM =
+  /^scrypt\$(\d{1,7})\$(\d{1,2})\$(\d{1,2})\$([A-Za-z0-9+/]+={0,2})\$([A-Za-z0-9+/]+={0,2})$/;
+
+interface Cost {
+  readonly N: number;
+  readonly r: number;
+  readonly p: number;
+}
+
+/** A password hash taken apart. */
+export interface PasswordHash extends Cost {
+  readonly salt: Uint8Array;
+  readonly hash: Uint8Array;
+}
+
+/** The password in the form that is kept: `scrypt$N$r$p$salt$hash`, salt and hash in base64. */
+export async function hashPassword(password: string): Promise<string> {
+  const salt = randomBytes(SALT_BYTES);
+  const hash = await derive(password, { ...COST, salt }, HASH_BYTES);
+  const parts = [COST.N, COST.r, COST.p, salt.toString("base64")];
+  return ["scrypt", ...parts, hash.toString("base64")].join("$");
+}
+
+/** Reads the kept form; undefined when it is none, or would cost more than 256 MiB to check. */
+export function parsePasswordHash(text: string): PasswordHash | undefined {
+  const match = FORM.exec(text);
+  if (match === null) return undefined;
+  const [N, r, p] = [Number(match[1]), Number(match[2]), Number(match[3])];
+  const salt = Buffer.from(match[4] ?? "", "base64");
+  const hash = Buffer.from(match[5] ?? "", "base64");
+  const isPowerOfTwo = N > 1 && (N & (N - 1)) === 0;
+  const isAffordable = p <= 16 && memory({ N, r, p }) <= MAX_MEMORY_BYTES;
+  if (!isPowerOfTwo || r === 0 || p === 0 || !isAffordable) return undefined;
+  if (salt.length < 8 || hash.length < 16 || hash.length > 64) return undefined;
+  return { N, r, p, salt, hash };
+}
+
+/** A hash that no password has and that costs as much to check as `like`: what an unknown username is checked against. */
+export function decoyHash(like: Cost = COST): PasswordHash {
+  const { N, r, p } = like;
+  const salt = randomBytes(SALT_BYTES);
+  return { N, r, p, salt, hash: randomBytes(HASH_BYTES) };
+}
+
+/** Checks passwords, a few at a time. */
+export class PasswordChecker {
+  readonly #maxRunning: number;
+  readonly #maxWaiting: number;
+  readonly #waiting: (() => void)[] = [];
+  #running = 0;
+
+  constructor(bounds: {
+    readonly maxRunning: number;
+    readonly maxWaiting: number;
+  }) {
+    this.#maxRunning = bounds.maxRunning;
+    this.#maxWaiting = bounds.maxWaiting;
+  }
+
+  /** Whether `password` is the one of `kept`, in a time that does not tell. Throws `overloaded` when too many wait. */
+  async matches(password: string, kept: PasswordHash): Promise<boolean> {
+    if (this.#running < this.#maxRunning) this.#running++;
+    else await this.#turn();
+    try {
+      const hash = await derive(password, kept, kept.hash.length);
+      return timingSafeEqual(hash, kept.hash);
+    } finally {
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#running--;
+      else next(); // takes over the place
+    }
+  }
+
+  #turn(): Promise<void> {
+    if (this.#waiting.length >= this.#maxWaiting)
+      throw new BrokerError("overloaded");
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+}
+
+function derive(
+  password: string,
+  { N, r, p, salt }: Cost & { readonly salt: Uint8Array },
+  bytes: number,
+): Promise<Buffer> {
+  const options = { N, r, p, maxmem: 2 * memory({ N, r, p }) };
+  return new Promise((resolve, reject) => {
+    scrypt(password, salt, bytes, options, (error, key) => {
+      if (error === null) resolve(key);
+      else reject(error);
+    });
+  });
+}
+
+function memory({ N, r, p }: Cost): number {
+  return 128 * r * (N + p);
+}

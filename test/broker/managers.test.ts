@@ -1,0 +1,240 @@
+// Managers: first start, logging in, throttling, tokens and their revocation [decisions: Managers, Tokens, Login throttling].
+
+import t from "tap";
+import { hashPassword } from "../../src/broker/passwords.ts";
+import { testManagers } from "./manager-store.ts";
+
+const ADMIN = { adminPassword: "right" };
+
+t.test(
+  "without accounts the first start makes admin's password, tells it once and keeps its hash",
+  async (t) => {
+    const { managers, store, announced } = testManagers();
+    await managers.start();
+    await managers.start();
+    const [password = ""] = announced;
+    t.equal(announced.length, 1);
+    t.ok(password.length >= 24);
+    t.notOk(store.passwords.get("admin")?.passwordHash.includes(password));
+    const { account } = await managers.login("admin", password, "10.0.0.1");
+    t.same(account, { username: "admin", role: "admin", permissions: ["*"] });
+
+    const again = testManagers({ store });
+    await again.managers.start();
+    t.same(again.announced, [], "a later start tells nothing");
+    await t.resolves(again.managers.login("admin", password, "10.0.0.1"));
+  },
+);
+
+t.test(
+  "a given admin password is used, told to nobody and not stored",
+  async (t) => {
+    const { managers, store, announced } = testManagers(ADMIN);
+    await managers.start();
+    await t.resolves(managers.login("admin", "right", "10.0.0.1"));
+    t.same(announced, []);
+    t.equal(store.passwords.size, 0);
+  },
+);
+
+t.test(
+  "configured accounts log in by hash or plain password and replace admin",
+  async (t) => {
+    const { managers, announced } = testManagers({
+      ...ADMIN,
+      accounts: [
+        {
+          username: "ops",
+          passwordHash: await hashPassword("h"),
+          role: "operator",
+        },
+        { username: "view", password: "p", passwordHash: "", role: "viewer" },
+        {
+          username: "own",
+          password: "o",
+          role: "viewer",
+          permissions: ["users:write"],
+        },
+      ],
+    });
+    await managers.start();
+    const permissions = async (username: string, password: string) =>
+      (await managers.login(username, password, "a")).account.permissions;
+    t.same(await permissions("view", "p"), ["system:read"]);
+    t.same(await permissions("own", "o"), ["users:write"]);
+    t.same(await permissions("ops", "h"), [
+      "users:write",
+      "channels:write",
+      "messages:write",
+      "events:write",
+      "system:read",
+    ]);
+    await t.rejects(managers.login("admin", "right", "a"), {
+      code: "bad_credentials",
+    });
+    t.same(announced, []);
+  },
+);
+
+t.test("accounts that cannot be used stop the start", async (t) => {
+  const account = { username: "a", password: "p", role: "viewer" } as const;
+  for (const accounts of [
+    [account, account],
+    [{ ...account, password: "" }],
+    [{ ...account, passwordHash: await hashPassword("x") }],
+    [{ ...account, password: "", passwordHash: "md5$1234" }],
+    [{ ...account, permissions: ["users:read"] }],
+  ])
+    await t.rejects(testManagers({ accounts }).managers.start(), {
+      code: "bad_request",
+    });
+});
+
+t.test(
+  "after 5 failures of a username, from any address, 429 with the seconds left, until the window ends",
+  async (t) => {
+    const { managers, pass } = testManagers(ADMIN);
+    await managers.start();
+    for (let i = 0; i < 5; i++)
+      await t.rejects(managers.login("admin", "wrong", `10.0.0.${i}`), {
+        code: "bad_credentials",
+      });
+    pass(20_000);
+    await t.rejects(managers.login("admin", "right", "10.0.0.9"), {
+      code: "too_many_attempts",
+      retryAfterS: 40,
+    });
+    pass(40_000);
+    await t.resolves(managers.login("admin", "right", "10.0.0.9"));
+  },
+);
+
+t.test("after 5 failures of an address, for any username, 429", async (t) => {
+  const { managers } = testManagers(ADMIN);
+  await managers.start();
+  for (let i = 0; i < 5; i++)
+    await t.rejects(managers.login(`nobody${i}`, "x", "10.0.0.1"), {
+      code: "bad_credentials",
+    });
+  await t.rejects(managers.login("admin", "right", "10.0.0.1"), {
+    code: "too_many_attempts",
+  });
+  await t.resolves(managers.login("admin", "right", "10.0.0.2"));
+});
+
+t.test("a success clears the username's count", async (t) => {
+  const { managers } = testManagers(ADMIN);
+  await managers.start();
+  for (let round = 0; round < 2; round++) {
+    for (let i = 0; i < 4; i++)
+      await t.rejects(managers.login("admin", "wrong", `${round}.${i}`), {
+        code: "bad_credentials",
+      });
+    await t.resolves(managers.login("admin", "right", `${round}.9`));
+  }
+});
+
+t.test("attempts that run at once cannot get past the limit", async (t) => {
+  const { managers } = testManagers(ADMIN);
+  await managers.start();
+  const outcomes = await Promise.all(
+    Array.from({ length: 12 }, () =>
+      managers.login("admin", "wrong", "10.0.0.1").catch((e) => e.code),
+    ),
+  );
+  t.equal(outcomes.filter((code) => code === "bad_credentials").length, 5);
+  t.equal(outcomes.filter((code) => code === "too_many_attempts").length, 7);
+});
+
+t.test("right logins that run at once all succeed", async (t) => {
+  const { managers } = testManagers(ADMIN);
+  await managers.start();
+  const logins = await Promise.all(
+    Array.from({ length: 12 }, () => managers.login("admin", "right", "a")),
+  );
+  t.equal(new Set(logins.map((one) => one.token)).size, 12);
+});
+
+t.test(
+  "a token names its account until it expires; only its hash is stored",
+  async (t) => {
+    const { managers, store, pass } = testManagers(ADMIN);
+    await managers.start();
+    const { token, expireS } = await managers.login("admin", "right", "a");
+    t.equal(expireS, 86_400);
+    t.match(token, /^[A-Za-z0-9_-]{43}$/);
+    t.notOk(JSON.stringify([...store.tokens]).includes(token));
+    t.equal((await managers.authenticate(token))?.username, "admin");
+    pass(86_400_000);
+    t.equal(await managers.authenticate(token), undefined);
+  },
+);
+
+t.test("what is no token is refused without asking the store", async (t) => {
+  const { managers, store } = testManagers(ADMIN);
+  await managers.start();
+  for (const token of ["", "x", "a".repeat(44), `${"a".repeat(42)}=`])
+    t.equal(await managers.authenticate(token), undefined);
+  t.equal(store.ownerReads, 0);
+  t.equal(await managers.authenticate("a".repeat(43)), undefined);
+  t.equal(store.ownerReads, 1);
+});
+
+t.test("the store is asked once per token and five seconds", async (t) => {
+  const { managers, store, pass } = testManagers(ADMIN);
+  await managers.start();
+  const { token } = await managers.login("admin", "right", "a");
+  await managers.authenticate(token);
+  pass(4999);
+  await managers.authenticate(token);
+  t.equal(store.ownerReads, 1);
+  pass(1);
+  await managers.authenticate(token);
+  t.equal(store.ownerReads, 2);
+});
+
+t.test(
+  "a logout holds at once, also against an answer of the store on its way",
+  async (t) => {
+    const { managers, store } = testManagers(ADMIN);
+    await managers.start();
+    const { token } = await managers.login("admin", "right", "a");
+    t.ok(await managers.authenticate(token));
+    await managers.logout(token);
+    t.equal(await managers.authenticate(token), undefined);
+
+    const next = (await managers.login("admin", "right", "a")).token;
+    const read = store.accessTokenOwner.bind(store);
+    let answer = () => {};
+    store.accessTokenOwner = async (hash) => {
+      const owner = await read(hash);
+      await new Promise<void>((resolve) => {
+        answer = resolve;
+      });
+      return owner;
+    };
+    const onItsWay = managers.authenticate(next);
+    await new Promise(setImmediate);
+    store.accessTokenOwner = read;
+    await managers.logout(next);
+    answer();
+    await onItsWay;
+    t.equal(await managers.authenticate(next), undefined);
+    await t.resolves(managers.logout("never was one"));
+  },
+);
+
+t.test(
+  "the token of an account that is configured no more is void",
+  async (t) => {
+    const { managers, store } = testManagers(ADMIN);
+    await managers.start();
+    const { token } = await managers.login("admin", "right", "a");
+    const changed = testManagers({
+      store,
+      accounts: [{ username: "ops", password: "p", role: "operator" }],
+    });
+    await changed.managers.start();
+    t.equal(await changed.managers.authenticate(token), undefined);
+  },
+);
