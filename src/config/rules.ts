@@ -1,0 +1,111 @@
+// What must hold between keys, which no single key's schema can say. Pure.
+
+import { isIP } from "node:net";
+import { type Address, parseAddress, sameAddress } from "../lib/address.ts";
+import type { Config } from "./schema.ts";
+
+/** A frame carries more than the payload: ids, header, framing. */
+const FRAME_OVERHEAD_BYTES = 4096;
+
+/** A sentence for each contradiction in a configuration whose keys are each valid. */
+export function inconsistencies(config: Config): readonly string[] {
+  return [
+    ...address("api.listen", config.api.listen),
+    ...address("client.listen", config.client.listen),
+    ...tlsPair("api", config.api.tls),
+    ...tlsPair("client", config.client.tls),
+    ...sharedListener(config),
+    ...sizes(config),
+    ...managers(config.managers),
+    ...origins(config.client.allowedOrigins),
+  ];
+}
+
+function address(name: string, text: string): readonly string[] {
+  const parsed = parseAddress(text);
+  if (parsed !== undefined && isPossible(parsed)) return [];
+  return [
+    `${name} must be host:port, for example 127.0.0.1:5001, [::1]:5001 or :5200, not ${JSON.stringify(text)}.`,
+  ];
+}
+
+/** A host of digits and dots, or with colons, has to be a real literal; names are left to the system. */
+function isPossible({ host }: Address): boolean {
+  const isLiteral = /^[\d.]+$/.test(host) || host.includes(":");
+  return !isLiteral || isIP(host) !== 0;
+}
+
+function tlsPair(
+  section: string,
+  tls: Config["api"]["tls"],
+): readonly string[] {
+  const { certFile, keyFile, caFile, passphrase } = tls;
+  const name = `${section}.tls`;
+  if ((certFile === "") !== (keyFile === ""))
+    return [`${name}.certFile and ${name}.keyFile must be set together.`];
+  if (certFile === "" && (caFile !== "" || passphrase !== ""))
+    return [`${name} needs certFile and keyFile to serve TLS.`];
+  return [];
+}
+
+function sharedListener({ api, client }: Config): readonly string[] {
+  const addresses = [parseAddress(api.listen), parseAddress(client.listen)];
+  const [first, second] = addresses;
+  if (first === undefined || second === undefined) return [];
+  if (!sameAddress(first, second) || isEqual(api.tls, client.tls)) return [];
+  return [
+    "api.listen and client.listen are one address, so api.tls and client.tls must be equal too.",
+  ];
+}
+
+function isEqual(a: Config["api"]["tls"], b: Config["api"]["tls"]): boolean {
+  return (
+    a.certFile === b.certFile &&
+    a.keyFile === b.keyFile &&
+    a.caFile === b.caFile &&
+    a.passphrase === b.passphrase
+  );
+}
+
+function sizes({ messages, client, api }: Config): readonly string[] {
+  const frame = messages.maxPayloadBytes + FRAME_OVERHEAD_BYTES;
+  const body = Math.ceil((messages.maxPayloadBytes * 4) / 3);
+  const problems: string[] = [];
+  if (client.maxFrameBytes < frame)
+    problems.push(
+      `client.maxFrameBytes is ${client.maxFrameBytes}, but messages.maxPayloadBytes needs at least ${frame}.`,
+    );
+  if (client.maxBufferedBytes < client.maxFrameBytes)
+    problems.push(
+      `client.maxBufferedBytes is ${client.maxBufferedBytes}, but must be at least client.maxFrameBytes, ${client.maxFrameBytes}.`,
+    );
+  if (api.maxBodyBytes < body + FRAME_OVERHEAD_BYTES)
+    problems.push(
+      `api.maxBodyBytes is ${api.maxBodyBytes}, but messages.maxPayloadBytes in base64 needs at least ${body + FRAME_OVERHEAD_BYTES}.`,
+    );
+  return problems;
+}
+
+function managers(accounts: Config["managers"]): readonly string[] {
+  const names = accounts.map((account) => account.username);
+  const problems = accounts.flatMap((account, index) =>
+    (account.password === "") === (account.passwordHash === "")
+      ? [`managers[${index}] needs either passwordHash or password.`]
+      : [],
+  );
+  for (const name of new Set(names.filter((n, i) => names.indexOf(n) !== i)))
+    problems.push(`managers has ${JSON.stringify(name)} more than once.`);
+  return problems;
+}
+
+/** An exact origin as a browser sends it, or a host pattern. */
+const ORIGIN = /^(https?:\/\/[^/\s*@]+|\*\.[A-Za-z0-9.-]+)$/;
+
+function origins(entries: readonly string[]): readonly string[] {
+  return entries
+    .filter((entry) => !ORIGIN.test(entry))
+    .map(
+      (entry) =>
+        `client.allowedOrigins has ${JSON.stringify(entry)}, which is neither an origin like https://chat.example.com nor a pattern like *.example.com.`,
+    );
+}

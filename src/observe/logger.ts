@@ -1,0 +1,38 @@
+// The log: one JSON object per line on standard output, by pino. Rooms get a child each. Never blocks the event loop on a slow
+// reader: lines queue up to a bound and are dropped beyond it; what is queued is written when the process exits.
+
+import { type DestinationStream, type Logger, pino } from "pino";
+
+export type { Logger } from "pino";
+
+/** What waits for a reader of the log at most; further lines are dropped. */
+const MAX_QUEUED_BYTES = 8_388_608;
+
+/** A safety net below the rule that secrets and payloads are not logged: these fields never reach a line. */
+const REDACTED = ["token", "password", "passwordHash", "payload"];
+
+/** The root logger of a process; `node` is on every line. Messages are constants, data stands in fields. */
+export function createLogger(
+  options: { readonly level: string; readonly node: string },
+  destination: DestinationStream = standardOutput(),
+): Logger {
+  return pino(
+    {
+      level: options.level,
+      base: { pid: process.pid, node: options.node },
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+      redact: [...REDACTED, ...REDACTED.map((name) => `*.${name}`)],
+    },
+    destination,
+  );
+}
+
+/** The child that a room logs through. */
+export function roomLogger(logger: Logger, room: string): Logger {
+  return logger.child({ room });
+}
+
+function standardOutput(): DestinationStream {
+  return pino.destination({ fd: 1, sync: false, maxLength: MAX_QUEUED_BYTES });
+}

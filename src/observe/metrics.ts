@@ -1,0 +1,156 @@
+// The metrics of one node: the cells of the table, and the narrow parts that rooms are given (`gateway`, `api`).
+// Rooms know these methods and no metric's name. Counting neither allocates nor throws.
+
+import { Cell, Family, Histogram } from "./cells.ts";
+import { createRegistry } from "./registry.ts";
+import {
+  DURATION_BOUNDS_S,
+  METRICS,
+  type MetricKey,
+  type MetricRow,
+} from "./table.ts";
+
+type SeriesOf<Row extends MetricRow> = Row["kind"] extends "histogram"
+  ? Histogram
+  : Cell;
+
+/** Every metric of the table, by its key there. */
+export type Families = {
+  readonly [Key in MetricKey]: Family<SeriesOf<(typeof METRICS)[Key]>>;
+};
+
+/** What the gateway reports. Flags, types, reasons and codes are the domain's; times are milliseconds. */
+export interface GatewayPart {
+  connectionOpened(): void;
+  connectionClosed(): void;
+  sessionOpened(flag: number): void;
+  sessionClosed(flag: number): void;
+  /** The server closed a connection, for this reason. */
+  ended(reason: string): void;
+  frameIn(bytes: number): void;
+  sent(channelType: number, ms: number): void;
+  refused(code: string): void;
+  acknowledged(ms: number): void;
+  /** One channel was brought level with so many messages. */
+  resumed(messages: number): void;
+}
+
+/** What the control plane reports. `route` is a route's pattern, never a path somebody sent; times are milliseconds. */
+export interface ApiPart {
+  request(route: string, status: number, ms: number): void;
+  sent(channelType: number, ms: number): void;
+  refused(code: string): void;
+  login(outcome: "ok" | "failed" | "throttled"): void;
+}
+
+export interface Metrics {
+  readonly gateway: GatewayPart;
+  readonly api: ApiPart;
+  /** For numbers that another part already counts: `families.fanouts.of().from(() => hub.stats.fanouts)`. */
+  readonly families: Families;
+  /** The page of GET /metrics, in the Prometheus text format. */
+  page(): Promise<string>;
+  readonly contentType: string;
+}
+
+/** The metrics of a node of this version, all at zero. */
+export function createMetrics(build: { readonly version: string }): Metrics {
+  const families = createFamilies();
+  families.build.of(build.version, process.version).set(1);
+  const registry = createRegistry(Object.values(families));
+  return {
+    gateway: gatewayPart(families),
+    api: apiPart(families),
+    families,
+    page: () => registry.metrics(),
+    contentType: registry.contentType,
+  };
+}
+
+function createFamilies(): Families {
+  const entries = Object.entries<MetricRow>(METRICS).map(([key, row]) => [
+    key,
+    row.kind === "histogram"
+      ? new Family(row, () => new Histogram(DURATION_BOUNDS_S))
+      : new Family(row, () => new Cell()),
+  ]);
+  // fromEntries forgets which key got which family; the line above chose by the row's kind, as `Families` does.
+  return Object.fromEntries(entries) as Families;
+}
+
+const DEVICES = ["app", "web", "desktop"];
+const channelName = (type: number) => (type === 1 ? "person" : "group");
+
+function gatewayPart(families: Families): GatewayPart {
+  const connections = families.connections.of();
+  const opened = families.connectionsOpened.of();
+  const sessions = DEVICES.map((name) => families.sessions.of(name));
+  const frames = families.framesReceived.of();
+  const bytes = families.bytesReceived.of();
+  const recvackDelay = families.recvackDelay.of();
+  const runs = families.resumeRuns.of();
+  const missed = families.resumeMessages.of();
+  return {
+    connectionOpened() {
+      connections.add();
+      opened.add();
+    },
+    connectionClosed: () => connections.add(-1),
+    sessionOpened: (flag) => sessions[flag]?.add(),
+    sessionClosed: (flag) => sessions[flag]?.add(-1),
+    ended: (reason) => families.connectionsEnded.of(reason).add(),
+    frameIn(size) {
+      frames.add();
+      bytes.add(size);
+    },
+    sent: sentFrom("socket", families),
+    refused: (code) => families.requestsRefused.of(code, "socket").add(),
+    acknowledged: (ms) => recvackDelay.observe(ms / 1000),
+    resumed(messages) {
+      runs.add();
+      missed.add(messages);
+    },
+  };
+}
+
+function sentFrom(source: "socket" | "http", families: Families) {
+  const person = families.messagesAccepted.of(channelName(1), source);
+  const group = families.messagesAccepted.of(channelName(2), source);
+  const duration = families.sendDuration.of(source);
+  return (channelType: number, ms: number) => {
+    (channelType === 1 ? person : group).add();
+    duration.observe(ms / 1000);
+  };
+}
+
+function apiPart(families: Families): ApiPart {
+  const routes = new Map<string, RouteSeries>();
+  return {
+    request(route, status, ms) {
+      let series = routes.get(route);
+      if (series === undefined) {
+        series = {
+          byStatus: new Map(),
+          duration: families.httpDuration.of(route),
+        };
+        routes.set(route, series);
+      }
+      let count = series.byStatus.get(status);
+      if (count === undefined) {
+        count = families.httpRequests.of(route, String(status));
+        series.byStatus.set(status, count);
+      }
+      count.add();
+      series.duration.observe(ms / 1000);
+    },
+    sent: sentFrom("http", families),
+    refused: (code) => families.requestsRefused.of(code, "http").add(),
+    login: (outcome) => families.logins.of(outcome).add(),
+  };
+}
+
+/** Looked up by number and not by joined labels: /message/send comes here for every call. */
+interface RouteSeries {
+  readonly byStatus: Map<number, Cell>;
+  readonly duration: Histogram;
+}

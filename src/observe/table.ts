@@ -1,0 +1,140 @@
+// The one table of metrics: name, kind, labels, help. Nothing is measured here. Every label takes few values: never an id.
+
+/** What one metric is. */
+export interface MetricRow {
+  readonly kind: "counter" | "gauge" | "histogram";
+  readonly name: `jindou_${string}`;
+  readonly help: string;
+  readonly labels: readonly string[];
+}
+
+/** From 100 µs to 10 s: an acknowledgement takes about a millisecond, a slow disk or a far client much longer. */
+export const DURATION_BOUNDS_S: readonly number[] = [
+  0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+  0.5, 1, 2.5, 5, 10,
+];
+
+function counter<const Name extends string>(
+  name: Name,
+  help: string,
+  labels: readonly string[] = [],
+) {
+  return { kind: "counter", name: `jindou_${name}`, help, labels } as const;
+}
+
+function gauge<const Name extends string>(
+  name: Name,
+  help: string,
+  labels: readonly string[] = [],
+) {
+  return { kind: "gauge", name: `jindou_${name}`, help, labels } as const;
+}
+
+function histogram<const Name extends string>(
+  name: Name,
+  help: string,
+  labels: readonly string[] = [],
+) {
+  return { kind: "histogram", name: `jindou_${name}`, help, labels } as const;
+}
+
+export const METRICS = {
+  build: gauge("build_info", "Always 1; the labels say what runs", [
+    "version",
+    "node_version",
+  ]),
+
+  connections: gauge("connections", "Client sockets open now"),
+  connectionsOpened: counter(
+    "connections_opened_total",
+    "Client sockets accepted since the start",
+  ),
+  sessions: gauge("sessions", "Authenticated sessions by device", [
+    "device_flag",
+  ]),
+  connectionsEnded: counter(
+    "connections_ended_total",
+    "Connections the server ended, by close reason (slow_reader: cut for not reading; kicked: another main device)",
+    ["reason"],
+  ),
+  framesReceived: counter("frames_received_total", "Frames from clients"),
+  bytesReceived: counter(
+    "frames_received_bytes_total",
+    "Bytes of frames from clients",
+  ),
+  framesSent: counter(
+    "frames_sent_total",
+    "Frames handed to client sockets, each receiver of a fan-out counted",
+  ),
+  bytesSent: counter(
+    "frames_sent_bytes_total",
+    "Bytes of frames handed to client sockets",
+  ),
+
+  messagesAccepted: counter(
+    "messages_accepted_total",
+    "Messages answered as durable, by channel and by where they came from",
+    ["channel_type", "source"],
+  ),
+  messagesDuplicate: counter(
+    "messages_duplicate_total",
+    "Sends answered with an earlier message of the same clientMsgNo",
+  ),
+  requestsRefused: counter(
+    "requests_refused_total",
+    "Requests of clients and backends answered with an error, by code",
+    ["code", "source"],
+  ),
+  sendDuration: histogram(
+    "send_duration_seconds",
+    "From taking a message in to its being durable",
+    ["source"],
+  ),
+  recvackDelay: histogram(
+    "recvack_delay_seconds",
+    "From accepting a message to a receiver's confirmation",
+  ),
+  fanouts: counter("fanouts_total", "Pushes encoded and published to sessions"),
+  deliveries: counter("deliveries_total", "Sessions those pushes went to"),
+  resumeRuns: counter(
+    "resume_runs_total",
+    "Channels brought level after a reconnect",
+  ),
+  resumeMessages: counter(
+    "resume_messages_total",
+    "Missed messages sent after reconnects",
+  ),
+
+  httpRequests: counter("http_requests_total", "Control-plane requests", [
+    "route",
+    "status",
+  ]),
+  httpDuration: histogram(
+    "http_request_duration_seconds",
+    "From the whole request to its answer",
+    ["route"],
+  ),
+  logins: counter("manager_logins_total", "Logins of managers by outcome", [
+    "outcome",
+  ]),
+
+  storeAppends: counter("store_appends_total", "Messages made durable"),
+  storeCheckpoints: counter(
+    "store_checkpoints_total",
+    "Times the journal's tail was moved to the database",
+  ),
+  storeTailRecords: gauge(
+    "store_tail_records",
+    "Messages in the journal and not yet in the database",
+  ),
+  storeTailBytes: gauge(
+    "store_tail_bytes",
+    "Memory those messages take, in bytes",
+  ),
+  storeJournalBytes: gauge(
+    "store_journal_bytes",
+    "Size of the journal's files, in bytes",
+  ),
+} as const satisfies Record<string, MetricRow>;
+
+export type MetricKey = keyof typeof METRICS;
