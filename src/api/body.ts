@@ -1,0 +1,175 @@
+// Reads a request's JSON body or query string into a checked value, or into the reply that refuses it. State: compiled validators.
+// Never lets a hostile body cost more than reading it once.
+
+import { isUtf8 } from "node:buffer";
+import { type Static, type TSchema, Type } from "typebox";
+import { Compile, type Validator } from "typebox/compile";
+import type { ErrorDetail } from "../broker/errors.ts";
+import type { HttpReply, HttpRequest } from "../transport/types.ts";
+import { edgeReply, errorReply } from "./errors.ts";
+import {
+  ID_PATTERN,
+  LABEL_PATTERN,
+  OPTIONAL_LABEL_PATTERN,
+} from "./schemas.ts";
+
+/** A checked value, or the reply to send in its place. */
+export type Read<T> = { readonly value: T } | { readonly refused: HttpReply };
+export type Reader<T> = (request: HttpRequest) => Read<T>;
+
+/** A reader of JSON bodies: content type, UTF-8, JSON, then the schema. */
+export function jsonReader<S extends TSchema>(schema: S): Reader<Static<S>> {
+  const validator = Compile(schema) as unknown as Validator;
+  return (request) => {
+    if (!isJson(request.headers["content-type"] ?? ""))
+      return { refused: edgeReply("unsupported_media_type") };
+    const { body } = request;
+    if (!isUtf8(body)) return refuse("The body is not valid UTF-8");
+    const text = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+    let value: unknown;
+    try {
+      value = JSON.parse(text.toString("utf8"));
+    } catch {
+      return refuse("The body is not valid JSON"); // the parser's own words would echo the body
+    }
+    return check<Static<S>>(schema, validator, value);
+  };
+}
+
+/** A reader of query strings: parameters named in the schema, the integers among them as numbers. The last of equal names counts. */
+export function queryReader<S extends Type.TObject>(
+  schema: S,
+): Reader<Static<S>> {
+  const validator = Compile(schema) as unknown as Validator;
+  const properties = schema.properties as Readonly<
+    Record<string, { readonly type?: string }>
+  >;
+  return ({ query }) => {
+    const value: Record<string, unknown> = {};
+    for (const pair of query.split("&")) {
+      const [name, text] = splitPair(pair);
+      if (text === undefined)
+        return refuse("The query string is not valid percent-encoding");
+      const type = Object.hasOwn(properties, name)
+        ? properties[name]?.type
+        : undefined;
+      if (type !== undefined)
+        value[name] = type === "integer" ? toInteger(text) : text;
+    }
+    return check<Static<S>>(schema, validator, value);
+  };
+}
+
+function check<T>(
+  schema: TSchema,
+  validator: Validator,
+  value: unknown,
+): Read<T> {
+  // The cast is what the check just proved; the validator's own type is too deep to carry through a generic.
+  if (validator.Check(value)) return { value: value as T };
+  const details = tooLong(schema, value) ?? explain(validator, value);
+  const [first] = details;
+  const isOnlyIds = details.every((one) => one.message === ID_MESSAGE);
+  return {
+    refused: errorReply(isOnlyIds ? "bad_id" : "bad_request", {
+      message: `${first?.path || "The body"} ${first?.message ?? "is not valid"}`,
+      details,
+    }),
+  };
+}
+
+function refuse(message: string): Read<never> {
+  return { refused: errorReply("bad_request", { message }) };
+}
+
+/** Arrays over their limit, found without looking at their items: explaining half a million bad items would take a second. */
+function tooLong(
+  schema: TSchema,
+  value: unknown,
+  path = "",
+): readonly ErrorDetail[] | undefined {
+  if (Type.IsArray(schema) && Array.isArray(value)) {
+    const maxItems = "maxItems" in schema ? Number(schema.maxItems) : Infinity;
+    return value.length > maxItems
+      ? [{ path, message: `must not have more than ${maxItems} items` }]
+      : undefined;
+  }
+  if (!Type.IsObject(schema) || typeof value !== "object" || value === null)
+    return undefined;
+  for (const [name, property] of Object.entries(schema.properties)) {
+    const found = tooLong(property, Reflect.get(value, name), name);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+const ID_MESSAGE =
+  "must have 1 to 128 characters, no control characters and none of @ # &";
+const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
+  [ID_PATTERN, ID_MESSAGE],
+  [LABEL_PATTERN, "must have 1 to 128 characters"],
+  [OPTIONAL_LABEL_PATTERN, "must have at most 128 characters"],
+]);
+
+/** The first few places that are wrong, one sentence each. Says what is expected, never what was sent. */
+function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
+  const details = new Map<string, string>();
+  const note = (path: string, message: string) => {
+    if (!details.has(path)) details.set(path, message);
+  };
+  for (const error of validator.Errors(value)) {
+    const path = error.instancePath.slice(1).replaceAll("/", ".");
+    switch (error.keyword) {
+      case "required":
+        for (const name of error.params.requiredProperties)
+          note(path === "" ? name : `${path}.${name}`, "is required");
+        break;
+      case "type":
+        note(path, `must be ${withArticle(String(error.params.type))}`);
+        break;
+      case "enum":
+        note(path, `must be one of ${error.params.allowedValues.join(", ")}`);
+        break;
+      case "pattern": {
+        const pattern = String(error.params.pattern);
+        note(path, PATTERN_MESSAGES.get(pattern) ?? error.message);
+        break;
+      }
+      default:
+        note(path, error.message);
+    }
+  }
+  return [...details].map(([path, message]) => ({ path, message }));
+}
+
+function withArticle(type: string): string {
+  return /^[aeiou]/.test(type) ? `an ${type}` : `a ${type}`;
+}
+
+/** A missing content type is accepted [decisions: Other statuses]. */
+function isJson(contentType: string): boolean {
+  if (contentType === "application/json" || contentType === "") return true;
+  const mediaType = contentType.split(";", 1)[0]?.trim().toLowerCase() ?? "";
+  return (
+    mediaType === "application/json" ||
+    /^application\/.+\+json$/.test(mediaType)
+  );
+}
+
+function splitPair(pair: string): readonly [string, string | undefined] {
+  const at = pair.indexOf("=");
+  const decode = (text: string) =>
+    decodeURIComponent(text.replaceAll("+", " "));
+  try {
+    return at < 0
+      ? [decode(pair), ""]
+      : [decode(pair.slice(0, at)), decode(pair.slice(at + 1))];
+  } catch {
+    return ["", undefined];
+  }
+}
+
+/** The number, or the text itself where it is none, which the schema then refuses. */
+function toInteger(text: string): number | string {
+  return /^-?\d{1,16}$/.test(text) ? Number(text) : text;
+}

@@ -1,0 +1,44 @@
+// The control plane as one HTTP endpoint: the route table, built once over the use cases, each row behind the guard. State: none.
+
+import type { HttpEndpoint } from "../transport/types.ts";
+import { type CallParts, createCalls } from "./calls.ts";
+import { edgeReply } from "./errors.ts";
+import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
+import { openApiRoute } from "./openapi.ts";
+import { createRoutes } from "./routes.ts";
+import { type ApiLog, createServe, type ReplyObserver } from "./serve.ts";
+
+export interface ApiSettings {
+  /** See `credentialRule` in protected-mode.ts. */
+  readonly requiresCredential: boolean;
+  /** "" = none. */
+  readonly staticToken: string;
+  readonly maxBodyBytes: number;
+  readonly maxSubscribersPerCall: number;
+  readonly maxUidsPerPresenceCall: number;
+  /** Of the product, for the OpenAPI document. */
+  readonly version: string;
+}
+
+export interface ApiParts extends CallParts {
+  readonly settings: ApiSettings;
+  readonly log: ApiLog;
+  readonly observe?: ReplyObserver;
+}
+
+/** Everything the control plane serves. Its managers must be started before the listener is. */
+export function createHttpEndpoint(parts: ApiParts): HttpEndpoint {
+  const { settings, managers, log, observe } = parts;
+  const guard = createGuard({ ...settings, managers });
+  const serve = createServe({ guard, log, observe });
+  const routes = createRoutes(createCalls(parts), settings);
+  return {
+    routes: [...routes, openApiRoute(routes, settings)].map(serve),
+    headers: [...CREDENTIAL_HEADERS, "content-type"],
+    maxBodyBytes: settings.maxBodyBytes,
+    notFound: () => edgeReply("not_found"),
+    wrongMethod: (_request, allow) =>
+      edgeReply("method_not_allowed", { allow }),
+    tooLarge: () => edgeReply("body_too_large"),
+  };
+}

@@ -1,0 +1,109 @@
+// Everything the control plane can refuse, as HTTP: the status of each error code and the one shape of an error body
+// [decisions: Error body, Other statuses]. State: none. Never shows what an unexpected exception says.
+
+import {
+  BrokerError,
+  ERRORS,
+  type ErrorCode,
+  type ErrorDetail,
+} from "../broker/errors.ts";
+import type { HttpReply } from "../transport/types.ts";
+import { JSON_HEADERS } from "./reply.ts";
+
+/** `too_large` is 413 only for the HTTP body itself; every other limit answers 400. */
+export const HTTP_STATUS = {
+  bad_request: 400,
+  bad_id: 400,
+  bad_payload: 400,
+  too_large: 400,
+  reserved_uid: 400,
+  not_connected: 400,
+  unsupported_version: 400,
+  malformed_frame: 400,
+  unauthorized: 401,
+  bad_credentials: 401,
+  forbidden: 403,
+  channel_disbanded: 403,
+  channel_banned: 403,
+  send_banned: 403,
+  not_subscriber: 403,
+  stranger_refused: 403,
+  channel_not_found: 404,
+  not_in_channel: 404,
+  channel_exists: 409,
+  too_many_attempts: 429,
+  rate_limited: 429,
+  internal: 500,
+  overloaded: 503,
+  unavailable: 503,
+} as const satisfies Record<ErrorCode, number>;
+
+/** What only an HTTP edge can refuse. */
+export const EDGE_ERRORS = {
+  not_found: { status: 404, message: "There is nothing at this path" },
+  method_not_allowed: {
+    status: 405,
+    message: "The path does not take this method",
+  },
+  body_too_large: { status: 413, message: "The request body is too large" },
+  unsupported_media_type: {
+    status: 415,
+    message: "The body must be sent with Content-Type: application/json",
+  },
+} as const;
+
+export type EdgeCode = keyof typeof EDGE_ERRORS;
+
+interface Particulars {
+  readonly message?: string | undefined;
+  readonly details?: readonly ErrorDetail[] | undefined;
+  readonly retryAfterS?: number | undefined;
+}
+
+/** The reply for an error code, with a more precise message where there is one. */
+export function errorReply(
+  code: ErrorCode,
+  particulars: Particulars = {},
+): HttpReply {
+  const status = HTTP_STATUS[code];
+  const { message = ERRORS[code].message, details } = particulars;
+  const body = { error: message, code, status, details };
+  const headers = extraHeaders(status, particulars.retryAfterS);
+  return {
+    status,
+    headers:
+      headers === undefined ? JSON_HEADERS : { ...JSON_HEADERS, ...headers },
+    body: JSON.stringify(body),
+  };
+}
+
+/** The reply for what only HTTP refuses, with the headers it needs. */
+export function edgeReply(
+  edge: EdgeCode,
+  headers: Readonly<Record<string, string>> = {},
+): HttpReply {
+  const { status, message } = EDGE_ERRORS[edge];
+  const code = edge === "body_too_large" ? "too_large" : edge;
+  return {
+    status,
+    headers: { ...JSON_HEADERS, ...headers },
+    body: JSON.stringify({ error: message, code, status }),
+  };
+}
+
+/** The reply for whatever a use case threw. */
+export function thrownReply(thrown: unknown): HttpReply {
+  if (!(thrown instanceof BrokerError) || thrown.code === "internal")
+    return errorReply("internal");
+  return errorReply(thrown.code, thrown);
+}
+
+function extraHeaders(
+  status: number,
+  retryAfterS = 1,
+): Readonly<Record<string, string>> | undefined {
+  if (status === 401) return { "www-authenticate": "Bearer" };
+  if (status === 429 || status === 503)
+    return { "retry-after": String(retryAfterS) };
+  return undefined;
+}

@@ -1,0 +1,62 @@
+// Who may make a call: the static token, or a manager's access token with the permission. State: the static token's hash.
+// Never compares a secret in a time that tells how much of it was right.
+
+import { allows, type Permission } from "../broker/manager-accounts.ts";
+import type { Managers } from "../broker/managers.ts";
+import { hashesEqual, hashToken } from "../broker/tokens.ts";
+import type { HttpReply, HttpRequest } from "../transport/types.ts";
+import { errorReply } from "./errors.ts";
+
+/** What a call needs: nothing, any valid credential, or one of these permissions. */
+export type Access = "public" | "credential" | readonly Permission[];
+
+/** The reply that refuses the call, or undefined: go on. */
+export type Guard = (
+  request: HttpRequest,
+  access: Access,
+) => HttpReply | undefined | Promise<HttpReply | undefined>;
+
+/** Request headers that `createGuard` reads. */
+export const CREDENTIAL_HEADERS = ["authorization", "token"];
+
+/**
+ * Where no credential is required, one that is presented must still be right: 401 for an invalid one, 403 for one without the permission.
+ */
+export function createGuard(parts: {
+  readonly managers: Pick<Managers, "authenticate">;
+  /** "" = none. */
+  readonly staticToken: string;
+  readonly requiresCredential: boolean;
+}): Guard {
+  const { managers, staticToken, requiresCredential } = parts;
+  const expected = staticToken === "" ? undefined : hashToken(staticToken);
+
+  return (request, access) => {
+    if (access === "public") return undefined;
+    const token = expected === undefined ? "" : (request.headers.token ?? "");
+    // Hashing first makes the lengths equal.
+    if (expected !== undefined && token !== "")
+      if (hashesEqual(hashToken(token), expected)) return undefined;
+
+    const bearer = bearerToken(request);
+    if (bearer === undefined)
+      return requiresCredential || token !== ""
+        ? errorReply("unauthorized")
+        : undefined;
+    return managers.authenticate(bearer).then((account) => {
+      if (account === undefined) return errorReply("unauthorized");
+      if (access === "credential") return undefined;
+      return access.some((permission) => allows(account, permission))
+        ? undefined
+        : errorReply("forbidden");
+    });
+  };
+}
+
+/** The access token of `Authorization: Bearer <token>`; undefined where the header is absent or of another scheme. */
+export function bearerToken(request: HttpRequest): string | undefined {
+  const { authorization = "" } = request.headers;
+  return /^bearer( |$)/i.test(authorization)
+    ? authorization.slice("bearer".length).trim()
+    : undefined;
+}

@@ -1,0 +1,127 @@
+// The calls about messages: sending (the hot path of the control plane) and reading history. State: none.
+
+import type { Messages, Sent } from "../broker/messages.ts";
+import {
+  channelSeenBy,
+  type Message,
+  PERSON_CHANNEL,
+} from "../broker/model.ts";
+import type { HttpReply } from "../transport/types.ts";
+import { errorReply } from "./errors.ts";
+import { jsonReply } from "./reply.ts";
+import type { Outcome } from "./route.ts";
+import type { Body } from "./schemas.ts";
+
+const HISTORY_LIMIT = 50;
+/** Payload bytes in one page of history: what one call may cost in memory, whatever its limit says. */
+const HISTORY_BYTES = 8 * 1024 * 1024;
+
+export interface MessageParts {
+  readonly messages: Messages;
+}
+
+export interface MessageCalls {
+  send(body: Body<"send">): Outcome;
+  history(query: Body<"history">): Outcome;
+}
+
+export function createMessageCalls({ messages }: MessageParts): MessageCalls {
+  return {
+    send(body) {
+      const payload = decodeBase64(body.payload);
+      if (payload === undefined)
+        return errorReply("bad_payload", {
+          message: "payload must be standard base64 with padding",
+          details: [{ path: "payload", message: "is not base64" }],
+        });
+      const { header } = body;
+      const input = {
+        fromUid: body.from_uid,
+        channel: { id: body.channel_id, type: body.channel_type },
+        clientMsgNo: body.client_msg_no,
+        header: {
+          noPersist: header?.no_persist === 1,
+          redDot: header?.red_dot === 1,
+          syncOnce: header?.sync_once === 1,
+        },
+        expireS: body.expire ?? 0,
+        streamNo: body.stream_no || undefined,
+        tagKey: body.tag_key || undefined,
+        payload,
+        subscribers: body.subscribers,
+        origin: undefined,
+      };
+      return messages.send(input).then(sentReply);
+    },
+
+    async history(query) {
+      const { uid } = query;
+      const channel = { id: query.channel_id, type: query.channel_type };
+      if (channel.type === PERSON_CHANNEL && uid === undefined)
+        return errorReply("bad_request", {
+          message: "uid is required for a personal channel",
+          details: [{ path: "uid", message: "is required" }],
+        });
+      const page = await messages.history(
+        { channel, uid },
+        {
+          fromSeq: query.from_seq ?? 1,
+          toSeq: query.to_seq || Number.MAX_SAFE_INTEGER,
+          limit: query.limit ?? HISTORY_LIMIT,
+          reverse: query.order === "desc",
+          maxBytes: HISTORY_BYTES,
+        },
+      );
+      const body = {
+        messages: page.messages.map((message) => toWire(message, uid)),
+        head_seq: page.headSeq,
+        more: page.more ? 1 : 0,
+      };
+      return jsonReply(JSON.stringify(body));
+    },
+  };
+}
+
+/** Exactly the three fields of the specification. */
+function sentReply({ messageId, messageSeq, clientMsgNo }: Sent): HttpReply {
+  return jsonReply(
+    `{"message_id":${messageId},"message_seq":${messageSeq},"client_msg_no":${JSON.stringify(clientMsgNo)}}`,
+  );
+}
+
+/** The bytes, or undefined unless `text` is canonical standard base64: Buffer skips what it does not know, so the way back must agree. */
+function decodeBase64(text: string): Uint8Array | undefined {
+  const bytes = Buffer.from(text, "base64");
+  return bytes.toString("base64") === text ? bytes : undefined;
+}
+
+function toWire(message: Message, uid: string | undefined) {
+  const channel =
+    uid === undefined ? message.channel : channelSeenBy(uid, message);
+  const { payload } = message;
+  const bytes = Buffer.from(
+    payload.buffer,
+    payload.byteOffset,
+    payload.byteLength,
+  );
+  return {
+    message_id: message.messageId,
+    message_idstr: String(message.messageId),
+    message_seq: message.messageSeq,
+    client_msg_no: message.clientMsgNo,
+    from_uid: message.fromUid,
+    channel_id: channel.id,
+    channel_type: channel.type,
+    timestamp: Math.floor(message.timestampMs / 1000),
+    timestamp_ms: message.timestampMs,
+    header: {
+      no_persist: message.header.noPersist ? 1 : 0,
+      red_dot: message.header.redDot ? 1 : 0,
+      sync_once: 0, // commands are in no channel's history
+    },
+    expire: message.expireS,
+    stream_no: message.streamNo ?? "",
+    tag_key: message.tagKey ?? "",
+    payload: bytes.toString("base64"),
+  };
+}

@@ -1,0 +1,171 @@
+// The OpenAPI 3.1 document of the control plane, made from the route table and the schemas that check the calls. State: none.
+
+import type { Type } from "typebox";
+import type { ErrorCode } from "../broker/errors.ts";
+import { HTTP_STATUS } from "./errors.ts";
+import { jsonReply } from "./reply.ts";
+import { errorBody } from "./reply-schemas.ts";
+import { type ApiRoute, plainRoute } from "./route.ts";
+
+type Json = Readonly<Record<string, unknown>>;
+
+const BEARER = { bearer: [] };
+const STATIC_TOKEN = { staticToken: [] };
+const ERROR_CONTENT = {
+  "application/json": { schema: { $ref: "#/components/schemas/Error" } },
+};
+
+interface About {
+  /** Of the product. */
+  readonly version: string;
+  readonly requiresCredential: boolean;
+}
+
+/** The row that serves the document of `routes` and of itself; the text is made when first asked for. */
+export function openApiRoute(
+  routes: readonly ApiRoute[],
+  about: About,
+): ApiRoute {
+  let text: string | undefined;
+  const row = plainRoute({
+    method: "GET",
+    path: "/openapi.json",
+    access: "credential",
+    tag: "system",
+    summary: "This document",
+    success: { description: "The document", body: undefined },
+    errors: [],
+    handle() {
+      text ??= JSON.stringify(openApiDocument([...routes, row], about));
+      return jsonReply(text);
+    },
+  });
+  return row;
+}
+
+/** The document as a value that JSON.stringify turns into it. */
+function openApiDocument(routes: readonly ApiRoute[], about: About): Json {
+  const paths: Record<string, Json> = {};
+  for (const route of routes)
+    paths[route.path] = {
+      ...paths[route.path],
+      [route.method.toLowerCase()]: operation(route, about.requiresCredential),
+    };
+  return {
+    openapi: "3.1.0",
+    info: {
+      title: "Jindou control plane",
+      version: about.version,
+      license: { name: "Apache-2.0", identifier: "Apache-2.0" },
+    },
+    servers: [{ url: "/" }],
+    paths,
+    components: {
+      schemas: { Error: errorBody },
+      securitySchemes: {
+        bearer: {
+          type: "http",
+          scheme: "bearer",
+          description: "Access token from POST /manager/login",
+        },
+        staticToken: {
+          type: "apiKey",
+          in: "header",
+          name: "token",
+          description: "The configured static API token",
+        },
+      },
+    },
+  };
+}
+
+/** Every status a row may answer with, beside 200, with the codes behind it. */
+export function documentedErrors(
+  route: ApiRoute,
+): ReadonlyMap<number, ReadonlySet<string>> {
+  const found = new Map<number, Set<string>>();
+  const add = (status: number, code: string) => {
+    const codes = found.get(status) ?? new Set<string>();
+    found.set(status, codes.add(code));
+  };
+  for (const code of [...route.errors, ...commonErrors(route)])
+    add(HTTP_STATUS[code], code);
+  if (route.method === "POST") add(413, "too_large");
+  if (route.body !== undefined) add(415, "unsupported_media_type");
+  return new Map([...found].sort(([a], [b]) => a - b));
+}
+
+function commonErrors(route: ApiRoute): readonly ErrorCode[] {
+  const codes: ErrorCode[] = ["internal"];
+  if (route.body !== undefined || route.query !== undefined)
+    codes.push("bad_request", "unavailable", "overloaded");
+  if (route.access !== "public") codes.push("unauthorized", "unavailable");
+  if (typeof route.access !== "string") codes.push("forbidden");
+  return codes;
+}
+
+function operation(route: ApiRoute, requiresCredential: boolean): Json {
+  const { access, body, query } = route;
+  return {
+    operationId: route.path.slice(1).replaceAll(/[^a-z]+/g, "_"),
+    tags: [route.tag],
+    summary: route.summary,
+    security: security(route, requiresCredential),
+    ...(typeof access === "string" ? {} : { "x-permissions": access }),
+    ...(query === undefined ? {} : { parameters: parameters(query) }),
+    ...(body === undefined
+      ? {}
+      : {
+          requestBody: {
+            required: true,
+            content: { "application/json": { schema: body } },
+          },
+        }),
+    responses: responses(route),
+  };
+}
+
+/** An empty object among the alternatives means: or none at all. */
+function security({ access }: ApiRoute, required: boolean): readonly Json[] {
+  if (access === "public") return [];
+  return required ? [BEARER, STATIC_TOKEN] : [{}, BEARER, STATIC_TOKEN];
+}
+
+function parameters(query: Type.TObject): readonly Json[] {
+  const required: readonly string[] = query.required ?? [];
+  return Object.entries(query.properties).map(([name, schema]) => ({
+    name,
+    in: "query",
+    required: required.includes(name),
+    schema,
+  }));
+}
+
+function responses(route: ApiRoute): Json {
+  const { success } = route;
+  const type = success.contentType ?? "application/json";
+  const all: Record<string, Json> = {
+    200: {
+      description: success.description,
+      content: { [type]: { schema: success.body ?? {} } },
+    },
+  };
+  for (const [status, codes] of documentedErrors(route))
+    all[status] = {
+      description: [...codes].join(", "),
+      content: ERROR_CONTENT,
+      ...headersOf(status),
+    };
+  return all;
+}
+
+function headersOf(status: number): Json {
+  if (status === 401) return { headers: header("WWW-Authenticate", "string") };
+  return status === 429 || status === 503
+    ? { headers: header("Retry-After", "integer") }
+    : {};
+}
+
+function header(name: string, type: string): Json {
+  return { [name]: { schema: { type } } };
+}

@@ -1,0 +1,91 @@
+// One row of the table as the listener takes it: guard, run, map what was thrown, log what is ours, count. State: when an outage was
+// last logged. Never lets an exception out, and never logs a body, a token or a password.
+
+import { BrokerError } from "../broker/errors.ts";
+import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
+import { HTTP_STATUS, thrownReply } from "./errors.ts";
+import type { Guard } from "./guard.ts";
+import type { ApiRoute, Outcome } from "./route.ts";
+
+/** What is needed of a pino logger. */
+export interface ApiLog {
+  error(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+}
+
+/** Told of each reply: the route's path, its status, and how long it took. */
+export type ReplyObserver = (
+  path: string,
+  status: number,
+  durationMs: number,
+) => void;
+
+export interface ServeParts {
+  readonly guard: Guard;
+  readonly log: ApiLog;
+  readonly observe: ReplyObserver | undefined;
+}
+
+/** Wraps a row; the result neither throws nor rejects. */
+export type Serve = (route: ApiRoute) => HttpRoute;
+
+const OUTAGE_LOG_MS = 1000;
+
+export function createServe({ guard, log, observe }: ServeParts): Serve {
+  const report = createReport(log);
+  return (route) => {
+    const fail = (thrown: unknown): HttpReply => {
+      report(route, thrown);
+      return thrownReply(thrown);
+    };
+    const answer = (request: HttpRequest): Outcome => {
+      try {
+        const outcome = guarded(guard, route, request);
+        return outcome instanceof Promise ? outcome.catch(fail) : outcome;
+      } catch (thrown) {
+        return fail(thrown);
+      }
+    };
+    const { method, path } = route;
+    return { method, path, handle: observed(answer, path, observe) };
+  };
+}
+
+function guarded(guard: Guard, route: ApiRoute, request: HttpRequest): Outcome {
+  const refusal = guard(request, route.access);
+  if (refusal === undefined) return route.run(request);
+  if (!(refusal instanceof Promise)) return refusal;
+  return refusal.then((refused) => refused ?? route.run(request));
+}
+
+function observed(
+  answer: (request: HttpRequest) => Outcome,
+  path: string,
+  observe: ReplyObserver | undefined,
+): (request: HttpRequest) => Outcome {
+  if (observe === undefined) return answer;
+  return (request) => {
+    const startMs = performance.now();
+    const done = (reply: HttpReply): HttpReply => {
+      observe(path, reply.status, performance.now() - startMs);
+      return reply;
+    };
+    const outcome = answer(request);
+    return outcome instanceof Promise ? outcome.then(done) : done(outcome);
+  };
+}
+
+/** Logs what a caller could not have caused: bugs each time, an outage at most once a second. A caller's own errors are not logged. */
+function createReport(log: ApiLog): (route: ApiRoute, thrown: unknown) => void {
+  let nextOutageMs = 0;
+  return (route, thrown) => {
+    const code = thrown instanceof BrokerError ? thrown.code : "internal";
+    const fields = { method: route.method, path: route.path, code };
+    if (HTTP_STATUS[code] === 500)
+      return log.error({ ...fields, err: thrown }, "request failed");
+    const nowMs = performance.now();
+    if (HTTP_STATUS[code] !== 503 || nowMs < nextOutageMs) return;
+    nextOutageMs = nowMs + OUTAGE_LOG_MS;
+    log.warn({ ...fields, err: thrown }, "requests refused");
+  };
+}
