@@ -1,0 +1,240 @@
+// Bytes of a client → Operation, for the server. State: the slab payloads are copied into. Every field is checked before it is used;
+// throws nothing but FrameError, with the request's ref as soon as it is known. Field orders: docs/protocol/native.md.
+
+import {
+  type ChannelRef,
+  DEVICE_FLAGS,
+  type DeviceFlag,
+  type DeviceLevel,
+  GROUP_CHANNEL,
+  MAIN_DEVICE,
+  PERSON_CHANNEL,
+  SECONDARY_DEVICE,
+} from "../../broker/model.ts";
+import {
+  FrameError,
+  type Operation,
+  type Ref,
+  type ResumePoint,
+} from "../protocol.ts";
+import { Copies } from "./copies.ts";
+import {
+  CLIENT_OPS,
+  FLAG_BITS,
+  KNOWN_FLAGS,
+  MAX_UINT32,
+  NATIVE_VERSION,
+} from "./ops.ts";
+import { FrameReader } from "./reader.ts";
+
+export interface NativeLimits {
+  /** Characters of an id, a clientMsgNo, a streamNo, a tagKey. */
+  readonly maxIdLength: number;
+  /** Bytes of a message's payload. */
+  readonly maxPayloadBytes: number;
+  /** Channels one CONNECT may resume. */
+  readonly maxResumePoints: number;
+  /** Uids one PRESENCE may name. */
+  readonly maxPresenceUids: number;
+}
+
+/** Characters of a token: ours are short, a backend may register a signed document. */
+const MAX_TOKEN_LENGTH = 4096;
+
+/** Reads the operation in one binary frame; keeps nothing of the frame's memory. */
+export type Decoder = (data: Uint8Array) => Operation;
+
+export function createDecoder(limits: NativeLimits): Decoder {
+  const copies = new Copies();
+  return (data) => {
+    const reader = new FrameReader(data);
+    const { op, ref } = readHead(reader);
+    const operation = readOperation({ reader, limits, copies, ref }, op);
+    reader.finish();
+    return operation;
+  };
+}
+
+interface Context {
+  readonly reader: FrameReader;
+  readonly limits: NativeLimits;
+  readonly copies: Copies;
+  readonly ref: Ref;
+}
+
+/** `op` and `ref`: where these cannot be read, it is not this protocol's frame but still one frame. */
+function readHead(reader: FrameReader): { op: number; ref: Ref } {
+  try {
+    const op = reader.uint("op", 127);
+    const ref = reader.absent() ? 0 : reader.uint("ref", MAX_UINT32);
+    reader.ref = ref;
+    return { op, ref };
+  } catch (error) {
+    if (!(error instanceof FrameError) || error.fatal) throw error;
+    throw new FrameError("malformed_frame", 0, error.message);
+  }
+}
+
+function readOperation(context: Context, op: number): Operation {
+  const { reader, ref } = context;
+  switch (op) {
+    case CLIENT_OPS.send:
+      return readSend(context);
+    case CLIENT_OPS.recvack:
+      return readRecvack(context);
+    case CLIENT_OPS.ping:
+      return { kind: "ping", ref };
+    case CLIENT_OPS.history:
+      return readHistory(context);
+    case CLIENT_OPS.presence:
+      return readPresence(context);
+    case CLIENT_OPS.connect:
+      return readConnect(context);
+    case CLIENT_OPS.disconnect:
+      return { kind: "disconnect", ref };
+    default:
+      throw reader.refusal("malformed_frame", `Unknown operation ${op}`);
+  }
+}
+
+function readConnect(context: Context): Operation {
+  const { reader, limits, ref } = context;
+  const version = reader.uint("version");
+  // First of all: another version's fields may lie elsewhere.
+  if (version !== NATIVE_VERSION)
+    throw reader.refusal(
+      "unsupported_version",
+      `Version ${version} is not spoken here; version ${NATIVE_VERSION} is`,
+    );
+  return {
+    kind: "connect",
+    ref,
+    version,
+    uid: readId(context, "uid"),
+    token: reader.text("token", MAX_TOKEN_LENGTH),
+    flag: readDeviceFlag(reader),
+    deviceId: reader.absent() ? "" : readDeviceId(context),
+    level: reader.absent() ? undefined : readDeviceLevel(reader),
+    resume: reader.absent()
+      ? []
+      : reader.list("resume", limits.maxResumePoints, () =>
+          reader.tuple("resume point", () => readResumePoint(context)),
+        ),
+  };
+}
+
+function readSend(context: Context): Operation {
+  const { reader, limits, copies, ref } = context;
+  const channel = readChannel(context);
+  const clientMsgNo = readLabel(context, "clientMsgNo") ?? "";
+  const payload = copies.of(reader.bin("payload", limits.maxPayloadBytes));
+  const flags = reader.absent() ? 0 : reader.uint("flags", KNOWN_FLAGS);
+  return {
+    kind: "send",
+    ref,
+    channel,
+    clientMsgNo,
+    header: {
+      noPersist: (flags & FLAG_BITS.noPersist) !== 0,
+      redDot: (flags & FLAG_BITS.redDot) !== 0,
+      syncOnce: (flags & FLAG_BITS.syncOnce) !== 0,
+    },
+    expireS: reader.absent() ? 0 : reader.uint("expireS", MAX_UINT32),
+    streamNo: readLabel(context, "streamNo"),
+    tagKey: readLabel(context, "tagKey"),
+    payload,
+  };
+}
+
+function readRecvack(context: Context): Operation {
+  const { reader, ref } = context;
+  return {
+    kind: "recvack",
+    ref,
+    channel: readChannel(context),
+    messageSeq: reader.uint("messageSeq"),
+    messageId: reader.uint("messageId"),
+  };
+}
+
+function readHistory(context: Context): Operation {
+  const { reader, ref } = context;
+  const channel = readChannel(context);
+  const fromSeq = reader.uint("fromSeq");
+  const toSeq = reader.uint("toSeq");
+  const limit = reader.uint("limit", MAX_UINT32);
+  if (limit === 0) throw reader.refusal("bad_request", "limit must not be 0");
+  const reverse = reader.absent() ? false : reader.bool("reverse");
+  return { kind: "history", ref, channel, fromSeq, toSeq, limit, reverse };
+}
+
+function readPresence(context: Context): Operation {
+  const { reader, limits, ref } = context;
+  const uids = reader.list("uids", limits.maxPresenceUids, () =>
+    readId(context, "uid"),
+  );
+  return { kind: "presence", ref, uids };
+}
+
+function readResumePoint(context: Context): ResumePoint {
+  const channel = readChannel(context);
+  return { channel, lastSeq: context.reader.uint("lastSeq") };
+}
+
+function readChannel(context: Context): ChannelRef {
+  const type = context.reader.uint("channelType");
+  if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
+    throw context.reader.refusal(
+      "bad_request",
+      "channelType must be 1 (personal) or 2 (group)",
+    );
+  return { type, id: readId(context, "channelId") };
+}
+
+/** A client's own number or label; nil and "" both mean none. Only its length matters. */
+function readLabel(context: Context, what: string): string | undefined {
+  const { reader, limits } = context;
+  if (reader.absent()) return undefined;
+  return reader.text(what, limits.maxIdLength) || undefined;
+}
+
+function readId(context: Context, what: string): string {
+  const { reader, limits } = context;
+  const id = reader.text(what, limits.maxIdLength, "bad_id");
+  if (id === "" || hasForbiddenCharacter(id))
+    throw reader.refusal("bad_id", `${what} is not a valid id`);
+  return id;
+}
+
+function readDeviceId(context: Context): string {
+  const { reader, limits } = context;
+  const id = reader.text("deviceId", limits.maxIdLength, "bad_id");
+  if (hasForbiddenCharacter(id))
+    throw reader.refusal("bad_id", "deviceId is not a valid id");
+  return id;
+}
+
+/** Control characters and `@ # &` [decisions: Limits]. Surrogates cannot stand alone in what came as UTF-8. */
+function hasForbiddenCharacter(id: string): boolean {
+  for (let i = 0; i < id.length; i++) {
+    const unit = id.charCodeAt(i);
+    if (unit < 0x20 || (unit >= 0x7f && unit <= 0x9f)) return true;
+    if (unit === 0x40 || unit === 0x23 || unit === 0x26) return true;
+  }
+  return false;
+}
+
+function readDeviceFlag(reader: FrameReader): DeviceFlag {
+  const value = reader.uint("deviceFlag");
+  const flag = DEVICE_FLAGS.find((known) => known === value);
+  if (flag === undefined)
+    throw reader.refusal("bad_request", "deviceFlag must be 0, 1 or 2");
+  return flag;
+}
+
+function readDeviceLevel(reader: FrameReader): DeviceLevel {
+  const value = reader.uint("deviceLevel");
+  if (value !== SECONDARY_DEVICE && value !== MAIN_DEVICE)
+    throw reader.refusal("bad_request", "deviceLevel must be 0 or 1");
+  return value;
+}

@@ -1,0 +1,26 @@
+// The native protocol as the server opens it. State: one codec for all connections, with its slabs; nothing per connection.
+
+import { type Codec, FrameError, type Protocol } from "../protocol.ts";
+import { createDecoder, type NativeLimits } from "./decode.ts";
+import { createEncoder } from "./encode.ts";
+import { NATIVE_SUBPROTOCOL } from "./ops.ts";
+
+export type { NativeLimits } from "./decode.ts";
+export { NATIVE_SUBPROTOCOL } from "./ops.ts";
+
+/** Sessions of it share every encoded push. */
+export function createNativeProtocol(limits: NativeLimits): Protocol {
+  const decode = createDecoder(limits);
+  const encoder = createEncoder();
+  const codec: Codec = {
+    format: NATIVE_SUBPROTOCOL,
+    decode(data, isText) {
+      if (isText)
+        throw new FrameError("malformed_frame", 0, "Text frame", true);
+      return [decode(data)];
+    },
+    encodeReply: encoder.reply,
+    encodePush: encoder.push,
+  };
+  return { name: NATIVE_SUBPROTOCOL, open: () => codec };
+}

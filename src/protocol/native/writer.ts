@@ -1,0 +1,159 @@
+// Writes the MessagePack subset of the native protocol: nil, bool, unsigned integers, str, bin, array.
+// State: one slab that finished frames are cut from. A slab's bytes are written once and never again, so a frame may be
+// kept as long as its owner likes. Must stay browser-safe.
+
+const SLAB_BYTES = 16 * 1024;
+/** Strings up to here are copied by a loop; above, the platform's encoder is faster. */
+const SHORT_TEXT = 96;
+
+const utf8 = new TextEncoder();
+
+/** The most bytes `text` takes, header included. */
+export function textBytes(text: string): number {
+  return text.length * 3 + 5;
+}
+
+/** One frame at a time: `begin`, values, `end`. */
+export class FrameWriter {
+  #bytes: Uint8Array;
+  #start: number;
+  #at: number;
+
+  constructor() {
+    this.#bytes = new Uint8Array(0);
+    this.#start = 0;
+    this.#at = 0;
+  }
+
+  /** Makes room for a frame of at most `maxBytes`. What was begun and not ended is dropped. */
+  begin(maxBytes: number): void {
+    if (maxBytes > this.#bytes.length - this.#at) {
+      this.#bytes = new Uint8Array(
+        maxBytes > SLAB_BYTES / 4 ? maxBytes : SLAB_BYTES,
+      );
+      this.#at = 0;
+    }
+    this.#start = this.#at;
+  }
+
+  /** The finished frame. */
+  end(): Uint8Array {
+    return this.#bytes.subarray(this.#start, this.#at);
+  }
+
+  /** Header of an array of `count` values, which must follow. */
+  array(count: number): void {
+    const bytes = this.#bytes;
+    if (count < 16) {
+      bytes[this.#at++] = 0x90 | count;
+      return;
+    }
+    bytes[this.#at++] = count < 0x10000 ? 0xdc : 0xdd;
+    this.#bigEndian(count, count < 0x10000 ? 2 : 4);
+  }
+
+  /** Throws RangeError for what is no safe integer from 0. Above 32 bits it is a uint64, never a float. */
+  uint(value: number): void {
+    const bytes = this.#bytes;
+    if (value >>> 0 !== value) {
+      this.#uint64(value);
+    } else if (value < 0x80) {
+      bytes[this.#at++] = value;
+    } else if (value < 0x100) {
+      bytes[this.#at++] = 0xcc;
+      bytes[this.#at++] = value;
+    } else if (value < 0x10000) {
+      bytes[this.#at++] = 0xcd;
+      this.#bigEndian(value, 2);
+    } else {
+      bytes[this.#at++] = 0xce;
+      this.#bigEndian(value, 4);
+    }
+  }
+
+  text(value: string): void {
+    const length = value.length;
+    if (length > SHORT_TEXT || !this.#asciiText(value, length)) {
+      const encoded = utf8.encode(value);
+      this.#textHeader(encoded.length);
+      this.#bytes.set(encoded, this.#at);
+      this.#at += encoded.length;
+    }
+  }
+
+  optionalText(value: string | undefined): void {
+    if (value === undefined) this.nil();
+    else this.text(value);
+  }
+
+  bin(value: Uint8Array): void {
+    const bytes = this.#bytes;
+    const length = value.length;
+    if (length < 0x100) {
+      bytes[this.#at++] = 0xc4;
+      bytes[this.#at++] = length;
+    } else {
+      bytes[this.#at++] = length < 0x10000 ? 0xc5 : 0xc6;
+      this.#bigEndian(length, length < 0x10000 ? 2 : 4);
+    }
+    bytes.set(value, this.#at);
+    this.#at += length;
+  }
+
+  bool(value: boolean): void {
+    this.#bytes[this.#at++] = value ? 0xc3 : 0xc2;
+  }
+
+  nil(): void {
+    this.#bytes[this.#at++] = 0xc0;
+  }
+
+  /** False, with nothing written, when a character is not ASCII: then the header's length is not known yet. */
+  #asciiText(value: string, length: number): boolean {
+    const bytes = this.#bytes;
+    const start = this.#at;
+    this.#textHeader(length);
+    let at = this.#at;
+    for (let i = 0; i < length; i++) {
+      const unit = value.charCodeAt(i);
+      if (unit >= 0x80) {
+        this.#at = start;
+        return false;
+      }
+      bytes[at++] = unit;
+    }
+    this.#at = at;
+    return true;
+  }
+
+  #textHeader(length: number): void {
+    const bytes = this.#bytes;
+    if (length < 32) {
+      bytes[this.#at++] = 0xa0 | length;
+    } else if (length < 0x100) {
+      bytes[this.#at++] = 0xd9;
+      bytes[this.#at++] = length;
+    } else {
+      bytes[this.#at++] = length < 0x10000 ? 0xda : 0xdb;
+      this.#bigEndian(length, length < 0x10000 ? 2 : 4);
+    }
+  }
+
+  #uint64(value: number): void {
+    if (!Number.isSafeInteger(value) || value < 0)
+      throw new RangeError(`${value} is not an unsigned safe integer`);
+    this.#bytes[this.#at++] = 0xcf;
+    this.#bigEndian(Math.floor(value / 0x1_0000_0000), 4);
+    this.#bigEndian(value >>> 0, 4);
+  }
+
+  #bigEndian(value: number, size: 2 | 4): void {
+    const bytes = this.#bytes;
+    if (size === 4) {
+      bytes[this.#at++] = value >>> 24;
+      bytes[this.#at++] = value >>> 16;
+    }
+    bytes[this.#at++] = value >>> 8;
+    bytes[this.#at++] = value;
+  }
+}
