@@ -1,5 +1,4 @@
 // What every wire format must do: bytes ⇄ operations, replies and pushes. Pure; one codec per connection, no sockets, no store.
-// Leaves room for formats whose frames differ per session (encryption): such a codec has no `sharedFormat`.
 
 import type { CloseReason, ErrorCode } from "../broker/errors.ts";
 import type {
@@ -174,8 +173,8 @@ export class FrameError extends Error {
 
 /** One connection's wire format. */
 export interface Codec {
-  /** Sessions with the same name share encoded pushes; undefined: each session encodes its own. */
-  readonly sharedFormat: string | undefined;
+  /** Sessions of one format share encoded pushes. */
+  readonly format: string;
   /** The operations in one incoming frame. Copies what it keeps of `data`. Throws FrameError. */
   decode(data: Uint8Array, isText: boolean): readonly Operation[];
   encodeReply(reply: Reply): Frame;
