@@ -5,8 +5,7 @@ import { createDecoder, type NativeLimits } from "./decode.ts";
 import { createEncoder } from "./encode.ts";
 import { NATIVE_SUBPROTOCOL } from "./ops.ts";
 
-export type { NativeLimits } from "./decode.ts";
-export { NATIVE_SUBPROTOCOL } from "./ops.ts";
+export { NATIVE_SUBPROTOCOL };
 
 /** Sessions of it share every encoded push. */
 export function createNativeProtocol(limits: NativeLimits): Protocol {

@@ -1,0 +1,73 @@
+// Connecting a native test client: `connectNative` for a session, `openNative` for a bare socket. The client itself is NativeClient.
+
+import { WebSocket } from "ws";
+import { NATIVE_SUBPROTOCOL } from "../../src/protocol/native/ops.ts";
+import {
+  NativeClient,
+  NativeClientError,
+  type NativeConnect,
+} from "./native-session.ts";
+
+export interface NativeClientOptions extends NativeConnect {
+  readonly port: number;
+  /** Default: 127.0.0.1 */
+  readonly host?: string;
+  /** Default: "/" */
+  readonly path?: string;
+  /** Subprotocols to offer. Default: the native one. */
+  readonly subprotocols?: readonly string[];
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** The part of tap's `t` that is used; undefined: the caller closes the client. */
+export type Teardown = { teardown(clean: () => unknown): unknown } | undefined;
+
+/** Opens a socket and says CONNECT. Rejects with NativeClientError when it is refused. */
+export async function connectNative(
+  t: Teardown,
+  options: NativeClientOptions,
+): Promise<NativeClient> {
+  const client = await openNative(t, options);
+  try {
+    await client.connect();
+    return client;
+  } catch (error) {
+    client.kill();
+    throw error;
+  }
+}
+
+/** Opens a socket and says nothing, for tests of what happens before or instead of CONNECT. */
+export async function openNative(
+  t: Teardown,
+  options: NativeClientOptions,
+): Promise<NativeClient> {
+  const { host = "127.0.0.1", port, path = "/" } = options;
+  const socket = new WebSocket(
+    `ws://${host}:${port}${path}`,
+    [...(options.subprotocols ?? [NATIVE_SUBPROTOCOL])],
+    { perMessageDeflate: false, headers: { ...options.headers } },
+  );
+  const client = new NativeClient(socket, options);
+  t?.teardown(() => {
+    client.kill();
+    return client.closed;
+  });
+  await new Promise<void>((resolve, reject) => {
+    socket.once("open", resolve);
+    socket.once("unexpected-response", (_request, response) => {
+      response.resume();
+      reject(
+        new NativeClientError(
+          `http_${response.statusCode}`,
+          "the upgrade was refused",
+        ),
+      );
+      socket.terminate();
+    });
+    socket.once("close", (code: number) =>
+      reject(new NativeClientError(`closed_${code}`, "could not connect")),
+    );
+  });
+  return client;
+}

@@ -1,0 +1,340 @@
+// A small real client of the native protocol over one `ws` socket, for tests. It keeps everything it was pushed, in order, never
+// reconnects, and fails loudly: what a server should not send ends the connection and rejects whoever waits.
+
+import { WebSocket } from "ws";
+import type {
+  ChannelRef,
+  DeviceFlag,
+  DeviceLevel,
+  Message,
+  MessageHeader,
+} from "../../src/broker/model.ts";
+import {
+  decodeServerFrame,
+  type ServerFrame,
+} from "../../src/protocol/native/client-decode.ts";
+import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
+import { NATIVE_VERSION } from "../../src/protocol/native/ops.ts";
+import type {
+  Operation,
+  Push,
+  Reply,
+  ResumePoint,
+} from "../../src/protocol/protocol.ts";
+import { Waiters } from "./waiters.ts";
+
+/** Whom a client connects as, and how patient it is. */
+export interface NativeConnect {
+  readonly uid: string;
+  /** Default: empty. */
+  readonly token?: string;
+  /** Default: 0, app. */
+  readonly flag?: DeviceFlag;
+  readonly deviceId?: string;
+  readonly level?: DeviceLevel;
+  readonly resume?: readonly ResumePoint[];
+  /** For every wait. Default: 5000. */
+  readonly timeoutMs?: number;
+}
+
+/** A request that was refused, or could not be answered because the connection ended. */
+export class NativeClientError extends Error {
+  /** A code of the ERROR frame, `http_<status>`, or `closed_<close code>`. */
+  readonly code: string;
+  readonly retryAfterMs: number;
+
+  constructor(code: string, message: string, retryAfterMs = 0) {
+    super(`${code}: ${message}`);
+    this.name = "NativeClientError";
+    this.code = code;
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+type ReplyOf<K extends Reply["kind"]> = Extract<Reply, { kind: K }>;
+type WithoutRef<T> = T extends { readonly ref: number } ? Omit<T, "ref"> : T;
+
+export interface SendOptions extends Partial<MessageHeader> {
+  /** Default: empty, the server makes one. */
+  readonly clientMsgNo?: string;
+  readonly syncOnce?: boolean;
+  readonly expireS?: number;
+  readonly streamNo?: string;
+  readonly tagKey?: string;
+}
+
+export interface HistoryOptions {
+  readonly fromSeq?: number;
+  readonly toSeq?: number;
+  readonly limit?: number;
+  readonly reverse?: boolean;
+}
+
+/** A text becomes `{type: 1, content}`, an object its JSON; bytes stay as they are. */
+export type PayloadInput = string | Uint8Array | object;
+
+export class NativeClient {
+  readonly uid: string;
+  /** Everything pushed so far, in order of arrival. */
+  readonly pushes: Push[] = [];
+  /** Every ERROR frame so far, also those that rejected a request. */
+  readonly errors: ReplyOf<"error">[] = [];
+  /** Settles when the connection is over, however it ended. */
+  readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
+  readonly #socket: WebSocket;
+  readonly #options: NativeConnect;
+  readonly #waiters: Waiters;
+  readonly #requests = new Map<number, (reply: Reply | Error) => void>();
+  #ended: NativeClientError | undefined;
+  #connack: ReplyOf<"connack"> | undefined;
+  #nextRef = 1;
+  #pushesTaken = 0;
+
+  constructor(socket: WebSocket, options: NativeConnect) {
+    this.uid = options.uid;
+    this.#socket = socket;
+    this.#options = options;
+    this.#waiters = new Waiters(options.timeoutMs ?? 5000);
+    socket.on("message", (data: Buffer, isBinary) =>
+      this.#received(data, isBinary),
+    );
+    socket.on("error", (error) => this.#end("closed_1006", error.message));
+    this.closed = new Promise((resolve) => {
+      socket.once("close", (code, reason) => {
+        this.#end(`closed_${code}`, reason.toString());
+        resolve({ code, reason: reason.toString() });
+      });
+    });
+  }
+
+  /** What the server said to CONNECT. Throws before that. */
+  get connack(): ReplyOf<"connack"> {
+    if (this.#connack === undefined) throw new Error("not connected yet");
+    return this.#connack;
+  }
+
+  /** The subprotocol the server chose; "" for none. */
+  get subprotocol(): string {
+    return this.#socket.protocol;
+  }
+
+  /** All messages pushed so far, of live pushes and resume runs alike, in order of arrival. */
+  get messages(): readonly Message[] {
+    return this.pushes.flatMap((push) => {
+      if (push.kind === "message") return [push.message];
+      return push.kind === "messages" ? push.messages : [];
+    });
+  }
+
+  /** Says CONNECT as the options tell, with what differs in `changes`. */
+  async connect(
+    changes: { readonly version?: number } = {},
+  ): Promise<ReplyOf<"connack">> {
+    const { uid, token, flag, deviceId, level, resume } = this.#options;
+    this.#connack = await this.request("connack", {
+      kind: "connect",
+      version: changes.version ?? NATIVE_VERSION,
+      uid,
+      token: token ?? "",
+      flag: flag ?? 0,
+      deviceId: deviceId ?? "",
+      level,
+      resume: resume ?? [],
+    });
+    return this.#connack;
+  }
+
+  send(
+    channel: ChannelRef,
+    payload: PayloadInput,
+    options: SendOptions = {},
+  ): Promise<ReplyOf<"sendack">> {
+    return this.request("sendack", {
+      kind: "send",
+      channel,
+      clientMsgNo: options.clientMsgNo ?? "",
+      header: {
+        noPersist: options.noPersist ?? false,
+        redDot: options.redDot ?? false,
+        syncOnce: options.syncOnce ?? false,
+      },
+      expireS: options.expireS ?? 0,
+      streamNo: options.streamNo,
+      tagKey: options.tagKey,
+      payload: payloadBytes(payload),
+    });
+  }
+
+  /** Default: the oldest 100 of the channel. */
+  history(
+    channel: ChannelRef,
+    options: HistoryOptions = {},
+  ): Promise<ReplyOf<"history">> {
+    const range = { fromSeq: 0, toSeq: 0, limit: 100, reverse: false };
+    return this.request("history", {
+      kind: "history",
+      channel,
+      ...range,
+      ...options,
+    });
+  }
+
+  presence(uids: readonly string[]): Promise<ReplyOf<"presence">> {
+    return this.request("presence", { kind: "presence", uids });
+  }
+
+  ping(): Promise<ReplyOf<"pong">> {
+    return this.request("pong", { kind: "ping" });
+  }
+
+  /** Has no answer. */
+  recvack(
+    channel: ChannelRef,
+    message: Pick<Message, "messageSeq" | "messageId">,
+  ): void {
+    const { messageSeq, messageId } = message;
+    const operation = { kind: "recvack", ref: 0, channel } as const;
+    this.raw(encodeOperation({ ...operation, messageSeq, messageId }));
+  }
+
+  /** Sends any operation and resolves with its reply of the given kind; rejects on an ERROR, another kind, a close, a time-out. */
+  request<K extends Reply["kind"]>(
+    kind: K,
+    operation: WithoutRef<Operation>,
+  ): Promise<ReplyOf<K>> {
+    const ref = this.#nextRef++;
+    let reply: Reply | Error | undefined = this.#ended;
+    this.#requests.set(ref, (outcome) => {
+      reply = outcome;
+    });
+    this.raw(encodeOperation({ ...operation, ref } as Operation)); // spreading a union loses which member it was
+    const done = this.#waiters
+      .until(`a ${kind} to request ${ref}`, () => reply !== undefined)
+      .then(() => answerOf(kind, reply));
+    done.catch(() => undefined); // a test may drop a request on purpose; who awaits it still gets the rejection
+    return done;
+  }
+
+  /** The next push that satisfies `filter`, those seen by earlier calls left out; waits for one. */
+  async nextPush(filter: (push: Push) => boolean = () => true): Promise<Push> {
+    let index = -1;
+    await this.waitFor(() => {
+      index = this.pushes.findIndex(
+        (push, i) => i >= this.#pushesTaken && filter(push),
+      );
+      return index >= 0;
+    }, "a push");
+    this.#pushesTaken = index + 1;
+    const push = this.pushes[index];
+    if (push === undefined) throw new Error("a found push must exist");
+    return push;
+  }
+
+  /** The next pushed live message; rejects like `waitFor`. */
+  async nextMessage(): Promise<Message> {
+    const push = await this.nextPush(({ kind }) => kind === "message");
+    if (push.kind !== "message") throw new Error("filtered");
+    return push.message;
+  }
+
+  /** Resolves when `predicate` holds, tried after every frame. Rejects when the connection ends without it, or after the time-out. */
+  async waitFor(
+    predicate: (client: this) => boolean,
+    what = "the condition",
+  ): Promise<void> {
+    await this.#waiters.until(
+      `${what} (${this.uid})`,
+      () => predicate(this) || this.#ended !== undefined,
+    );
+    if (!predicate(this) && this.#ended !== undefined) throw this.#ended;
+  }
+
+  /** Any bytes as a binary frame, any string as a text frame. Harmless when closed. */
+  raw(data: Uint8Array | string): void {
+    if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(data);
+  }
+
+  /** Stops reading: the server's buffers fill up. */
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  /** Says DISCONNECT and resolves when the server closed. */
+  async goodbye(): Promise<{ readonly code: number; readonly reason: string }> {
+    this.raw(encodeOperation({ kind: "disconnect", ref: this.#nextRef++ }));
+    return this.closed;
+  }
+
+  /** Closes the WebSocket in order. */
+  async close(): Promise<void> {
+    this.#socket.resume(); // a paused socket never sees the answer
+    this.#socket.close(1000);
+    const impatience = setTimeout(() => this.#socket.terminate(), 1000);
+    await this.closed;
+    clearTimeout(impatience);
+  }
+
+  /** Destroys the TCP connection without a close frame. */
+  kill(): void {
+    this.#socket.terminate();
+  }
+
+  #received(data: Buffer, isBinary: boolean): void {
+    try {
+      if (!isBinary) throw new Error("the server sent a text frame");
+      this.#take(decodeServerFrame(data, this.uid));
+    } catch (error) {
+      this.#end("bad_server_frame", String(error));
+      this.#socket.terminate();
+    }
+    this.#waiters.check();
+  }
+
+  #take(frame: ServerFrame): void {
+    if (!("ref" in frame)) {
+      this.pushes.push(frame);
+      return;
+    }
+    if (frame.kind === "error") this.errors.push(frame);
+    this.#requests.get(frame.ref)?.(frame);
+    this.#requests.delete(frame.ref);
+  }
+
+  #end(code: string, message: string): void {
+    if (this.#ended !== undefined) return;
+    const ended = new NativeClientError(code, message);
+    this.#ended = ended;
+    for (const settle of this.#requests.values()) settle(ended);
+    this.#requests.clear();
+    this.#waiters.check();
+  }
+}
+
+/** The content of a text message. */
+export function textOf(message: Pick<Message, "payload">): string {
+  const { content } = JSON.parse(new TextDecoder().decode(message.payload));
+  return content;
+}
+
+function payloadBytes(payload: PayloadInput): Uint8Array {
+  if (payload instanceof Uint8Array) return payload;
+  const body =
+    typeof payload === "string" ? { type: 1, content: payload } : payload;
+  return new TextEncoder().encode(JSON.stringify(body));
+}
+
+function answerOf<K extends Reply["kind"]>(
+  kind: K,
+  reply: Reply | Error | undefined,
+): ReplyOf<K> {
+  if (reply === undefined || reply instanceof Error) throw reply;
+  if (reply.kind === "error")
+    throw new NativeClientError(reply.code, reply.message, reply.retryAfterMs);
+  if (reply.kind !== kind)
+    throw new NativeClientError("bad_reply", `${reply.kind} to a ${kind}`);
+  return reply as ReplyOf<K>; // the kind was just compared, which a generic cannot narrow by
+}
