@@ -38,8 +38,8 @@ const OPERATIONS: OperationTable = {
     });
   },
 
-  async send(session, operation, { messages, clock, metrics }) {
-    const startedMs = clock();
+  async send(session, operation, { messages, metrics }) {
+    const startedMs = performance.now();
     const sent = await messages.send({
       ...operation,
       fromUid: session.uid,
@@ -47,7 +47,7 @@ const OPERATIONS: OperationTable = {
       subscribers: undefined,
       origin: session.sessionId,
     });
-    metrics.sent(operation.channel.type, clock() - startedMs);
+    metrics.sent(operation.channel.type, performance.now() - startedMs);
     session.reply({ kind: "sendack", ref: operation.ref, ...sent });
   },
 
