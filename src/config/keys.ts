@@ -73,11 +73,10 @@ export function describe(schema: OptionSchema): string {
   const choices = choicesOf(schema);
   if (choices !== undefined)
     return `one of ${choices.map((value) => JSON.stringify(value)).join(", ")}`;
-  const unit = schema.unit === undefined ? "" : ` (${schema.unit})`;
   switch (schema.type) {
     case "integer":
     case "number":
-      return `${schema.type === "integer" ? "an integer" : "a number"}${range(schema)}${unit}`;
+      return `${schema.type === "integer" ? "an integer" : "a number"}${range(schema)}`;
     case "boolean":
       return "true or false";
     case "array":
@@ -87,15 +86,29 @@ export function describe(schema: OptionSchema): string {
     case "object":
       return "an object";
     default:
-      return `a ${schema.minLength ? "non-empty " : ""}string${bound(schema)}${unit}`;
+      return `a ${schema.minLength ? "non-empty " : ""}string${bound(schema)}`;
   }
 }
+
+/** What a key's value counts, from its schema or from the ending of its name; undefined when it counts nothing. */
+export function unitOf(key: ConfigKey): string | undefined {
+  const ending = /[A-Z][a-z]*$/.exec(key.name)?.[0] ?? "";
+  return key.schema.unit ?? UNITS[ending];
+}
+
+const UNITS: Readonly<Record<string, string>> = {
+  Ms: "milliseconds",
+  S: "seconds",
+  Bytes: "bytes",
+  Records: "records",
+};
 
 /** The values an enumeration allows; undefined for any other schema. */
 export function choicesOf(
   schema: OptionSchema,
 ): readonly unknown[] | undefined {
   if (schema.enum !== undefined) return schema.enum;
+  if (schema.const !== undefined) return [schema.const];
   const constants = schema.anyOf?.map((option) => option.const);
   return constants?.includes(undefined) ? undefined : constants;
 }

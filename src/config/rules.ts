@@ -1,7 +1,13 @@
 // What must hold between keys, which no single key's schema can say. Pure.
 
 import { isIP } from "node:net";
-import { type Address, parseAddress, sameAddress } from "../lib/address.ts";
+import { refusalToStart } from "../api/protected-mode.ts";
+import {
+  type Address,
+  isLoopback,
+  parseAddress,
+  sameAddress,
+} from "../lib/address.ts";
 import type { Config } from "./schema.ts";
 
 /** A frame carries more than the payload: ids, header, framing. */
@@ -15,8 +21,9 @@ export function inconsistencies(config: Config): readonly string[] {
     ...tlsPair("api", config.api.tls),
     ...tlsPair("client", config.client.tls),
     ...sharedListener(config),
+    ...unprotected(config),
     ...sizes(config),
-    ...managers(config.managers),
+    ...accounts(config.managers),
     ...origins(config.client.allowedOrigins),
   ];
 }
@@ -58,6 +65,19 @@ function sharedListener({ api, client }: Config): readonly string[] {
   ];
 }
 
+/** The API beyond loopback without any credential [decisions: Who needs it]. */
+function unprotected({ api, admin, managers }: Config): readonly string[] {
+  const listen = parseAddress(api.listen);
+  if (listen === undefined) return [];
+  const refusal = refusalToStart({
+    listensBeyondLoopback: !isLoopback(listen.host),
+    staticToken: api.token,
+    adminPassword: admin.password,
+    managers: managers.length,
+  });
+  return refusal === undefined ? [] : [refusal];
+}
+
 function isEqual(a: Config["api"]["tls"], b: Config["api"]["tls"]): boolean {
   return (
     a.certFile === b.certFile &&
@@ -86,9 +106,9 @@ function sizes({ messages, client, api }: Config): readonly string[] {
   return problems;
 }
 
-function managers(accounts: Config["managers"]): readonly string[] {
-  const names = accounts.map((account) => account.username);
-  const problems = accounts.flatMap((account, index) =>
+function accounts(managers: Config["managers"]): readonly string[] {
+  const names = managers.map((account) => account.username);
+  const problems = managers.flatMap((account, index) =>
     (account.password === "") === (account.passwordHash === "")
       ? [`managers[${index}] needs either passwordHash or password.`]
       : [],

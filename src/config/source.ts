@@ -39,6 +39,13 @@ export function addText(
   );
 }
 
+const BOOLEANS: ReadonlyMap<string, boolean> = new Map([
+  ["true", true],
+  ["1", true],
+  ["false", false],
+  ["0", false],
+]);
+
 /** The value that `text` stands for; undefined when it cannot be one of the key's type. */
 function parseText(text: string, key: ConfigKey): unknown {
   if (choicesOf(key.schema) !== undefined) return text;
@@ -47,7 +54,7 @@ function parseText(text: string, key: ConfigKey): unknown {
     case "number":
       return /^-?\d+(\.\d+)?$/.test(text) ? Number(text) : undefined;
     case "boolean":
-      return { true: true, false: false, "1": true, "0": false }[text];
+      return BOOLEANS.get(text);
     case "array":
       return isObjectList(key) ? parseJson(text) : parseList(text);
     default:

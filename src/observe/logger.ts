@@ -11,15 +11,14 @@ const MAX_QUEUED_BYTES = 8_388_608;
 /** A safety net below the rule that secrets and payloads are not logged: these fields never reach a line. */
 const REDACTED = ["token", "password", "passwordHash", "payload"];
 
-/** The root logger of a process; `node` is on every line. Messages are constants, data stands in fields. */
+/** The root logger of a process. Messages are constants, data stands in fields. */
 export function createLogger(
-  options: { readonly level: string; readonly node: string },
+  options: { readonly level: string },
   destination: DestinationStream = standardOutput(),
 ): Logger {
   return pino(
     {
       level: options.level,
-      base: { pid: process.pid, node: options.node },
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: [...REDACTED, ...REDACTED.map((name) => `*.${name}`)],

@@ -1,6 +1,7 @@
 // The metrics of one node: the cells of the table, and the narrow parts that rooms are given (`gateway`, `api`).
 // Rooms know these methods and no metric's name. Counting neither allocates nor throws.
 
+import type { Registry } from "prom-client";
 import { Cell, Family, Histogram } from "./cells.ts";
 import { createRegistry } from "./registry.ts";
 import {
@@ -48,9 +49,8 @@ export interface Metrics {
   readonly api: ApiPart;
   /** For numbers that another part already counts: `families.fanouts.of().from(() => hub.stats.fanouts)`. */
   readonly families: Families;
-  /** The page of GET /metrics, in the Prometheus text format. */
-  page(): Promise<string>;
-  readonly contentType: string;
+  /** Answers GET /metrics: `metrics()` is the page in the Prometheus text format, `contentType` its type. */
+  readonly registry: Registry;
 }
 
 /** The metrics of a node of this version, all at zero. */
@@ -62,8 +62,7 @@ export function createMetrics(build: { readonly version: string }): Metrics {
     gateway: gatewayPart(families),
     api: apiPart(families),
     families,
-    page: () => registry.metrics(),
-    contentType: registry.contentType,
+    registry,
   };
 }
 

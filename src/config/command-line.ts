@@ -1,0 +1,117 @@
+// The command line of `jindou`: which command, which configuration file, which flags; and the help text. Pure.
+
+import { parseArgs } from "node:util";
+import { nearest } from "../lib/nearest.ts";
+import { ConfigError } from "./errors.ts";
+import { type Flag, unknownFlag } from "./flags.ts";
+import { CONFIG_KEYS } from "./schema.ts";
+import { didYouMean } from "./source.ts";
+
+/** Commands and what they do, as the help text shows them. */
+export const COMMANDS = {
+  start: "run a node (the default)",
+  "check-config": "check the configuration and exit",
+  "print-config": "print the configuration as JSON, secrets masked",
+  "hash-password": "read a password from standard input, print its hash",
+} as const;
+
+export type Command = keyof typeof COMMANDS | "help" | "version";
+
+export interface CommandLine {
+  readonly command: Command;
+  readonly configFile: string | undefined;
+  readonly flags: readonly Flag[];
+}
+
+const SWITCHES: ReadonlyMap<string, Command> = new Map([
+  ["help", "help"],
+  ["version", "version"],
+]);
+
+/** Reads the arguments after the program's name. Throws ConfigError for what it cannot make sense of. */
+export function parseCommandLine(argv: readonly string[]): CommandLine {
+  const { tokens } = parseArgs({
+    args: [...argv],
+    options: optionsOf(),
+    strict: false,
+    tokens: true,
+  });
+  const words: string[] = [];
+  const flags: Flag[] = [];
+  for (const token of tokens) {
+    if (token.kind === "positional") words.push(token.value);
+    else if (token.kind === "option") {
+      const asked = SWITCHES.get(token.name);
+      if (asked !== undefined)
+        return { command: asked, configFile: undefined, flags: [] };
+      flags.push(readFlag(token));
+    }
+  }
+  return {
+    command: readCommand(words),
+    configFile: flags.findLast((flag) => flag.name === "config")?.value,
+    flags: flags.filter((flag) => flag.name !== "config"),
+  };
+}
+
+function optionsOf() {
+  const taking = ["config", ...CONFIG_KEYS.map((key) => key.name)];
+  return {
+    ...Object.fromEntries(taking.map((name) => [name, { type: "string" }])),
+    help: { type: "boolean", short: "h" },
+    version: { type: "boolean", short: "V" },
+  } as const;
+}
+
+function readFlag(token: {
+  readonly name: string;
+  readonly rawName: string;
+  readonly value: string | undefined;
+  readonly inlineValue: boolean | undefined;
+}): Flag {
+  const { name, rawName, value, inlineValue } = token;
+  const isKnown =
+    name === "config" || CONFIG_KEYS.some((key) => key.name === name);
+  if (!rawName.startsWith("--"))
+    throw new ConfigError([`${rawName} is no known flag; see jindou --help.`]);
+  if (!isKnown) throw new ConfigError([unknownFlag(name, CONFIG_KEYS)]);
+  const isNextFlag = inlineValue === false && value?.startsWith("--");
+  if (value === undefined || isNextFlag)
+    throw new ConfigError([`${rawName} needs a value: ${rawName}=…`]);
+  return { name, value };
+}
+
+function readCommand(words: readonly string[]): Command {
+  const [word = "start", extra] = words;
+  if (extra !== undefined)
+    throw new ConfigError([
+      `There is one command at a time, but ${JSON.stringify(extra)} follows ${JSON.stringify(word)}.`,
+    ]);
+  if (word === "help") return word;
+  if (Object.hasOwn(COMMANDS, word)) return word as keyof typeof COMMANDS;
+  const meant = nearest(word, Object.keys(COMMANDS));
+  throw new ConfigError([
+    `${JSON.stringify(word)} is no command of jindou${didYouMean(meant)}`,
+  ]);
+}
+
+/** What `jindou --help` prints. */
+export function helpText(): string {
+  const commands = Object.entries(COMMANDS).map(
+    ([name, text]) => `  ${name.padEnd(15)} ${text}`,
+  );
+  return `Usage: jindou [command] [--config <file>] [--<key>=<value> …]
+
+Commands:
+${commands.join("\n")}
+
+Options:
+  --config <file> JSON configuration file (or JINDOU_CONFIG)
+  --<key>=<value> any configuration key, for example --client.listen=0.0.0.0:5200
+  -h, --help      this text
+  -V, --version   the version
+
+Every key can also be set in the environment, for example JINDOU_CLIENT_LISTEN. All keys, with their defaults:
+docs/configuration.md. Exit codes: 0 done, 1 failed, 2 the command line or the configuration is not valid.
+`;
+}

@@ -1,0 +1,105 @@
+// The reference page and the default file, made from the schemas. Pure: `npm run config:docs` writes what this returns, and a
+// test fails when the files differ from it.
+
+import {
+  type ConfigKey,
+  choicesOf,
+  describe,
+  type OptionSchema,
+  unitOf,
+} from "./keys.ts";
+import { place } from "./load.ts";
+import { CONFIG_KEYS } from "./schema.ts";
+
+/** `config/default.json`: every key with its default. */
+export function defaultFile(): string {
+  const defaults: Record<string, unknown> = {};
+  for (const key of CONFIG_KEYS) place(defaults, key.path, key.schema.default);
+  return `${JSON.stringify(defaults, undefined, 2)}\n`;
+}
+
+/** `docs/configuration.md`: every key with its environment name, type, default, unit and sentence. */
+export function referencePage(): string {
+  const sections = [...new Set(CONFIG_KEYS.map((key) => key.path[0] ?? ""))];
+  return `${[INTRODUCTION, ...sections.map(sectionText)].join("\n\n")}\n`;
+}
+
+const INTRODUCTION = `# Configuration
+
+<!-- Made from the schemas by \`npm run config:docs\`; edit those. -->
+
+Nothing needs to be configured: without any setting one node runs on the embedded store in \`./data\`, its HTTP API open to this
+machine only. Settings come from four places; each one wins over those before it:
+
+1. the defaults, listed below and in \`config/default.json\`;
+2. a JSON file, named by \`--config <file>\` or \`JINDOU_CONFIG\`; its objects nest as the keys do;
+3. environment variables;
+4. flags named like the keys: \`--client.listen=0.0.0.0:5200\`.
+
+In environment variables and flags, lists are written with commas (\`https://a.example,*.b.example\`) and \`managers\` as JSON. An empty
+variable counts as not set. A **secret** may also stand in a file whose path is given in the variable with \`_FILE\` appended
+(\`JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin\`), one newline at its end is dropped. Prefer that to a flag: every user of a machine can
+read command lines.
+
+An unknown key, variable or flag and a value outside its range stop the start (exit code 2) with a sentence that says what was expected.
+\`jindou check-config\` only checks; \`jindou print-config\` prints the result with secrets masked.`;
+
+function sectionText(section: string): string {
+  const keys = CONFIG_KEYS.filter((key) => key.path[0] === section);
+  const rows = keys.map(
+    (key) =>
+      `| ${code(key.name)} <br> ${code(key.env)} | ${typeOf(key)} | ${defaultOf(key)} | ${unitOf(key) ?? ""} | ${sentenceOf(key)} |`,
+  );
+  return [
+    `## ${section}`,
+    "",
+    "| key <br> environment | type | default | unit | meaning |",
+    "|---|---|---|---|---|",
+    ...rows,
+    ...keys.flatMap(({ schema }) => itemRows(schema.items)),
+  ].join("\n");
+}
+
+/** The fields of a list's objects, below the section's own table. */
+function itemRows(items: OptionSchema | undefined): readonly string[] {
+  if (items?.properties === undefined) return [];
+  const rows = Object.entries(items.properties).map(
+    ([name, schema]) =>
+      `| ${code(name)} | ${typeName(schema)} | ${schema.default === undefined ? "required" : code(JSON.stringify(schema.default))} | ${schema.description ?? ""}${schema.secret ? " **Secret.**" : ""} |`,
+  );
+  return [
+    "",
+    "Each entry is an object:",
+    "",
+    "| field | type | default | meaning |",
+    "|---|---|---|---|",
+    ...rows,
+  ];
+}
+
+function typeOf({ schema }: ConfigKey): string {
+  return typeName(schema);
+}
+
+/** `an integer from 1 to 5` → `integer from 1 to 5`; the choices of an enumeration as code. */
+function typeName(schema: OptionSchema): string {
+  const choices = choicesOf(schema);
+  if (choices !== undefined)
+    return choices.map((choice) => code(String(choice))).join(", ");
+  return describe(schema)
+    .replace(/^an? /, "")
+    .replace(/matching (.+)$/, "matching `$1`");
+}
+
+function defaultOf({ schema }: ConfigKey): string {
+  return code(JSON.stringify(schema.default));
+}
+
+function sentenceOf(key: ConfigKey): string {
+  const secret = key.schema.secret ? " **Secret.**" : "";
+  return `${key.schema.description ?? ""}${secret}`;
+}
+
+function code(text: string): string {
+  return `\`${text}\``;
+}

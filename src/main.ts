@@ -1,0 +1,100 @@
+#!/usr/bin/env node
+// The process edge: the `jindou` command. Reads the command line, runs one command, turns what went wrong into one sentence on
+// standard error and an exit code: 0 done, 1 failed, 2 command line or configuration not valid. No state.
+
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { Writable } from "node:stream";
+import { text } from "node:stream/consumers";
+import {
+  type CommandLine,
+  helpText,
+  parseCommandLine,
+} from "./config/command-line.ts";
+import { ConfigError } from "./config/errors.ts";
+import { loadConfig } from "./config/load.ts";
+import { maskSecrets } from "./config/mask.ts";
+
+const FAILED = 1;
+const NOT_VALID = 2;
+
+try {
+  await run(parseCommandLine(process.argv.slice(2)));
+} catch (error) {
+  const problems =
+    error instanceof ConfigError ? error.problems : [sentence(error)];
+  for (const problem of problems) process.stderr.write(`jindou: ${problem}\n`);
+  process.exit(error instanceof ConfigError ? NOT_VALID : FAILED);
+}
+
+async function run(line: CommandLine): Promise<void> {
+  switch (line.command) {
+    case "help":
+      return print(helpText());
+    case "version":
+      return print(`${version()}\n`);
+    case "check-config":
+      configOf(line);
+      return print("The configuration is valid.\n");
+    case "print-config":
+      return print(
+        `${JSON.stringify(maskSecrets(configOf(line)), undefined, 2)}\n`,
+      );
+    case "hash-password":
+      return hashPassword();
+    case "start":
+      return start(line);
+  }
+}
+
+/** Loaded here and not above: the other commands need no sockets and no store. */
+async function start(line: CommandLine): Promise<void> {
+  const config = configOf(line);
+  const { startNode } = await import("./start.ts");
+  await startNode(config, version());
+}
+
+function configOf({ configFile, flags }: CommandLine) {
+  return loadConfig({ file: configFile, env: process.env, flags });
+}
+
+async function hashPassword(): Promise<void> {
+  const password = await readPassword();
+  if (password === "")
+    throw new ConfigError(["The password on standard input is empty."]);
+  const passwords = await import("./broker/passwords.ts");
+  print(`${await passwords.hashPassword(password)}\n`);
+}
+
+/** Standard input without the newline at its end; at a terminal one line, which is not shown. */
+async function readPassword(): Promise<string> {
+  if (!process.stdin.isTTY)
+    return (await text(process.stdin)).replace(/\r?\n$/, "");
+  process.stderr.write("Password: ");
+  const unseen = new Writable({ write: (_chunk, _encoding, done) => done() });
+  const input = createInterface({
+    input: process.stdin,
+    output: unseen,
+    terminal: true,
+  });
+  const ended = once(input, "close").then(() => [""]);
+  const [password] = await Promise.race([once(input, "line"), ended]);
+  input.close();
+  process.stderr.write("\n");
+  return password;
+}
+
+function version(): string {
+  const file = new URL("../package.json", import.meta.url);
+  return JSON.parse(readFileSync(file, "utf8")).version;
+}
+
+function print(words: string): void {
+  process.stdout.write(words);
+}
+
+function sentence(error: unknown): string {
+  const words = error instanceof Error ? error.message : String(error);
+  return /[.!?]$/.test(words) ? words : `${words}.`;
+}

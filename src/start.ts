@@ -1,0 +1,85 @@
+// One node as this process: start, signals, drain, exit. State: whether it is stopping. It is the only place that ends the
+// process for a running node, and it lets no error pass unlogged.
+
+import type { Config } from "./config/schema.ts";
+import { startSummary } from "./config/summary.ts";
+import { createLogger, type Logger } from "./observe/logger.ts";
+import { createServer } from "./server.ts";
+
+type Server = ReturnType<typeof createServer>;
+
+/** What closing may take beyond the drain before the process gives up on it. */
+const GRACE_MS = 5000;
+
+/** Runs a node until a signal ends the process: the first drains and exits with 0, a second exits with 1 at once. Rejects when it cannot start. */
+export async function startNode(
+  config: Config,
+  version: string,
+): Promise<void> {
+  const logger = createLogger(config.log);
+  exitOnBug(logger);
+  const server = createServer(config, { logger, version, announcePassword });
+  stopOnSignal(server, {
+    logger,
+    timeoutMs: config.drain.timeoutMs + GRACE_MS,
+  });
+  const ports = await server.start().catch((err: unknown) => {
+    logger.fatal({ err }, "start failed");
+    throw err;
+  });
+  logger.info({ version, ...ports }, "ready");
+  if (process.stderr.isTTY)
+    process.stderr.write(startSummary(config, ports, version));
+}
+
+/** To the terminal only: the log is kept and shipped, this is not to be. */
+function announcePassword(username: string, password: string): void {
+  process.stderr.write(
+    `Manager ${username} was made with the password ${password}\nIt is shown this once; set JINDOU_ADMIN_PASSWORD to choose your own.\n`,
+  );
+}
+
+function exitOnBug(logger: Logger): void {
+  const fatal = (err: unknown) => {
+    logger.fatal({ err }, "unexpected error");
+    process.exit(1);
+  };
+  process.on("uncaughtException", fatal);
+  process.on("unhandledRejection", fatal);
+}
+
+interface StopPlan {
+  readonly logger: Logger;
+  /** The process ends after so long even when closing hangs. */
+  readonly timeoutMs: number;
+}
+
+function stopOnSignal(server: Server, plan: StopPlan): void {
+  let isStopping = false;
+  const stop = (signal: NodeJS.Signals) => {
+    if (isStopping) process.exit(1);
+    isStopping = true;
+    plan.logger.info({ signal }, "stopping");
+    void closeAndExit(server, plan);
+  };
+  process.on("SIGTERM", stop);
+  process.on("SIGINT", stop);
+}
+
+async function closeAndExit(
+  server: Server,
+  { logger, timeoutMs }: StopPlan,
+): Promise<void> {
+  setTimeout(() => {
+    logger.fatal({ timeoutMs }, "closing took too long");
+    process.exit(1);
+  }, timeoutMs);
+  try {
+    await server.close();
+    logger.info("stopped");
+    process.exit(0);
+  } catch (err) {
+    logger.fatal({ err }, "closing failed");
+    process.exit(1);
+  }
+}
