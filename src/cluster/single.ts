@@ -28,7 +28,9 @@ export class SingleNode implements Cluster {
   }
 
   async register(session: SessionRecord): Promise<readonly SessionRecord[]> {
-    const others = this.#sessions.get(session.uid) ?? NOBODY;
+    const others = (this.#sessions.get(session.uid) ?? NOBODY).filter(
+      (other) => other.sessionId !== session.sessionId,
+    );
     const ended = others.filter((other) => ends(session, other));
     const staying = others.filter((other) => !ends(session, other));
     this.#sessions.set(session.uid, [...staying, session]);
@@ -64,7 +66,6 @@ export class SingleNode implements Cluster {
 /** Whether `next` ends `old` when it logs in [decisions: Kick rule]. */
 function ends(next: SessionRecord, old: SessionRecord): boolean {
   if (old.flag !== next.flag) return false;
-  if (old.sessionId === next.sessionId) return true;
   if (next.deviceId !== "" && old.deviceId === next.deviceId) return true;
   return next.level === MAIN_DEVICE && old.level === MAIN_DEVICE;
 }

@@ -1,0 +1,80 @@
+// A cluster of one node keeps the cluster's contract; the failed-login counter of one process keeps its window and its bound.
+
+import t from "tap";
+import type { ClusterEvent } from "../../src/broker/ports.ts";
+import { LocalThrottle, SingleNode } from "../../src/cluster/single.ts";
+import { clusterContract } from "../contract/cluster.ts";
+
+t.test("contract", async (t) => {
+  const events: ClusterEvent[] = [];
+  const cluster = new SingleNode("n1");
+  cluster.onEvent((event) => events.push(event));
+  clusterContract(t, {
+    name: "single",
+    async open() {
+      await cluster.start();
+      return { cluster, events };
+    },
+  });
+});
+
+t.test("a publish before anybody listens is lost, not an error", async (t) => {
+  const cluster = new SingleNode("n1");
+  t.doesNotThrow(() =>
+    cluster.publish({
+      kind: "end_session",
+      uid: "u",
+      sessionId: "s",
+      reason: "kicked",
+    }),
+  );
+});
+
+const WINDOW_MS = 60_000;
+
+function throttleAt(nowMs: number, maxKeys?: number) {
+  const clock = { nowMs };
+  const throttle = new LocalThrottle(() => clock.nowMs, maxKeys);
+  return { clock, throttle };
+}
+
+t.test("failures count within the window of the first", async (t) => {
+  const { clock, throttle } = throttleAt(1000);
+  t.same(await throttle.failures("a"), { count: 0, retryAfterS: 0 });
+  await throttle.addFailure("a", WINDOW_MS);
+  clock.nowMs += 20_000;
+  await throttle.addFailure("a", WINDOW_MS);
+  t.same(await throttle.failures("a"), { count: 2, retryAfterS: 40 });
+  t.same(await throttle.failures("b"), { count: 0, retryAfterS: 0 });
+});
+
+t.test("the window's end forgets, and a new one begins", async (t) => {
+  const { clock, throttle } = throttleAt(1000);
+  await throttle.addFailure("a", WINDOW_MS);
+  clock.nowMs += WINDOW_MS - 1;
+  t.same(await throttle.failures("a"), { count: 1, retryAfterS: 1 });
+  clock.nowMs += 1;
+  t.same(await throttle.failures("a"), { count: 0, retryAfterS: 0 });
+  await throttle.addFailure("a", WINDOW_MS);
+  t.same(await throttle.failures("a"), { count: 1, retryAfterS: 60 });
+});
+
+t.test("a success clears its key alone", async (t) => {
+  const { throttle } = throttleAt(0);
+  await throttle.addFailure("a", WINDOW_MS);
+  await throttle.addFailure("b", WINDOW_MS);
+  await throttle.clear("a");
+  t.equal((await throttle.failures("a")).count, 0);
+  t.equal((await throttle.failures("b")).count, 1);
+  await t.resolves(throttle.clear("never seen"));
+});
+
+t.test("over the bound the longest quiet key is forgotten", async (t) => {
+  const { throttle } = throttleAt(0, 3);
+  for (const key of ["a", "b", "c", "a", "d"])
+    await throttle.addFailure(key, WINDOW_MS);
+  const counts = ["a", "b", "c", "d"].map(
+    async (key) => (await throttle.failures(key)).count,
+  );
+  t.same(await Promise.all(counts), [2, 0, 1, 1]);
+});

@@ -1,0 +1,372 @@
+// The contract of `Cluster` in broker/ports.ts, as a suite every driver runs. Session ids and uids are made unique per case, so that a driver
+// with shared storage may run it against one server.
+
+import { randomUUID } from "node:crypto";
+import type { Test } from "tap";
+import type {
+  DeviceFlag,
+  Message,
+  SessionRecord,
+} from "../../src/broker/model.ts";
+import {
+  channelKey,
+  GROUP_CHANNEL,
+  groupTopic,
+  MAIN_DEVICE,
+  PERSON_CHANNEL,
+  SECONDARY_DEVICE,
+  userTopic,
+} from "../../src/broker/model.ts";
+import type { Cluster, ClusterEvent } from "../../src/broker/ports.ts";
+
+export interface ClusterDriver {
+  readonly name: string;
+  /**
+   * A started node of one and the same cluster; `events` grows with what its listener was told. Closes itself with the test.
+   * A driver of one node gives the same one each time.
+   */
+  open(t: Test): Promise<{
+    readonly cluster: Cluster;
+    readonly events: readonly ClusterEvent[];
+  }>;
+}
+
+const APP: DeviceFlag = 0;
+const WEB: DeviceFlag = 1;
+const DESKTOP: DeviceFlag = 2;
+
+type Kind = Partial<Pick<SessionRecord, "flag" | "level" | "deviceId">>;
+
+/** A session of `uid` on the cluster's node: a main app device without a name, unless told otherwise. */
+function sessionOf(cluster: Cluster, uid: string, kind: Kind): SessionRecord {
+  return {
+    sessionId: randomUUID(),
+    nodeId: cluster.nodeId,
+    uid,
+    flag: APP,
+    level: MAIN_DEVICE,
+    deviceId: "",
+    ...kind,
+  };
+}
+
+const freshUid = (): string => `u-${randomUUID()}`;
+
+const sorted = (sessions: readonly SessionRecord[]): readonly SessionRecord[] =>
+  [...sessions].sort((a, b) => (a.sessionId < b.sessionId ? -1 : 1));
+
+/** Runs the whole contract against the driver. */
+export function clusterContract(t: Test, driver: ClusterDriver): void {
+  t.test(`${driver.name}: registering`, (t) => registering(t, driver));
+  t.test(`${driver.name}: unregistering`, (t) => unregistering(t, driver));
+  t.test(`${driver.name}: presence`, (t) => presence(t, driver));
+  t.test(`${driver.name}: events`, (t) => events(t, driver));
+  t.test(`${driver.name}: life cycle`, (t) => lifeCycle(t, driver));
+}
+
+interface KickRule {
+  readonly rule: string;
+  readonly old: Kind;
+  readonly next: Kind;
+  readonly ends: boolean;
+}
+
+const secondary = { level: SECONDARY_DEVICE } as const;
+
+const KICK_RULES: readonly KickRule[] = [
+  { rule: "a main ends a main of its flag", old: {}, next: {}, ends: true },
+  {
+    rule: "a main leaves a main of another flag",
+    old: { flag: WEB },
+    next: { flag: DESKTOP },
+    ends: false,
+  },
+  {
+    rule: "a main leaves a secondary of its flag",
+    old: secondary,
+    next: {},
+    ends: false,
+  },
+  {
+    rule: "a secondary leaves a main of its flag",
+    old: {},
+    next: secondary,
+    ends: false,
+  },
+  {
+    rule: "secondaries coexist",
+    old: secondary,
+    next: secondary,
+    ends: false,
+  },
+  {
+    rule: "secondaries of other devices coexist",
+    old: { ...secondary, deviceId: "d1" },
+    next: { ...secondary, deviceId: "d2" },
+    ends: false,
+  },
+  {
+    rule: "a secondary replaces its own device",
+    old: { ...secondary, deviceId: "d1" },
+    next: { ...secondary, deviceId: "d1" },
+    ends: true,
+  },
+  {
+    rule: "a main replaces its own device that was secondary",
+    old: { ...secondary, deviceId: "d1" },
+    next: { deviceId: "d1" },
+    ends: true,
+  },
+  {
+    rule: "a secondary replaces its own device that was main",
+    old: { deviceId: "d1" },
+    next: { ...secondary, deviceId: "d1" },
+    ends: true,
+  },
+  {
+    rule: "the same device id under another flag is another device",
+    old: { ...secondary, deviceId: "d1", flag: APP },
+    next: { ...secondary, deviceId: "d1", flag: WEB },
+    ends: false,
+  },
+];
+
+async function registering(t: Test, driver: ClusterDriver): Promise<void> {
+  const { cluster } = await driver.open(t);
+
+  for (const { rule, old, next, ends } of KICK_RULES)
+    t.test(rule, async (t) => {
+      const uid = freshUid();
+      const before = sessionOf(cluster, uid, old);
+      const after = sessionOf(cluster, uid, next);
+      t.same(await cluster.register(before), []);
+      t.same(await cluster.register(after), ends ? [before] : []);
+      t.same(
+        sorted(await cluster.sessionsOf(uid)),
+        sorted(ends ? [after] : [before, after]),
+      );
+    });
+
+  t.test("users do not touch each other", async (t) => {
+    const [one, other] = [freshUid(), freshUid()];
+    await cluster.register(sessionOf(cluster, one, { deviceId: "d" }));
+    const next = sessionOf(cluster, other, { deviceId: "d" });
+    t.same(await cluster.register(next), []);
+    t.equal((await cluster.sessionsOf(one)).length, 1);
+  });
+
+  t.test("a main may end several: the main and its own device", async (t) => {
+    const uid = freshUid();
+    const main = sessionOf(cluster, uid, { deviceId: "d1" });
+    const own = sessionOf(cluster, uid, { ...secondary, deviceId: "d2" });
+    const bystander = sessionOf(cluster, uid, { ...secondary });
+    for (const one of [main, own, bystander]) await cluster.register(one);
+    const next = sessionOf(cluster, uid, { deviceId: "d2" });
+    t.same(sorted(await cluster.register(next)), sorted([main, own]));
+    t.same(sorted(await cluster.sessionsOf(uid)), sorted([bystander, next]));
+  });
+
+  t.test("registering a session again ends nobody, not itself", async (t) => {
+    const uid = freshUid();
+    const session = sessionOf(cluster, uid, { deviceId: "d1" });
+    await cluster.register(session);
+    t.same(await cluster.register(session), []);
+    t.same(await cluster.sessionsOf(uid), [session]);
+  });
+
+  t.test("of mains that log in at once exactly one survives", async (t) => {
+    const other = await driver.open(t);
+    const uid = freshUid();
+    const mains = Array.from({ length: 20 }, (_, at) =>
+      sessionOf(at % 2 ? cluster : other.cluster, uid, {}),
+    );
+    const ended = (
+      await Promise.all(
+        mains.map((one, at) =>
+          (at % 2 ? cluster : other.cluster).register(one),
+        ),
+      )
+    ).flat();
+    const left = await cluster.sessionsOf(uid);
+    t.equal(left.length, 1);
+    t.equal(ended.length, mains.length - 1, "each of the others once");
+    t.same(sorted([...ended, ...left]), sorted(mains));
+  });
+}
+
+async function unregistering(t: Test, driver: ClusterDriver): Promise<void> {
+  const { cluster } = await driver.open(t);
+  const uid = freshUid();
+  const first = sessionOf(cluster, uid, {});
+  const second = sessionOf(cluster, uid, secondary);
+
+  t.test("takes out that session and no other", async (t) => {
+    await cluster.register(first);
+    await cluster.register(second);
+    await cluster.unregister(first);
+    t.same(await cluster.sessionsOf(uid), [second]);
+  });
+
+  t.test("is harmless for one that is not in", async (t) => {
+    await cluster.unregister(first);
+    await cluster.unregister(sessionOf(cluster, freshUid(), {}));
+    t.same(await cluster.sessionsOf(uid), [second]);
+  });
+
+  t.test("of an ended session leaves the one that ended it", async (t) => {
+    const next = sessionOf(cluster, uid, { deviceId: "d1" });
+    const newer = sessionOf(cluster, uid, { deviceId: "d1" });
+    await cluster.register(next);
+    await cluster.register(newer);
+    await cluster.unregister(next);
+    t.same(sorted(await cluster.sessionsOf(uid)), sorted([second, newer]));
+  });
+
+  t.test("of the last one leaves nothing", async (t) => {
+    for (const one of await cluster.sessionsOf(uid))
+      await cluster.unregister(one);
+    t.same(await cluster.sessionsOf(uid), []);
+    t.same(await cluster.presence([uid]), [{ uid, online: false, flag: 0 }]);
+  });
+}
+
+async function presence(t: Test, driver: ClusterDriver): Promise<void> {
+  const { cluster } = await driver.open(t);
+  const online = async (kinds: readonly Kind[]): Promise<string> => {
+    const uid = freshUid();
+    for (const kind of kinds)
+      await cluster.register(sessionOf(cluster, uid, kind));
+    return uid;
+  };
+
+  const RULES: readonly (readonly [string, readonly Kind[], DeviceFlag])[] = [
+    ["one session's flag", [{ flag: DESKTOP, ...secondary }], DESKTOP],
+    [
+      "the main session's flag before a lower one",
+      [
+        { flag: APP, ...secondary },
+        { flag: DESKTOP },
+        { flag: WEB, ...secondary },
+      ],
+      DESKTOP,
+    ],
+    [
+      "without a main the lowest flag",
+      [
+        { flag: DESKTOP, ...secondary },
+        { flag: WEB, ...secondary },
+      ],
+      WEB,
+    ],
+    ["of several mains the lowest", [{ flag: DESKTOP }, { flag: WEB }], WEB],
+  ];
+  for (const [rule, kinds, flag] of RULES)
+    t.test(`an online user has ${rule}`, async (t) => {
+      const uid = await online(kinds);
+      t.same(await cluster.presence([uid]), [{ uid, online: true, flag }]);
+    });
+
+  t.test("answers in order, duplicates included", async (t) => {
+    const on = await online([{ flag: WEB }]);
+    const off = freshUid();
+    const is = { uid: on, online: true, flag: WEB };
+    const isNot = { uid: off, online: false, flag: 0 };
+    t.same(await cluster.presence([off, on, off, on, on]), [
+      isNot,
+      is,
+      isNot,
+      is,
+      is,
+    ]);
+  });
+
+  t.test("of nobody is an empty list", async (t) => {
+    t.same(await cluster.presence([]), []);
+  });
+}
+
+function messageTo(channel: Message["channel"], fromUid: string): Message {
+  return {
+    messageId: 1,
+    messageSeq: 1,
+    key: channelKey(channel, fromUid),
+    channel,
+    fromUid,
+    clientMsgNo: "n",
+    timestampMs: 1,
+    header: { noPersist: false, redDot: true },
+    expireS: 0,
+    streamNo: undefined,
+    tagKey: undefined,
+    payload: Uint8Array.from([0, 1, 255]),
+  };
+}
+
+async function events(t: Test, driver: ClusterDriver): Promise<void> {
+  const { cluster, events } = await driver.open(t);
+  const uid = freshUid();
+  const groupId = `g-${randomUUID()}`;
+
+  /** Publishes and gives back what arrived of it, once it must have. */
+  async function round(event: ClusterEvent): Promise<readonly ClusterEvent[]> {
+    const before = events.length;
+    cluster.publish(event);
+    await cluster.barrier();
+    return events.slice(before);
+  }
+
+  const toUser = messageTo({ id: uid, type: PERSON_CHANNEL }, freshUid());
+  const toGroup = messageTo({ id: groupId, type: GROUP_CHANNEL }, uid);
+  const none = { origin: undefined, recipients: undefined };
+  const CASES: readonly (readonly [string, ClusterEvent])[] = [
+    ["a personal message", { kind: "message", message: toUser, ...none }],
+    ["a group's message", { kind: "message", message: toGroup, ...none }],
+    [
+      "a message with origin and recipients",
+      { kind: "message", message: toUser, origin: "s1", recipients: [uid] },
+    ],
+    [
+      "the end of a session",
+      { kind: "end_session", uid, sessionId: "s1", reason: "kicked" },
+    ],
+    [
+      "a change of membership",
+      { kind: "membership", uid, channelId: groupId, member: false },
+    ],
+  ];
+
+  await cluster.listen(userTopic(uid));
+  await cluster.listen(groupTopic(groupId));
+  await cluster.listen(userTopic(uid)); // listening twice is listening
+  for (const [what, event] of CASES)
+    t.test(`${what} reaches the listener once, unchanged`, async (t) => {
+      t.strictSame(await round(event), [event]);
+    });
+
+  t.test("events of a topic keep their order", async (t) => {
+    const before = events.length;
+    const ids = Array.from({ length: 100 }, (_, at) => `s${at}`);
+    for (const sessionId of ids)
+      cluster.publish({
+        kind: "end_session",
+        uid,
+        sessionId,
+        reason: "kicked",
+      });
+    await cluster.barrier();
+    t.same(
+      events
+        .slice(before)
+        .map((one) => one.kind === "end_session" && one.sessionId),
+      ids,
+    );
+  });
+}
+
+async function lifeCycle(t: Test, driver: ClusterDriver): Promise<void> {
+  const { cluster } = await driver.open(t);
+  await t.resolves(cluster.ping(), "a started node answers");
+  cluster.unlisten(userTopic(freshUid()));
+  await cluster.close();
+  await t.resolves(cluster.close(), "closing twice is closing");
+}
