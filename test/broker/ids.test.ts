@@ -1,0 +1,71 @@
+// What an id and a label may look like [decisions: Limits].
+
+import t from "tap";
+import {
+  assertId,
+  assertLabel,
+  assertUserUid,
+  isId,
+} from "../../src/broker/ids.ts";
+import { SYSTEM_UID } from "../../src/broker/model.ts";
+
+const CONTROLS = [
+  ...Array.from({ length: 0x20 }, (_, code) => code),
+  ...Array.from({ length: 0x21 }, (_, at) => 0x7f + at),
+].map((code) => String.fromCharCode(code));
+
+const LONE_SURROGATES = ["\ud800", "\udfff", "a\udc00b", "\ude00\ud83d"];
+
+t.test("plain, spaced and non-Latin ids are ids", async (t) => {
+  const good = ["a", "user 1", "用户", "ümlaut", "👍", "a:b/c*d%", "-._~"];
+  for (const id of [...good, "2f1e-uuid-like", "\u00a0", "\ufeff"])
+    t.ok(isId(id), JSON.stringify(id));
+});
+
+t.test("an id has 1 to 128 characters", async (t) => {
+  t.notOk(isId(""));
+  t.ok(isId("x".repeat(128)));
+  t.notOk(isId("x".repeat(129)));
+  t.ok(isId("用".repeat(128)));
+});
+
+t.test("none of @ # & may stand anywhere in an id", async (t) => {
+  for (const sign of ["@", "#", "&"])
+    for (const id of [sign, `${sign}a`, `a${sign}`, `a${sign}b`])
+      t.notOk(isId(id), id);
+});
+
+t.test("no control character may stand in an id", async (t) => {
+  t.equal(CONTROLS.length, 65);
+  for (const control of CONTROLS)
+    t.notOk(isId(`a${control}b`), JSON.stringify(control));
+});
+
+t.test("an id is well-formed Unicode, so that UTF-8 keeps it", async (t) => {
+  for (const id of LONE_SURROGATES) t.notOk(isId(id), JSON.stringify(id));
+});
+
+t.test("assertId says bad_id and names the field", async (t) => {
+  t.doesNotThrow(() => assertId("a", "uid"));
+  t.throws(() => assertId("a@b", "channel_id"), {
+    code: "bad_id",
+    details: [{ path: "channel_id" }],
+  });
+});
+
+t.test("a label is bounded in length and well-formed only", async (t) => {
+  for (const label of ["a@b#c&d", "\n", "x".repeat(128)])
+    t.doesNotThrow(() => assertLabel(label, "client_msg_no"));
+  for (const label of ["", "x".repeat(129), ...LONE_SURROGATES])
+    t.throws(() => assertLabel(label, "client_msg_no"), {
+      code: "bad_request",
+      details: [{ path: "client_msg_no" }],
+    });
+});
+
+t.test("the system's uid is an id, but nobody's", async (t) => {
+  t.ok(isId(SYSTEM_UID));
+  t.throws(() => assertUserUid(SYSTEM_UID), { code: "reserved_uid" });
+  t.throws(() => assertUserUid(""), { code: "bad_id" });
+  t.doesNotThrow(() => assertUserUid(`${SYSTEM_UID}2`));
+});
