@@ -36,8 +36,10 @@ export class FrameWriter {
     this.#start = this.#at;
   }
 
-  /** The finished frame. */
+  /** The finished frame. Throws RangeError when it outgrew what `begin` was told: writes past the end would be lost unseen. */
   end(): Uint8Array {
+    if (this.#at > this.#bytes.length)
+      throw new RangeError("The frame is larger than announced");
     return this.#bytes.subarray(this.#start, this.#at);
   }
 
