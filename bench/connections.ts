@@ -1,0 +1,151 @@
+// What does an idle session cost, and how fast do they come? 10 000 authenticated sessions, each a member of two of 20 groups; the bare
+// server holds as many sockets with two topics each. Memory is the resident set of the server process, read when it has come to rest.
+// Every measurement has a server of its own: a process does not give back to the system what sessions before used.
+
+import { readFileSync } from "node:fs";
+import { setTimeout as pause } from "node:timers/promises";
+import { Backend, TOKEN } from "./support/backend.ts";
+import type { Bench, Benchmark, Sample, Subject } from "./support/benchmark.ts";
+import {
+  CONNECTION_NUMBER,
+  connectFrame,
+  connectionNumber,
+  NATIVE_UPGRADE,
+} from "./support/frames.ts";
+import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
+import { alternate } from "./support/rounds.ts";
+import { type Server, startBroker, startRaw } from "./support/servers.ts";
+import { row } from "./support/stats.ts";
+
+const USER = `user${CONNECTION_NUMBER}`;
+const GROUPS_OF_A_KIND = 10;
+const REST_STEP_MS = 500;
+/** At rest: no more than this share of change from one step to the next. */
+const REST_CHANGE = 0.002;
+const REST_STEPS_MAX = 12;
+
+interface Contender {
+  readonly server: Server;
+  readonly opening: Opening;
+}
+
+interface Costs {
+  readonly bytes: Sample;
+  readonly rate: Sample;
+}
+
+export const connections: Benchmark = {
+  name: "connections",
+  question:
+    "10,000 idle sessions in two groups each, against raw sockets with two topics",
+
+  async run(bench) {
+    const count = bench.plan.isQuick ? 200 : 10_000;
+    const load = new LoadClient(bench.workbench, await compileLoad());
+    const [baseline, ours] = await alternate(bench, (subject) =>
+      measure(bench, { load, subject, count }),
+    );
+    const of = (key: keyof Costs) =>
+      [
+        baseline.map((costs) => costs[key]),
+        ours.map((costs) => costs[key]),
+      ] as const;
+    return [
+      row(
+        {
+          title: "resident memory per session",
+          unit: "bytes",
+          target: { kind: "value", atMost: 4096 },
+        },
+        bench.subjects,
+        of("bytes"),
+      ),
+      row(
+        { title: "connect rate", unit: "sessions/s" },
+        bench.subjects,
+        of("rate"),
+      ),
+    ];
+  },
+};
+
+async function measure(
+  bench: Bench,
+  {
+    load,
+    subject,
+    count,
+  }: { load: LoadClient; subject: Subject; count: number },
+): Promise<Costs> {
+  const { server, opening } = await start(bench, subject, count);
+  const port = server.clientPort;
+  const warmup = await load.hold({
+    port,
+    connections: Math.ceil(count / 10),
+    opening,
+  });
+  await warmup.release();
+  const before = await restingBytes(server.pid);
+  const held = await load.hold({ port, connections: count, opening });
+  const after = await restingBytes(server.pid);
+  await held.release();
+  await server.stop();
+  return {
+    bytes: { value: (after - before) / count },
+    rate: { value: count / held.connectSeconds },
+  };
+}
+
+async function start(
+  { workbench }: Bench,
+  subject: Subject,
+  count: number,
+): Promise<Contender> {
+  if (subject.kind === "raw") {
+    const server = await startRaw(workbench, "topics", new Uint8Array());
+    return { server, opening: { upgrade: NATIVE_UPGRADE } };
+  }
+  const server = await startBroker(workbench, subject.directory);
+  const uids = Array.from({ length: count }, (_, at) =>
+    USER.replace(CONNECTION_NUMBER, connectionNumber(at)),
+  );
+  const backend = new Backend(server.apiPort);
+  await backend.registerUsers(uids);
+  for (let group = 0; group < GROUPS_OF_A_KIND; group++) {
+    await backend.createGroup(
+      `a${group}`,
+      uids.filter((_, at) => at % 10 === group),
+    );
+    await backend.createGroup(
+      `b${group}`,
+      uids.filter((_, at) => Math.floor(at / 10) % 10 === group),
+    );
+  }
+  backend.close();
+  return {
+    server,
+    opening: { upgrade: NATIVE_UPGRADE, open: connectFrame(USER, TOKEN) },
+  };
+}
+
+/** The resident set once it hardly changes any more; after six seconds whatever it is. */
+async function restingBytes(pid: number): Promise<number> {
+  let last = residentBytes(pid);
+  for (let step = 0; step < REST_STEPS_MAX; step++) {
+    await pause(REST_STEP_MS);
+    const now = residentBytes(pid);
+    const isAtRest = Math.abs(now - last) <= now * REST_CHANGE;
+    last = now;
+    if (isAtRest) break;
+  }
+  return last;
+}
+
+function residentBytes(pid: number): number {
+  const found = /^VmRSS:\s+(\d+) kB$/m.exec(
+    readFileSync(`/proc/${pid}/status`, "utf8"),
+  );
+  if (found === null)
+    throw new Error(`The memory of process ${pid} cannot be read`);
+  return Number(found[1]) * 1024;
+}

@@ -1,0 +1,138 @@
+// How many messages does a backend get stored and acknowledged per second over `/message/send`, 64 connections? The bare server parses the
+// same JSON and gives an answer of the same size. Two clients: autocannon, which everybody can repeat, and the load client, because
+// autocannon is itself the limit at these rates.
+
+import autocannon from "autocannon";
+import type {
+  Bench,
+  Benchmark,
+  Plan,
+  Question,
+  Row,
+  Sample,
+  Subject,
+} from "./support/benchmark.ts";
+import {
+  freshMessageNumber,
+  httpRequest,
+  sampleSendAnswer,
+  sendBody,
+} from "./support/frames.ts";
+import { compileLoad, LoadClient } from "./support/load.ts";
+import { compare, startBoth } from "./support/rounds.ts";
+import { type Server, startBroker, startRaw } from "./support/servers.ts";
+
+const CONNECTIONS = 64;
+const PATH = "/message/send";
+/** autocannon puts a fresh id of about 33 characters in its place. */
+const AUTOCANNON_ID = "[<id>]";
+
+export const http: Benchmark = {
+  name: "http",
+  question:
+    "POST /message/send, durable, 200-byte content, 64 connections, against raw POST + JSON.parse",
+
+  async run(bench) {
+    const servers = await startBoth(bench, (subject) => start(bench, subject));
+    const load = new LoadClient(bench.workbench, await compileLoad());
+    const rows: Row[] = [];
+    for (const isNumbered of [true, false]) {
+      const kind = isNumbered ? "client_msg_no for each" : "no client_msg_no";
+      rows.push(
+        await compare(bench, servers, {
+          ...question(`autocannon, ${kind}`),
+          measure: (server) =>
+            shoot(
+              bench.plan,
+              server,
+              body(isNumbered ? AUTOCANNON_ID : undefined),
+            ),
+        }),
+        await compare(bench, servers, {
+          ...question(`load client, ${kind}`),
+          measure: (server) => run(bench.plan, { load, server, isNumbered }),
+        }),
+      );
+    }
+    for (const server of servers) await server.stop();
+    return rows;
+  },
+};
+
+function question(title: string): Question {
+  return { title, unit: "requests/s", target: { kind: "ratio", atLeast: 0.4 } };
+}
+
+/** A message from one user to another; both may be unknown to the broker. */
+function body(clientMsgNo: string | undefined): string {
+  return sendBody({
+    channel: { id: "bob", type: 1 },
+    fromUid: "alice",
+    clientMsgNo,
+  });
+}
+
+function start({ workbench }: Bench, subject: Subject): Promise<Server> {
+  if (subject.kind === "broker")
+    return startBroker(workbench, subject.directory);
+  return startRaw(
+    workbench,
+    "http",
+    Buffer.from(sampleSendAnswer(freshMessageNumber())),
+  );
+}
+
+function run(
+  plan: Plan,
+  {
+    load,
+    server,
+    isNumbered,
+  }: { load: LoadClient; server: Server; isNumbered: boolean },
+): Promise<Sample> {
+  const text = body(isNumbered ? freshMessageNumber() : undefined);
+  return load.request({
+    kind: "http",
+    port: server.apiPort,
+    pid: server.pid,
+    connections: CONNECTIONS,
+    depth: 1,
+    message: httpRequest(PATH, text),
+    plan,
+  });
+}
+
+/** autocannon keeps time in whole seconds and latencies in whole milliseconds. */
+async function shoot(
+  plan: Plan,
+  server: Server,
+  text: string,
+): Promise<Sample> {
+  const fire = (duration: number) =>
+    autocannon({
+      url: `http://127.0.0.1:${server.apiPort}${PATH}`,
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: text,
+      idReplacement: text.includes(AUTOCANNON_ID),
+      connections: CONNECTIONS,
+      duration,
+    });
+  await fire(1);
+  const result = await fire(Math.max(1, Math.round(plan.seconds)));
+  const failed = result.non2xx + result.errors + result.timeouts;
+  if (failed > 0 || result["2xx"] === 0)
+    throw new Error(
+      `autocannon: ${failed} of ${result.requests.total} calls failed`,
+    );
+  const { p50, p99, p99_9, max } = result.latency;
+  return {
+    value: result["2xx"] / result.duration,
+    latency: {
+      p50: p50 * 1000,
+      p99: p99 * 1000,
+      p999: p99_9 * 1000,
+      max: max * 1000,
+    },
+  };
+}

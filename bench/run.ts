@@ -1,0 +1,166 @@
+// `npm run bench -- [names] [--quick] [--against <git-ref>] [--rounds N] [--seconds S]`: runs one benchmark or all, prints a table for each
+// and writes bench/results/<name>.json (`<name>-quick.json`). Everything it started is gone when it ends, however it ends. Figures never fail a run.
+
+import { mkdirSync, writeFileSync } from "node:fs";
+import { cpus, loadavg } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { connections } from "./connections.ts";
+import { fanout } from "./fanout.ts";
+import { http } from "./http.ts";
+import { socketSend } from "./socket-send.ts";
+import {
+  type Bench,
+  type Benchmark,
+  type Plan,
+  type Row,
+  reached,
+  type Subject,
+} from "./support/benchmark.ts";
+import { buildCommit, buildHere, commitOf, ROOT } from "./support/builds.ts";
+import { table } from "./support/table.ts";
+import { Workbench } from "./support/workbench.ts";
+
+const BENCHMARKS: readonly Benchmark[] = [
+  http,
+  fanout,
+  socketSend,
+  connections,
+];
+const RESULTS = join(ROOT, "bench/results");
+
+const FULL: Plan = { isQuick: false, rounds: 3, warmupS: 0.5, seconds: 2 };
+const QUICK: Plan = { isQuick: true, rounds: 1, warmupS: 0.1, seconds: 0.2 };
+
+interface CommandLine {
+  readonly chosen: readonly Benchmark[];
+  readonly plan: Plan;
+  /** A git reference; empty: compare with the raw server. */
+  readonly against: string;
+}
+
+const workbench = new Workbench();
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
+  process.once(signal, () => process.exit(1));
+process.once("exit", () => workbench.close());
+try {
+  await runAll(parseCommandLine(process.argv.slice(2)));
+  process.exit(0);
+} catch (error) {
+  process.stderr.write(
+    `bench: ${error instanceof Error ? error.message : error}\n`,
+  );
+  process.exit(1);
+}
+
+async function runAll({ chosen, plan, against }: CommandLine): Promise<void> {
+  const directory = buildHere();
+  const ours: Subject = { kind: "broker", name: "jindou", directory };
+  if (against === "")
+    return runEach(chosen, {
+      subjects: [{ kind: "raw", name: "raw uWebSockets.js" }, ours],
+      plan,
+      workbench,
+    });
+  const commit = await commitOf(against);
+  const build = await buildCommit(commit, workbench);
+  const theirs: Subject = {
+    kind: "broker",
+    name: `jindou ${commit}`,
+    directory: build.directory,
+  };
+  try {
+    await runEach(chosen, { subjects: [theirs, ours], plan, workbench });
+  } finally {
+    await build.remove();
+  }
+}
+
+async function runEach(
+  chosen: readonly Benchmark[],
+  bench: Bench,
+): Promise<void> {
+  for (const benchmark of chosen) {
+    const loadBefore = loadavg()[0] ?? 0;
+    const all = await benchmark.run(bench);
+    const rows =
+      bench.subjects[0].kind === "raw" ? all : all.map(withoutTarget);
+    process.stdout.write(table(benchmark, rows));
+    writeResult(benchmark, { rows, plan: bench.plan, loadBefore });
+  }
+}
+
+/** Targets are ratios to the raw server. */
+function withoutTarget({ target: _, ...row }: Row): Row {
+  return row;
+}
+
+function writeResult(
+  benchmark: Benchmark,
+  {
+    rows,
+    plan,
+    loadBefore,
+  }: { rows: readonly Row[]; plan: Plan; loadBefore: number },
+): void {
+  mkdirSync(RESULTS, { recursive: true });
+  const { name, question } = benchmark;
+  const machine = {
+    cpu: cpus()[0]?.model,
+    cores: cpus().length,
+    node: process.version,
+    /** Runnable processes before the benchmark began: above 0.5 the figures are noisy. */
+    loadBefore,
+  };
+  const judged = rows.map((row) => ({ ...row, reached: reached(row) }));
+  const result = {
+    name,
+    question,
+    at: new Date().toISOString(),
+    machine,
+    plan,
+    rows: judged,
+  };
+  writeFileSync(
+    join(RESULTS, `${name}${plan.isQuick ? "-quick" : ""}.json`),
+    `${JSON.stringify(result, undefined, 2)}\n`,
+  );
+}
+
+function parseCommandLine(args: readonly string[]): CommandLine {
+  const { values, positionals } = parseArgs({
+    args: [...args],
+    allowPositionals: true,
+    options: {
+      quick: { type: "boolean", default: false },
+      against: { type: "string", default: "" },
+      rounds: { type: "string" },
+      seconds: { type: "string" },
+    },
+  });
+  const base = values.quick ? QUICK : FULL;
+  const plan = {
+    ...base,
+    rounds: positive(values.rounds, base.rounds),
+    seconds: positive(values.seconds, base.seconds),
+  };
+  const chosen =
+    positionals.length === 0 ? BENCHMARKS : positionals.map(benchmarkOf);
+  return { chosen, plan, against: values.against };
+}
+
+function benchmarkOf(name: string): Benchmark {
+  const found = BENCHMARKS.find((benchmark) => benchmark.name === name);
+  if (found === undefined)
+    throw new Error(
+      `No benchmark ${name}; there are ${BENCHMARKS.map((one) => one.name).join(", ")}`,
+    );
+  return found;
+}
+
+function positive(text: string | undefined, otherwise: number): number {
+  if (text === undefined) return otherwise;
+  const value = Number(text);
+  if (!(value > 0)) throw new Error(`${text} is not a number above 0`);
+  return value;
+}

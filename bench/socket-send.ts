@@ -1,0 +1,102 @@
+// How fast does a client get its message acknowledged? SEND → SENDACK on the native protocol, durable, 64 messages in flight; the bare
+// server answers a frame of the size of our SEND with one of the size of our SENDACK.
+
+import { Backend, TOKEN } from "./support/backend.ts";
+import type { Bench, Benchmark, Row, Subject } from "./support/benchmark.ts";
+import {
+  CONNECTION_NUMBER,
+  connectFrame,
+  connectionNumber,
+  frameStart,
+  freshMessageNumber,
+  NATIVE_UPGRADE,
+  sampleSendack,
+  sendFrame,
+} from "./support/frames.ts";
+import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
+import { compare, startBoth } from "./support/rounds.ts";
+import { type Server, startBroker, startRaw } from "./support/servers.ts";
+
+const IN_FLIGHT = 64;
+const SENDER = `sender${CONNECTION_NUMBER}`;
+/** Each sender talks to a user of its own who is not there. */
+const RECEIVER = `receiver${CONNECTION_NUMBER}`;
+const SENDACK = sampleSendack(freshMessageNumber());
+
+interface Contender {
+  readonly server: Server;
+  readonly opening: Opening;
+}
+
+export const socketSend: Benchmark = {
+  name: "socket-send",
+  question:
+    "send to sendack on the native protocol, durable, against a raw echo",
+
+  async run(bench) {
+    const load = new LoadClient(bench.workbench, await compileLoad());
+    const contenders = await startBoth(bench, (subject) =>
+      start(bench, subject),
+    );
+    const rows = [
+      await measure(bench, { load, contenders, connections: IN_FLIGHT }),
+      await measure(bench, { load, contenders, connections: 1 }),
+    ];
+    for (const { server } of contenders) await server.stop();
+    return rows;
+  },
+};
+
+async function start(
+  { workbench }: Bench,
+  subject: Subject,
+): Promise<Contender> {
+  if (subject.kind === "raw") {
+    const server = await startRaw(workbench, "echo", SENDACK);
+    return { server, opening: { upgrade: NATIVE_UPGRADE } };
+  }
+  const server = await startBroker(workbench, subject.directory);
+  const backend = new Backend(server.apiPort);
+  await backend.registerUsers(
+    Array.from({ length: IN_FLIGHT }, (_, at) =>
+      SENDER.replace(CONNECTION_NUMBER, connectionNumber(at)),
+    ),
+  );
+  backend.close();
+  return {
+    server,
+    opening: { upgrade: NATIVE_UPGRADE, open: connectFrame(SENDER, TOKEN) },
+  };
+}
+
+function measure(
+  bench: Bench,
+  {
+    load,
+    contenders,
+    connections,
+  }: {
+    readonly load: LoadClient;
+    readonly contenders: readonly [Contender, Contender];
+    readonly connections: number;
+  },
+): Promise<Row> {
+  const depth = IN_FLIGHT / connections;
+  return compare(bench, contenders, {
+    title: `${connections} connections × ${depth} in flight`,
+    unit: "messages/s",
+    target: { kind: "ratio", atLeast: 0.3 },
+    measure: ({ server, opening }) =>
+      load.request({
+        kind: "ws",
+        port: server.clientPort,
+        pid: server.pid,
+        connections,
+        depth,
+        opening,
+        message: sendFrame({ id: RECEIVER, type: 1 }, freshMessageNumber()),
+        replyStart: frameStart(SENDACK),
+        plan: bench.plan,
+      }),
+  });
+}

@@ -1,0 +1,79 @@
+// Builds to measure: the working tree's, and with `--against` the one of another commit in a temporary git worktree that shares this
+// tree's installed packages. Adds and removes worktrees of its own only.
+
+import { execFile } from "node:child_process";
+import { existsSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import type { Workbench } from "./workbench.ts";
+
+const run = promisify(execFile);
+
+export const ROOT: string = fileURLToPath(new URL("../..", import.meta.url));
+
+/** The directory of the working tree, which must be built: `npm run bench` does that first. */
+export function buildHere(): string {
+  if (!existsSync(join(ROOT, "dist/main.js")))
+    throw new Error("dist/ is missing: run npm run build");
+  return ROOT;
+}
+
+/** The short name of the commit that `ref` means. Rejects when there is none. */
+export async function commitOf(ref: string): Promise<string> {
+  const { stdout } = await run(
+    "git",
+    ["rev-parse", "--short", `${ref}^{commit}`],
+    { cwd: ROOT },
+  );
+  return stdout.trim();
+}
+
+export interface Build {
+  readonly directory: string;
+  remove(): Promise<void>;
+}
+
+/** Compiles `commit` in a worktree. Where its lock file differs from this tree's, its own packages are installed. */
+export async function buildCommit(
+  commit: string,
+  workbench: Workbench,
+): Promise<Build> {
+  const directory = join(workbench.folder("build"), "tree");
+  await run("git", ["worktree", "add", "--detach", directory, commit], {
+    cwd: ROOT,
+  });
+  const remove = async () => {
+    await run("git", ["worktree", "remove", "--force", directory], {
+      cwd: ROOT,
+    });
+  };
+  try {
+    if (await hasOurPackages(commit))
+      symlinkSync(join(ROOT, "node_modules"), join(directory, "node_modules"));
+    else await run("npm", ["ci", "--include=dev"], { cwd: directory });
+    await compile(directory);
+  } catch (error) {
+    await remove();
+    throw error;
+  }
+  return { directory, remove };
+}
+
+async function hasOurPackages(commit: string): Promise<boolean> {
+  return run("git", ["diff", "--quiet", commit, "--", "package-lock.json"], {
+    cwd: ROOT,
+  }).then(
+    () => true,
+    () => false,
+  );
+}
+
+async function compile(directory: string): Promise<void> {
+  const tsc = join(directory, "node_modules/typescript/bin/tsc");
+  if (!existsSync(tsc))
+    throw new Error(`No packages are installed in ${directory}: run npm ci`);
+  await run(process.execPath, [tsc, "-p", "tsconfig.build.json"], {
+    cwd: directory,
+  });
+}

@@ -1,0 +1,201 @@
+// Bytes ready to be sent by the load client: HTTP requests, WebSocket upgrades and frames, and the native protocol's frames with places
+// for numbers in them. Pure. Places have the length of what replaces them, so no length in a frame changes.
+
+import { randomBytes } from "node:crypto";
+import type { ChannelRef, Message } from "../../src/broker/model.ts";
+import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
+import { createNativeProtocol } from "../../src/protocol/native/native.ts";
+import {
+  NATIVE_SUBPROTOCOL,
+  NATIVE_VERSION,
+} from "../../src/protocol/native/ops.ts";
+import type { Codec } from "../../src/protocol/protocol.ts";
+
+/** Becomes the 10-digit number of the message. */
+export const MESSAGE_NUMBER = "{kkkkkkkk}";
+/** Becomes the 6-digit number of the connection. */
+export const CONNECTION_NUMBER = "{iiii}";
+
+/** The text that the load client makes of CONNECTION_NUMBER. */
+export function connectionNumber(index: number): string {
+  return String(index).padStart(6, "0");
+}
+
+/** A `clientMsgNo` of its own for each message of one run of the load client. */
+export function freshMessageNumber(): string {
+  return `${randomBytes(6).toString("hex")}-${MESSAGE_NUMBER}`;
+}
+
+/** The message of every bench: a JSON text message of 200 bytes. */
+export const PAYLOAD: Uint8Array = jsonPayload(200);
+
+/** Of the ids that messages carry; only their lengths matter. */
+const SOME_ID = 2 ** 48;
+const SOME_SEQ = 100_000;
+
+export function httpRequest(path: string, body: string): Uint8Array {
+  const head = [
+    `POST ${path} HTTP/1.1`,
+    "Host: 127.0.0.1",
+    "Content-Type: application/json",
+    `Content-Length: ${Buffer.byteLength(body)}`,
+  ];
+  return Buffer.from(`${head.join("\r\n")}\r\n\r\n${body}`);
+}
+
+/** The body of a `/message/send` with the message of every bench. */
+export function sendBody({
+  channel,
+  fromUid,
+  clientMsgNo,
+}: {
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  readonly clientMsgNo: string | undefined;
+}): string {
+  return JSON.stringify({
+    channel_id: channel.id,
+    channel_type: channel.type,
+    from_uid: fromUid,
+    client_msg_no: clientMsgNo,
+    header: { no_persist: 0, red_dot: 1, sync_once: 0 },
+    payload: Buffer.from(PAYLOAD).toString("base64"),
+  });
+}
+
+export function upgradeRequest(path = "/", subprotocol?: string): Uint8Array {
+  const head = [
+    `GET ${path} HTTP/1.1`,
+    "Host: 127.0.0.1",
+    "Upgrade: websocket",
+    "Connection: Upgrade",
+    `Sec-WebSocket-Key: ${Buffer.alloc(16, "jindou").toString("base64")}`,
+    "Sec-WebSocket-Version: 13",
+  ];
+  if (subprotocol !== undefined)
+    head.push(`Sec-WebSocket-Protocol: ${subprotocol}`);
+  return Buffer.from(`${head.join("\r\n")}\r\n\r\n`);
+}
+
+export const NATIVE_UPGRADE: Uint8Array = upgradeRequest(
+  "/",
+  NATIVE_SUBPROTOCOL,
+);
+
+/** A binary frame as a client sends it. The mask is zero: legal, and it leaves the places readable. */
+export function clientFrame(payload: Uint8Array): Uint8Array {
+  const { length } = payload;
+  if (length > 0xffff) throw new RangeError("A frame of a bench is short");
+  const head =
+    length < 126
+      ? [0x82, 0x80 | length]
+      : [0x82, 0x80 | 126, length >> 8, length & 255];
+  return Buffer.concat([Buffer.from([...head, 0, 0, 0, 0]), payload]);
+}
+
+export function connectFrame(uid: string, token: string): Uint8Array {
+  return clientFrame(
+    encodeOperation({
+      kind: "connect",
+      ref: 1,
+      version: NATIVE_VERSION,
+      uid,
+      token,
+      flag: 0,
+      deviceId: "",
+      level: undefined,
+      resume: [],
+    }),
+  );
+}
+
+export function sendFrame(
+  channel: ChannelRef,
+  clientMsgNo: string,
+): Uint8Array {
+  return clientFrame(
+    encodeOperation({
+      kind: "send",
+      ref: 2,
+      channel,
+      clientMsgNo,
+      header: { noPersist: false, redDot: true, syncOnce: false },
+      expireS: 0,
+      streamNo: undefined,
+      tagKey: undefined,
+      payload: PAYLOAD,
+    }),
+  );
+}
+
+/** A SENDACK of the size the broker's have. */
+export function sampleSendack(clientMsgNo: string): Uint8Array {
+  return bytes(
+    codec().encodeReply({
+      kind: "sendack",
+      ref: 2,
+      messageId: SOME_ID,
+      messageSeq: SOME_SEQ,
+      clientMsgNo,
+    }),
+  );
+}
+
+/** A MESSAGE push of the size the broker's have. */
+export function sampleMessage(
+  message: Pick<Message, "channel" | "fromUid" | "clientMsgNo">,
+): Uint8Array {
+  const { channel } = message;
+  return bytes(
+    codec().encodePush({
+      kind: "message",
+      channel,
+      message: {
+        ...message,
+        messageId: SOME_ID,
+        messageSeq: SOME_SEQ,
+        key: `2:${channel.id}`,
+        timestampMs: Date.UTC(2025, 0, 1),
+        header: { noPersist: false, redDot: true },
+        expireS: 0,
+        streamNo: undefined,
+        tagKey: undefined,
+        payload: PAYLOAD,
+      },
+    }),
+  );
+}
+
+/** An answer of `/message/send` of the size the broker's have. */
+export function sampleSendAnswer(clientMsgNo: string): string {
+  return JSON.stringify({
+    message_id: SOME_ID,
+    message_seq: SOME_SEQ,
+    client_msg_no: clientMsgNo,
+  });
+}
+
+/** The bytes that tell a frame of this kind from any other: array header and operation. */
+export function frameStart(frame: Uint8Array): Uint8Array {
+  return frame.subarray(0, 2);
+}
+
+function codec(): Codec {
+  return createNativeProtocol({
+    maxIdLength: 128,
+    maxPayloadBytes: 65_536,
+    maxResumePoints: 1000,
+    maxPresenceUids: 10_000,
+  }).open();
+}
+
+function bytes(frame: Uint8Array | string): Uint8Array {
+  return typeof frame === "string" ? Buffer.from(frame) : frame;
+}
+
+function jsonPayload(length: number): Uint8Array {
+  const empty = JSON.stringify({ type: 1, content: "" });
+  return Buffer.from(
+    JSON.stringify({ type: 1, content: "x".repeat(length - empty.length) }),
+  );
+}

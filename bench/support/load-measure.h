@@ -1,0 +1,62 @@
+// What the load client measures with: a clock, a histogram of latencies and a process's use of the processor. Included by load.c only.
+// State: the one histogram. `record` counts only while `isMeasuring` is set.
+#pragma once
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static int isMeasuring;
+
+/** Nanoseconds, with 64 steps to each doubling (1.6 %). */
+static uint64_t histogram[64 * 64], samples, worst;
+
+static void record(uint64_t ns) {
+  if (!isMeasuring) return;
+  int index = (int)ns;
+  if (ns >= 64) {
+    int exponent = 63 - __builtin_clzll(ns);
+    index = (exponent - 5) * 64 + (int)((ns >> (exponent - 6)) & 63);
+  }
+  histogram[index]++;
+  samples++;
+  if (ns > worst) worst = ns;
+}
+
+static double percentile_us(double share) {
+  uint64_t wanted = (uint64_t)((double)samples * share), seen = 0;
+  for (int i = 0; i < 64 * 64; i++) {
+    seen += histogram[i];
+    if (seen > wanted) return (i < 64 ? i : (double)((uint64_t)(64 + i % 64) << (i / 64 - 1))) / 1e3;
+  }
+  return (double)worst / 1e3;
+}
+
+static uint64_t now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (uint64_t)time.tv_sec * 1000000000ull + (uint64_t)time.tv_nsec;
+}
+
+static void fail(const char *what) {
+  fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
+  exit(2);
+}
+
+/** User and system time of a process in seconds. */
+static double cpu_seconds(int pid) {
+  char path[64], text[1024];
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  FILE *file = pid > 0 ? fopen(path, "r") : NULL;
+  if (file == NULL) return 0;
+  size_t length = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  text[length] = 0;
+  unsigned long user = 0, kernel = 0;
+  char *rest = strrchr(text, ')');
+  if (rest != NULL) sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel);
+  return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
+}

@@ -1,0 +1,60 @@
+// What the load client is told: `name=value` options, and templates of frames and requests with places for two numbers.
+// Included by load.c only. Templates live as long as the process.
+#pragma once
+#include "load-measure.h"
+
+enum { MAX_SPOTS = 16 };
+typedef struct { int at[MAX_SPOTS]; int count; } Spots;
+typedef struct { uint8_t *bytes; int length; Spots numbers, indexes; } Template;
+
+static Spots find_spots(const Template *template, const char *mark) {
+  Spots spots = {.count = 0};
+  int size = (int)strlen(mark);
+  for (int i = 0; i + size <= template->length && spots.count < MAX_SPOTS; i++)
+    if (memcmp(template->bytes + i, mark, (size_t)size) == 0) spots.at[spots.count++] = i;
+  return spots;
+}
+
+static Template read_template(const char *path) {
+  Template template = {.length = 0};
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) fail(path);
+  template.bytes = malloc(1 << 20);
+  template.length = (int)fread(template.bytes, 1, 1 << 20, file);
+  fclose(file);
+  template.numbers = find_spots(&template, "{kkkkkkkk}");
+  template.indexes = find_spots(&template, "{iiii}");
+  return template;
+}
+
+static void write_digits(uint8_t *to, int count, uint64_t value) {
+  for (int i = count - 1; i >= 0; i--, value /= 10) to[i] = (uint8_t)('0' + value % 10);
+}
+
+typedef struct { int count; char **arguments; } Options;
+
+static const char *text(const Options *options, const char *name) {
+  size_t size = strlen(name);
+  for (int i = 1; i < options->count; i++)
+    if (strncmp(options->arguments[i], name, size) == 0 && options->arguments[i][size] == '=') return options->arguments[i] + size + 1;
+  return NULL;
+}
+
+static double number(const Options *options, const char *name) {
+  const char *value = text(options, name);
+  return value == NULL ? 0 : atof(value);
+}
+
+static int is(const Options *options, const char *name, const char *value) {
+  const char *given = text(options, name);
+  return given != NULL && strcmp(given, value) == 0;
+}
+
+/** The template of an option; NULL when it is not given. Templates live as long as the process. */
+static const Template *template_of(const Options *options, const char *name) {
+  const char *path = text(options, name);
+  if (path == NULL) return NULL;
+  Template *template = malloc(sizeof *template);
+  *template = read_template(path);
+  return template;
+}

@@ -1,0 +1,363 @@
+// The load client of the benches: a C program, so that it is never what limits a measurement. Compiled by load.ts when it is needed.
+// State: one table of connections in one thread. It knows no protocol of ours: whole frames and whole HTTP requests come ready-made in
+// files, and only the digits of a message number or of a connection number are written into them.
+//
+//   load mode=request  kind=ws|http port=P connections=N depth=D upgrade=F [open=F replies=R] message=F reply=HEX
+//        warmup=S seconds=S [process=PID]      closed loop: D unanswered messages on each connection
+//   load mode=fanout   port=P connections=N upgrade=F [open=F replies=R] reply=HEX publish=ws|http publishPort=P
+//        [publishUpgrade=F publishOpen=F] message=F depth=D warmup=S seconds=S [process=PID]
+//        closed loop: D messages that have not yet reached all N connections
+//   load mode=hold     port=P connections=N upgrade=F [open=F replies=R]      prints when all are open, holds until stdin ends
+//
+// In the files `{kkkkkkkk}` becomes a 10-digit message number and `{iiii}` a 6-digit connection number. `replies` frames are awaited after
+// `open`. A reply that does not start with the bytes of `reply` (HTTP: a status that is not 200) counts as `bad`. One JSON line is printed.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include "load-measure.h"
+#include "load-template.h"
+
+enum { MAX_DEPTH = 4096, RAMP = 256, CONNECT_DEADLINE_S = 60, READ_BYTES = 256 * 1024 };
+typedef enum { CONNECTING, UPGRADING, OPENING, READY, DEAD } Life;
+typedef enum { RECEIVER, REQUESTER, PUBLISHER } Role;
+
+typedef struct { uint8_t *bytes; size_t start, end, capacity; } Buffer;
+
+typedef struct {
+  int fd, id, port, isHttp, isWatchingWrites;
+  Role role;
+  Life life;
+  int repliesToGo;
+  Buffer in, out;
+  uint64_t received;            // deliveries, of a receiver
+  uint64_t *sentAt;             // ring of `depth` send times, of a requester
+  uint64_t sent, answered;
+  const Template *upgrade, *open;
+} Connection;
+
+static int epoll_fd, depth = 1, connectionCount, receiverCount;
+static Connection *connections;
+static Template message;
+static uint8_t expected[16];
+static int expectedLength;
+static int readyCount, closedCount, isRunning, isStdinOpen = 1;
+static uint64_t messageNumber, operations, bad, bytesIn;
+// Fan-out: when message k left and how many receivers have it, in rings; the oldest that is not everywhere yet.
+static uint64_t fanoutSentAt[MAX_DEPTH * 2], fanoutCompleted, fanoutSent;
+static uint32_t fanoutCount[MAX_DEPTH * 2];
+
+// --- Buffers and sockets ---
+
+static void reserve(Buffer *buffer, size_t bytes) {
+  if (buffer->start == buffer->end) buffer->start = buffer->end = 0;
+  if (buffer->capacity - buffer->end >= bytes) return;
+  memmove(buffer->bytes, buffer->bytes + buffer->start, buffer->end - buffer->start);
+  buffer->end -= buffer->start;
+  buffer->start = 0;
+  if (buffer->capacity - buffer->end >= bytes) return;
+  buffer->capacity = (buffer->end + bytes) * 2;
+  buffer->bytes = realloc(buffer->bytes, buffer->capacity);
+}
+
+static void watch(Connection *connection, int writes) {
+  if (connection->isWatchingWrites == writes) return;
+  struct epoll_event event = {.events = EPOLLIN | (writes ? EPOLLOUT : 0), .data.ptr = connection};
+  epoll_ctl(epoll_fd, EPOLL_CTL_MOD, connection->fd, &event);
+  connection->isWatchingWrites = writes;
+}
+
+static void die(Connection *connection) {
+  if (connection->life == DEAD) return;
+  connection->life = DEAD;
+  closedCount++;
+  close(connection->fd);
+}
+
+static void flush(Connection *connection) {
+  Buffer *out = &connection->out;
+  while (out->start < out->end) {
+    ssize_t written = write(connection->fd, out->bytes + out->start, out->end - out->start);
+    if (written < 0 && errno == EAGAIN) return watch(connection, 1);
+    if (written <= 0) return die(connection);
+    out->start += (size_t)written;
+  }
+  watch(connection, 0);
+}
+
+static void queue(Connection *connection, const Template *template, uint64_t number) {
+  Buffer *out = &connection->out;
+  reserve(out, (size_t)template->length);
+  uint8_t *to = out->bytes + out->end;
+  memcpy(to, template->bytes, (size_t)template->length);
+  for (int i = 0; i < template->numbers.count; i++) write_digits(to + template->numbers.at[i], 10, number);
+  for (int i = 0; i < template->indexes.count; i++) write_digits(to + template->indexes.at[i], 6, (uint64_t)connection->id);
+  out->end += (size_t)template->length;
+}
+
+/** A ping is answered with an empty pong; its payload is of no interest to the servers measured here. */
+static void queue_pong(Connection *connection) {
+  static uint8_t pong[] = {0x8a, 0x80, 0, 0, 0, 0};
+  Template template = {.bytes = pong, .length = sizeof pong};
+  queue(connection, &template, 0);
+  flush(connection);
+}
+
+static void dial(Connection *connection) {
+  connection->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  if (connection->fd < 0) fail("socket");
+  int on = 1;
+  struct linger reset = {.l_onoff = 1, .l_linger = 0}; // no TIME_WAIT: the next round needs the ports
+  setsockopt(connection->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)connection->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  if (connect(connection->fd, (struct sockaddr *)&address, sizeof address) != 0 && errno != EINPROGRESS) fail("connect");
+  struct epoll_event event = {.events = EPOLLIN | EPOLLOUT, .data.ptr = connection};
+  connection->isWatchingWrites = 1;
+  connection->life = CONNECTING;
+  epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection->fd, &event);
+}
+
+// --- What a message or a reply does ---
+
+static void send_request(Connection *connection, uint64_t at) {
+  connection->sentAt[connection->sent++ % (uint64_t)depth] = at;
+  queue(connection, &message, messageNumber++);
+}
+
+static void answered(Connection *connection, int isGood, uint64_t at) {
+  if (connection->life == OPENING) {
+    if (--connection->repliesToGo > 0) return;
+    connection->life = READY;
+    readyCount++;
+    return;
+  }
+  if (!isRunning) return;
+  if (connection->role != RECEIVER) connection->answered++;
+  if (!isGood && connection->role != PUBLISHER) { bad++; return; }
+  if (connection->role == REQUESTER) {
+    record(at - connection->sentAt[(connection->answered - 1) % (uint64_t)depth]);
+    operations += (uint64_t)isMeasuring;
+    send_request(connection, at);
+  } else if (connection->role == RECEIVER) {
+    uint64_t slot = connection->received++ % (MAX_DEPTH * 2);
+    record(at - fanoutSentAt[slot]);
+    operations += (uint64_t)isMeasuring;
+    if (++fanoutCount[slot] == (uint32_t)receiverCount) { fanoutCount[slot] = 0; fanoutCompleted++; }
+  } else if (connection->isHttp && !isGood) bad++;
+}
+
+/** Sends until `depth` messages are on their way. Over HTTP one call at a time on each connection. */
+static void publish(uint64_t at) {
+  for (int i = receiverCount; i < connectionCount; i++) {
+    Connection *connection = &connections[i];
+    if (connection->life != READY) continue;
+    int before = (int)(connection->out.end - connection->out.start);
+    while (fanoutSent - fanoutCompleted < (uint64_t)depth) {
+      if (connection->isHttp && connection->sent > connection->answered) break;
+      fanoutSentAt[fanoutSent++ % (MAX_DEPTH * 2)] = at;
+      connection->sent++;
+      queue(connection, &message, messageNumber++);
+    }
+    if ((int)(connection->out.end - connection->out.start) != before) flush(connection);
+  }
+}
+
+// --- Reading ---
+
+/** Takes one HTTP reply off the buffer; false when it is not all there. */
+static int take_http(Connection *connection, uint64_t at) {
+  Buffer *in = &connection->in;
+  char *head = (char *)in->bytes + in->start;
+  size_t available = in->end - in->start;
+  char *end = available ? memmem(head, available, "\r\n\r\n", 4) : NULL;
+  if (end == NULL) return 0;
+  size_t total = (size_t)(end - head) + 4;
+  int isGood = memcmp(head + 9, "200", 3) == 0;
+  if (connection->life == UPGRADING) {
+    if (memcmp(head + 9, "101", 3) != 0) { die(connection); return 0; }
+    connection->life = OPENING;
+    if (connection->open != NULL) queue(connection, connection->open, messageNumber++);
+    if (connection->repliesToGo == 0) { connection->life = READY; readyCount++; }
+  } else {
+    *end = 0;
+    char *field = strcasestr(head, "content-length:");
+    *end = '\r';
+    if (field != NULL) total += (size_t)atol(field + 15);
+    if (total > available) return 0;
+    static int isFirstBad = 1;
+    if (!isGood && isFirstBad) { isFirstBad = 0; fprintf(stderr, "load: first bad reply: %.*s\n", (int)total, head); }
+    answered(connection, isGood, at);
+  }
+  in->start += total;
+  return 1;
+}
+
+/** Takes one WebSocket frame off the buffer; false when it is not all there. */
+static int take_frame(Connection *connection, uint64_t at) {
+  Buffer *in = &connection->in;
+  uint8_t *frame = in->bytes + in->start;
+  size_t available = in->end - in->start, head = 2;
+  if (available < 2) return 0;
+  uint64_t length = frame[1] & 127;
+  int extra = length == 126 ? 2 : length == 127 ? 8 : 0;
+  head += (size_t)extra;
+  if (available < head) return 0;
+  if (extra > 0) for (length = 0; extra > 0; extra--) length = length << 8 | frame[head - (size_t)extra];
+  if (available < head + length) return 0;
+  in->start += head + length;
+  int opcode = frame[0] & 15;
+  if (opcode == 8) { die(connection); return 0; }
+  if (opcode == 9) queue_pong(connection);
+  if (opcode > 2) return 1;
+  int isGood = length >= (uint64_t)expectedLength && memcmp(frame + head, expected, (size_t)expectedLength) == 0;
+  answered(connection, isGood, at);
+  return 1;
+}
+
+static void take_all(Connection *connection) {
+  uint64_t at = now_ns();
+  int more = 1;
+  while (more && connection->life != DEAD)
+    more = connection->isHttp || connection->life == UPGRADING ? take_http(connection, at) : take_frame(connection, at);
+}
+
+static void read_some(Connection *connection) {
+  static uint8_t shared[READ_BYTES];
+  Buffer *in = &connection->in;
+  ssize_t got = read(connection->fd, shared, sizeof shared);
+  if (got == 0 || (got < 0 && errno != EAGAIN)) return die(connection);
+  if (got < 0) return;
+  bytesIn += (uint64_t)got;
+  Buffer kept = *in;
+  int isDirect = in->start == in->end; // the usual case: nothing is copied and an idle connection holds no memory
+  if (isDirect) *in = (Buffer){.bytes = shared, .end = (size_t)got, .capacity = sizeof shared};
+  else { reserve(in, (size_t)got); memcpy(in->bytes + in->end, shared, (size_t)got); in->end += (size_t)got; }
+  take_all(connection);
+  if (!isDirect) return;
+  size_t left = in->end - in->start, from = in->start;
+  *in = (Buffer){.bytes = kept.bytes, .capacity = kept.capacity};
+  if (left == 0) return;
+  reserve(in, left);
+  memcpy(in->bytes, shared + from, left);
+  in->end = left;
+}
+
+static void on_event(struct epoll_event *event) {
+  Connection *connection = event->data.ptr;
+  if (connection == NULL) { char byte; if (read(0, &byte, 1) <= 0) isStdinOpen = 0; return; }
+  if (connection->life == DEAD) return;
+  if (connection->life == CONNECTING) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) { fprintf(stderr, "load: connect: %s\n", strerror(error)); return die(connection); }
+    if (connection->upgrade != NULL) { connection->life = UPGRADING; queue(connection, connection->upgrade, 0); }
+    else { connection->life = READY; readyCount++; }
+  }
+  if (event->events & (EPOLLIN | EPOLLERR | EPOLLHUP)) read_some(connection);
+  if (connection->life != DEAD) flush(connection);
+}
+
+static void pump(int timeout_ms) {
+  struct epoll_event events[512];
+  int count = epoll_wait(epoll_fd, events, 512, timeout_ms);
+  for (int i = 0; i < count; i++) on_event(&events[i]);
+}
+
+// --- Modes ---
+
+static void connect_all(void) {
+  uint64_t deadline = now_ns() + CONNECT_DEADLINE_S * 1000000000ull;
+  int started = 0;
+  while (readyCount + closedCount < connectionCount && now_ns() < deadline) {
+    for (; started < connectionCount && started - readyCount - closedCount < RAMP; started++)
+      dial(&connections[started]);
+    pump(50);
+  }
+  if (readyCount < connectionCount) { fprintf(stderr, "load: only %d of %d connections opened\n", readyCount, connectionCount); exit(1); }
+}
+
+static void run_load(double warmup, double seconds, int pid) {
+  uint64_t start = now_ns(), from = start + (uint64_t)(warmup * 1e9), until = 0, at = start;
+  double cpu = 0;
+  isRunning = 1;
+  for (int i = 0; i < connectionCount; i++) {
+    if (connections[i].role != REQUESTER) continue;
+    for (int k = 0; k < depth; k++) send_request(&connections[i], start);
+    flush(&connections[i]);
+  }
+  while (until == 0 || at < until) {
+    if (receiverCount > 0) publish(at);
+    pump(5);
+    at = now_ns();
+    if (!isMeasuring && at >= from) { isMeasuring = 1; from = at; until = at + (uint64_t)(seconds * 1e9); cpu = cpu_seconds(pid); bytesIn = 0; }
+    if (closedCount > 0 || bad > 0) { fprintf(stderr, "load: %d connections were closed, %lu replies were bad\n", closedCount, bad); exit(1); }
+  }
+  double elapsed = (double)(at - from) / 1e9;
+  printf("\"operations\":%lu,\"seconds\":%.4f,\"bytesIn\":%lu,\"cpuSeconds\":%.2f,", operations, elapsed, bytesIn, cpu_seconds(pid) - cpu);
+  printf("\"latencyUs\":{\"p50\":%.1f,\"p99\":%.1f,\"p999\":%.1f,\"max\":%.1f},", percentile_us(.5), percentile_us(.99), percentile_us(.999), (double)worst / 1e3);
+}
+
+static void hold(void) {
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+  epoll_ctl(epoll_fd, EPOLL_CTL_ADD, 0, &event);
+  while (isStdinOpen) pump(1000);
+}
+
+static void make_connections(const Options *options) {
+  int isFanout = is(options, "mode", "fanout"), isHttp = is(options, "kind", "http"), isHttpPublish = isFanout && is(options, "publish", "http");
+  const Template *upgrade = template_of(options, "upgrade"), *open = template_of(options, "open");
+  const Template *publishUpgrade = template_of(options, "publishUpgrade"), *publishOpen = template_of(options, "publishOpen");
+  connectionCount = (int)number(options, "connections");
+  receiverCount = isFanout ? connectionCount : 0;
+  connectionCount += isHttpPublish ? depth : isFanout ? 1 : 0;
+  connections = calloc((size_t)connectionCount, sizeof *connections);
+  for (int i = 0; i < connectionCount; i++) {
+    int isPublisher = isFanout && i >= receiverCount;
+    Connection *connection = &connections[i];
+    connection->id = i;
+    connection->port = (int)number(options, isPublisher ? "publishPort" : "port");
+    connection->isHttp = isPublisher ? isHttpPublish : isHttp;
+    connection->role = isPublisher ? PUBLISHER : isFanout ? RECEIVER : REQUESTER;
+    connection->upgrade = isPublisher ? publishUpgrade : upgrade;
+    connection->open = isPublisher ? publishOpen : open;
+    connection->repliesToGo = connection->open == NULL ? 0 : (int)number(options, "replies");
+    if (connection->role == REQUESTER) connection->sentAt = calloc((size_t)depth, sizeof(uint64_t));
+  }
+}
+
+static void raise_file_limit(void) {
+  struct rlimit files;
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+int main(int count, char **arguments) {
+  Options options = {count, arguments};
+  raise_file_limit();
+  epoll_fd = epoll_create1(0);
+  depth = number(&options, "depth") < 1 ? 1 : (int)number(&options, "depth");
+  if (depth > MAX_DEPTH) { fprintf(stderr, "load: depth is limited to %d\n", MAX_DEPTH); return 2; }
+  if (text(&options, "message") != NULL) message = *template_of(&options, "message");
+  const char *hex = text(&options, "reply") == NULL ? "" : text(&options, "reply");
+  for (; expectedLength < 16 && sscanf(hex, "%2hhx", &expected[expectedLength]) == 1; hex += 2) expectedLength++;
+  make_connections(&options);
+  uint64_t start = now_ns();
+  connect_all();
+  printf("{\"connections\":%d,\"connectSeconds\":%.4f,", readyCount, (double)(now_ns() - start) / 1e9);
+  int isHold = is(&options, "mode", "hold");
+  if (!isHold) run_load(number(&options, "warmup"), number(&options, "seconds"), (int)number(&options, "process"));
+  printf("\"closed\":%d}\n", closedCount);
+  fflush(stdout);
+  if (isHold) hold();
+  return 0;
+}

@@ -1,0 +1,100 @@
+// The bare minimum of the same work on uWebSockets.js alone, as a process of its own: what the broker is measured against. It stores
+// nothing, checks nothing and knows one answer. Started by servers.ts as `raw-server.ts <kind> <answer in hex>`; prints its port.
+
+import {
+  App,
+  type HttpResponse,
+  type TemplatedApp,
+  us_socket_local_port,
+} from "uWebSockets.js";
+
+const TOPIC = "all";
+
+const SERVERS = {
+  /** POST + JSON.parse + a fixed JSON answer. */
+  http(app: TemplatedApp, answer: Uint8Array): void {
+    app.post("/*", (response) => {
+      response.onAborted(() => undefined);
+      readJson(response, () =>
+        response.writeHeader("Content-Type", "application/json").end(answer),
+      );
+    });
+  },
+
+  /** Every frame is answered with one fixed frame. */
+  echo(app: TemplatedApp, answer: Uint8Array): void {
+    app.ws("/*", {
+      message: (socket) => {
+        socket.send(answer, true);
+      },
+    });
+  },
+
+  /** What comes in over `/publish` or HTTP goes out as one fixed frame to every other socket, by a topic. */
+  fanout(app: TemplatedApp, answer: Uint8Array): void {
+    app.ws<{ isPublisher: boolean }>("/*", {
+      upgrade: (response, request, context) =>
+        response.upgrade(
+          { isPublisher: request.getUrl() === "/publish" },
+          request.getHeader("sec-websocket-key"),
+          request.getHeader("sec-websocket-protocol"),
+          request.getHeader("sec-websocket-extensions"),
+          context,
+        ),
+      open: (socket) => {
+        if (!socket.getUserData().isPublisher) socket.subscribe(TOPIC);
+      },
+      message: () => {
+        app.publish(TOPIC, answer, true);
+      },
+    });
+    app.post("/*", (response) => {
+      response.onAborted(() => undefined);
+      readJson(response, () => {
+        app.publish(TOPIC, answer, true);
+        response.end("{}");
+      });
+    });
+  },
+
+  /** Sockets with two topics each, spread as the sessions of the connections bench are over groups. */
+  topics(app: TemplatedApp, answer: Uint8Array): void {
+    let opened = 0;
+    app.ws("/*", {
+      open: (socket) => {
+        socket.subscribe(`a${opened % 10}`);
+        socket.subscribe(`b${Math.floor(opened / 10) % 10}`);
+        opened += 1;
+      },
+      message: (socket) => {
+        socket.send(answer, true);
+      },
+    });
+  },
+};
+
+export type RawKind = keyof typeof SERVERS;
+
+/** Collects the body, parses it, and goes on. */
+function readJson(response: HttpResponse, done: () => void): void {
+  let body = Buffer.alloc(0);
+  response.onData((chunk, isLast) => {
+    if (!isLast || body.length > 0)
+      body = Buffer.concat([body, Buffer.from(chunk)]);
+    if (!isLast) return;
+    JSON.parse(
+      body.length > 0 ? body.toString() : Buffer.from(chunk).toString(),
+    );
+    done();
+  });
+}
+
+const [kind, answer] = process.argv.slice(2);
+const serve = Object.entries(SERVERS).find(([name]) => name === kind)?.[1];
+if (serve === undefined) throw new Error(`Unknown kind of raw server: ${kind}`);
+const app = App();
+serve(app, Buffer.from(answer ?? "", "hex"));
+app.listen("127.0.0.1", 0, (socket) => {
+  if (!socket) throw new Error("The raw server cannot listen");
+  process.stdout.write(`${us_socket_local_port(socket)}\n`);
+});

@@ -1,0 +1,74 @@
+// Starting what is measured: a build of the broker on an empty store, or the raw server. Both are processes of their own. No state.
+
+import { fileURLToPath } from "node:url";
+import type { RawKind } from "./raw-server.ts";
+import type { Child, Workbench } from "./workbench.ts";
+
+export interface Server {
+  readonly pid: number;
+  readonly apiPort: number;
+  readonly clientPort: number;
+  /** Ends the process at once and removes its data. */
+  stop(): Promise<void>;
+}
+
+const RAW_SERVER = fileURLToPath(new URL("./raw-server.ts", import.meta.url));
+
+/** Starts `dist/main.js` of `directory`. What a bench may send per connection is not limited, nothing else differs from the defaults. */
+export async function startBroker(
+  workbench: Workbench,
+  directory: string,
+): Promise<Server> {
+  const folder = workbench.folder("store");
+  const child = workbench.spawn({
+    name: `The broker of ${directory}`,
+    command: process.execPath,
+    args: ["dist/main.js", "start"],
+    cwd: directory,
+    env: {
+      JINDOU_API_LISTEN: "127.0.0.1:0",
+      JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+      JINDOU_STORE_PATH: folder,
+      JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
+      JINDOU_LOG_LEVEL: "info",
+    },
+  });
+  const ready = JSON.parse(await child.line('"ready"')) as Record<
+    string,
+    unknown
+  >;
+  return {
+    pid: child.pid,
+    apiPort: Number(ready.apiPort),
+    clientPort: Number(ready.clientPort),
+    async stop() {
+      await child.stop();
+      workbench.removeFolder(folder);
+    },
+  };
+}
+
+/** Starts the raw server that answers with `answer`. */
+export async function startRaw(
+  workbench: Workbench,
+  kind: RawKind,
+  answer: Uint8Array,
+): Promise<Server> {
+  const child: Child = workbench.spawn({
+    name: "The raw server",
+    command: process.execPath,
+    args: [
+      "--import=tsx",
+      RAW_SERVER,
+      kind,
+      Buffer.from(answer).toString("hex"),
+    ],
+  });
+  const port = Number(await child.line());
+  return {
+    pid: child.pid,
+    apiPort: port,
+    clientPort: port,
+    stop: () => child.stop(),
+  };
+}

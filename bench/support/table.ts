@@ -1,0 +1,78 @@
+// The table a person reads. Pure: rows in, text out.
+
+import { type Benchmark, type Figure, type Row, reached } from "./benchmark.ts";
+
+const HEAD = [
+  "",
+  "value",
+  "±",
+  "p50 ms",
+  "p99 ms",
+  "p99.9 ms",
+  "cpu µs",
+  "ratio",
+];
+
+/** One block for a benchmark: each row's question, then baseline and ours under each other. */
+export function table(benchmark: Benchmark, rows: readonly Row[]): string {
+  const lines = rows.flatMap((row) => [
+    [row.title, row.unit],
+    figureLine(row.baseline, ""),
+    figureLine(row.ours, verdict(row)),
+  ]);
+  return `\n${benchmark.name}: ${benchmark.question}\n${aligned([HEAD, ...lines])}\n`;
+}
+
+function figureLine(figure: Figure, verdict: string): string[] {
+  const { latency, cpuUs } = figure;
+  const ms = (us: number | undefined) =>
+    us === undefined ? "" : (us / 1000).toFixed(2);
+  return [
+    `  ${figure.subject}`,
+    grouped(figure.value),
+    `${(figure.spread * 100).toFixed(0)}%`,
+    ms(latency?.p50),
+    ms(latency?.p99),
+    ms(latency?.p999),
+    cpuUs === undefined ? "" : cpuUs.toFixed(2),
+    verdict,
+  ];
+}
+
+function verdict(row: Row): string {
+  const ratio = row.ratio.toFixed(2);
+  if (row.target === undefined) return ratio;
+  const wanted =
+    row.target.kind === "ratio"
+      ? `≥ ${row.target.atLeast.toFixed(2)}`
+      : `≤ ${grouped(row.target.atMost)} ${row.unit}`;
+  return `${ratio}  ${reached(row) ? "reached" : "MISSED"} (${wanted})`;
+}
+
+function grouped(value: number): string {
+  return Math.round(value).toLocaleString("en-US");
+}
+
+/** The first column to the left, the others to the right; a title line spans the columns. */
+function aligned(lines: readonly (readonly string[])[]): string {
+  const widths = HEAD.map((_, column) =>
+    Math.max(
+      ...lines
+        .filter((line) => line.length > 2)
+        .map((line) => line[column]?.length ?? 0),
+    ),
+  );
+  const text = (line: readonly string[]) =>
+    line.length === 2
+      ? `${line[0]} (${line[1]})`
+      : line
+          .map((cell, at) => {
+            const width = widths[at] ?? 0;
+            return at === 0 || at === HEAD.length - 1
+              ? cell.padEnd(width)
+              : cell.padStart(width);
+          })
+          .join("  ")
+          .trimEnd();
+  return lines.map(text).join("\n");
+}

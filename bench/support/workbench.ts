@@ -1,0 +1,128 @@
+// What a run leaves behind if nobody cleans up: child processes and temporary folders. State: the living children, the folders.
+// `close` ends and removes them all at once and synchronously, so it works in an exit handler too. Kills only what it started.
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+/** How much of a child's output is kept to explain its failure. */
+const KEPT_OUTPUT = 4000;
+
+export interface Spawn {
+  readonly name: string;
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+}
+
+/** A child process with its output collected. */
+export class Child {
+  readonly #process: ChildProcess;
+  readonly #name: string;
+  #stdout: string;
+  #stderr: string;
+
+  constructor({ name, command, args, env, cwd }: Spawn) {
+    this.#name = name;
+    this.#stdout = "";
+    this.#stderr = "";
+    this.#process = spawn(command, args, {
+      stdio: ["pipe", "pipe", "pipe"],
+      env: { ...process.env, ...env },
+      ...(cwd !== undefined && { cwd }),
+    });
+    this.#process.on("error", (error) => {
+      this.#stderr += error.message;
+    });
+    this.#process.stdout?.on("data", (text) => {
+      this.#stdout = (this.#stdout + text).slice(-KEPT_OUTPUT);
+    });
+    this.#process.stderr?.on("data", (text) => {
+      this.#stderr = (this.#stderr + text).slice(-KEPT_OUTPUT);
+    });
+  }
+
+  get pid(): number {
+    return this.#process.pid ?? 0;
+  }
+
+  get hasEnded(): boolean {
+    return this.#process.exitCode !== null || this.#process.signalCode !== null;
+  }
+
+  /** The first line of its standard output that has `mark` in it. Rejects when it ends without one. */
+  async line(mark = ""): Promise<string> {
+    for (;;) {
+      const lines = this.#stdout.split("\n").slice(0, -1);
+      const found = lines.find((line) => line.includes(mark));
+      if (found !== undefined) return found;
+      if (this.hasEnded) throw this.failure("ended early");
+      await Promise.race([
+        once(this.#process.stdout ?? this.#process, "data"),
+        once(this.#process, "close"),
+      ]);
+    }
+  }
+
+  /** Its whole output (the last 4000 characters). Rejects when it ends with anything but 0. */
+  async output(): Promise<string> {
+    if (!this.hasEnded) await once(this.#process, "close");
+    if (this.#process.exitCode !== 0) throw this.failure("failed");
+    return this.#stdout;
+  }
+
+  /** Ends its standard input and waits for it to go. */
+  async release(): Promise<void> {
+    this.#process.stdin?.end();
+    if (!this.hasEnded) await once(this.#process, "close");
+  }
+
+  /** Ends it at once and waits until it is gone. */
+  async stop(): Promise<void> {
+    if (this.hasEnded) return;
+    this.kill();
+    await once(this.#process, "close");
+  }
+
+  kill(): void {
+    if (!this.hasEnded) this.#process.kill("SIGKILL");
+  }
+
+  failure(what: string): Error {
+    const output = `${this.#stderr}${this.#stdout}`.trim();
+    return new Error(`${this.#name} ${what}:\n${output}`);
+  }
+}
+
+export class Workbench {
+  readonly #children = new Set<Child>();
+  readonly #folders = new Set<string>();
+
+  spawn(spawn: Spawn): Child {
+    const child = new Child(spawn);
+    this.#children.add(child);
+    return child;
+  }
+
+  /** An empty folder that is removed by `close` at the latest. */
+  folder(name: string): string {
+    const folder = mkdtempSync(join(tmpdir(), `jindou-bench-${name}-`));
+    this.#folders.add(folder);
+    return folder;
+  }
+
+  removeFolder(folder: string): void {
+    if (this.#folders.delete(folder))
+      rmSync(folder, { recursive: true, force: true });
+  }
+
+  /** Safe to call twice. */
+  close(): void {
+    for (const child of this.#children) child.kill();
+    this.#children.clear();
+    for (const folder of this.#folders) this.removeFolder(folder);
+  }
+}
