@@ -7,8 +7,8 @@ import { hashesEqual, hashToken } from "../broker/tokens.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 
-/** What a call needs: nothing, any valid credential, or one of these permissions. */
-export type Access = "public" | "credential" | readonly Permission[];
+/** What a call needs: nothing, any valid credential, an access token in any mode, or one of these permissions. */
+export type Access = "public" | "credential" | "bearer" | readonly Permission[];
 
 /** The reply that refuses the call, or undefined: go on. */
 export type Guard = (
@@ -31,25 +31,34 @@ export function createGuard(parts: {
   const { managers, staticToken, requiresCredential } = parts;
   const expected = staticToken === "" ? undefined : hashToken(staticToken);
 
+  function staticTokenOf(request: HttpRequest): "absent" | "right" | "wrong" {
+    const { token = "" } = request.headers;
+    if (expected === undefined || token === "") return "absent";
+    // Hashing first makes the lengths equal.
+    return hashesEqual(hashToken(token), expected) ? "right" : "wrong";
+  }
+
+  async function judge(
+    bearer: string,
+    access: Access,
+  ): Promise<HttpReply | undefined> {
+    const account = await managers.authenticate(bearer);
+    if (account === undefined) return errorReply("unauthorized");
+    if (typeof access === "string") return undefined;
+    return access.some((permission) => allows(account, permission))
+      ? undefined
+      : errorReply("forbidden");
+  }
+
   return (request, access) => {
     if (access === "public") return undefined;
-    const token = expected === undefined ? "" : (request.headers.token ?? "");
-    // Hashing first makes the lengths equal.
-    if (expected !== undefined && token !== "")
-      if (hashesEqual(hashToken(token), expected)) return undefined;
-
+    const token = access === "bearer" ? "absent" : staticTokenOf(request);
+    if (token === "right") return undefined;
     const bearer = bearerToken(request);
-    if (bearer === undefined)
-      return requiresCredential || token !== ""
-        ? errorReply("unauthorized")
-        : undefined;
-    return managers.authenticate(bearer).then((account) => {
-      if (account === undefined) return errorReply("unauthorized");
-      if (access === "credential") return undefined;
-      return access.some((permission) => allows(account, permission))
-        ? undefined
-        : errorReply("forbidden");
-    });
+    if (bearer !== undefined) return judge(bearer, access);
+    const mayGoOn =
+      !requiresCredential && token === "absent" && access !== "bearer";
+    return mayGoOn ? undefined : errorReply("unauthorized");
   };
 }
 

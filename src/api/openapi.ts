@@ -128,6 +128,7 @@ function operation(route: ApiRoute, requiresCredential: boolean): Json {
 /** An empty object among the alternatives means: or none at all. */
 function security({ access }: ApiRoute, required: boolean): readonly Json[] {
   if (access === "public") return [];
+  if (access === "bearer") return [BEARER];
   return required ? [BEARER, STATIC_TOKEN] : [{}, BEARER, STATIC_TOKEN];
 }
 

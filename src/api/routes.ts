@@ -166,7 +166,7 @@ function managerRoutes(
     plainRoute({
       method: "POST",
       path: "/manager/logout",
-      access: "credential",
+      access: "bearer",
       tag: "managers",
       summary: "Revokes the access token the call is made with",
       success: DONE,

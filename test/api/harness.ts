@@ -1,0 +1,285 @@
+// The control plane in-process: real endpoint and managers over small use cases that note what they were asked and answer as told.
+// `inject` also holds every reply to the OpenAPI document: its status is documented, its body fits the documented schema.
+
+import assert from "node:assert/strict";
+import { scryptSync } from "node:crypto";
+import pino from "pino";
+import type { TSchema } from "typebox";
+import { Compile } from "typebox/compile";
+import {
+  type ApiParts,
+  type ApiSettings,
+  createHttpEndpoint,
+} from "../../src/api/endpoint.ts";
+import type { AccountConfig } from "../../src/broker/manager-accounts.ts";
+import type { ManagersParts } from "../../src/broker/managers.ts";
+import type { HistoryPage, Sent } from "../../src/broker/messages.ts";
+import type { Presence } from "../../src/broker/model.ts";
+import type {
+  HttpEndpoint,
+  HttpReply,
+  HttpRequest,
+} from "../../src/transport/types.ts";
+import { type TestManagers, testManagers } from "../broker/manager-store.ts";
+
+export const SETTINGS: ApiSettings = {
+  requiresCredential: false,
+  staticToken: "",
+  maxBodyBytes: 1_048_576,
+  maxSubscribersPerCall: 10_000,
+  maxUidsPerPresenceCall: 10_000,
+  version: "1.2.3",
+};
+
+/** What the use cases behind the endpoint were asked, and what they will answer. */
+export interface Backstage {
+  readonly asked: { readonly call: string; readonly args: unknown[] }[];
+  /** The next calls throw this. */
+  thrown: unknown;
+  presence: readonly Presence[];
+  sent: Sent;
+  page: HistoryPage;
+  ready: boolean;
+}
+
+export interface TestApi extends Backstage, TestManagers {
+  readonly endpoint: HttpEndpoint;
+  /** Lines the logger wrote. */
+  readonly logged: string[];
+  readonly observed: [path: string, status: number][];
+  /** A manager's `authorization` header. */
+  login(username?: string, password?: string): Promise<string>;
+}
+
+/** An endpoint with the managers admin (password `right`), ops and view (password `p`). */
+export async function startApi(
+  settings: Partial<ApiSettings> = {},
+  managerParts: Partial<Omit<ManagersParts, "clock">> = {},
+): Promise<TestApi> {
+  const stage: Backstage = {
+    asked: [],
+    thrown: undefined,
+    presence: [],
+    sent: { messageId: 7, messageSeq: 3, clientMsgNo: "c1" },
+    page: { messages: [], headSeq: 0, more: false },
+    ready: true,
+  };
+  const logged: string[] = [];
+  const observed: [string, number][] = [];
+  const test = testManagers({ accounts: ACCOUNTS, ...managerParts });
+  await test.managers.start();
+  const endpoint = createHttpEndpoint({
+    ...useCases(stage),
+    managers: test.managers,
+    settings: { ...SETTINGS, ...settings },
+    log: pino({ level: "trace" }, { write: (line) => void logged.push(line) }),
+    observe: (path, status) => observed.push([path, status]),
+  });
+  const login = async (username = "admin", password = "right") => {
+    const one = await test.managers.login(username, password, "10.9.9.9");
+    return `Bearer ${one.token}`;
+  };
+  return Object.assign(stage, test, { endpoint, logged, observed, login });
+}
+
+/** A hash that costs nothing to check: what scrypt costs is tested where it is made. */
+function cheapHash(password: string): string {
+  const salt = Buffer.alloc(8, 1);
+  const hash = scryptSync(password, salt, 16, { N: 2, r: 1, p: 1 });
+  return `scrypt$2$1$1$${salt.toString("base64")}$${hash.toString("base64")}`;
+}
+
+const ACCOUNTS: readonly AccountConfig[] = [
+  { username: "admin", passwordHash: cheapHash("right"), role: "admin" },
+  { username: "ops", passwordHash: cheapHash("p"), role: "operator" },
+  { username: "view", passwordHash: cheapHash("p"), role: "viewer" },
+];
+
+function useCases(
+  stage: Backstage,
+): Omit<ApiParts, "managers" | "settings" | "log"> {
+  const note =
+    <T>(call: string, answer: () => T) =>
+    async (...args: unknown[]): Promise<T> => {
+      stage.asked.push({ call, args });
+      if (stage.thrown !== undefined) throw stage.thrown;
+      return answer();
+    };
+  const nothing = () => undefined;
+  return {
+    users: {
+      setToken: note("setToken", nothing),
+      quitDevice: note("quitDevice", nothing),
+      onlineStatus: note("onlineStatus", () => stage.presence),
+    },
+    channels: {
+      create: note("create", nothing),
+      update: async (channel, flags) => {
+        await note("update", nothing)(channel, flags);
+        const off = { ban: false, disband: false, sendBan: false };
+        return { ...channel, ...off, allowStranger: false, large: false };
+      },
+      addSubscribers: note("addSubscribers", nothing),
+      removeSubscribers: note("removeSubscribers", nothing),
+    },
+    messages: {
+      send: note("send", () => stage.sent),
+      history: note("history", () => stage.page),
+    },
+    migration: () => ({
+      status: "migrated",
+      step: "",
+      lastErr: null,
+      tryCount: 0,
+    }),
+    readiness: async () => {
+      if (stage.thrown !== undefined) throw stage.thrown;
+      return { ready: stage.ready, reason: "The node is draining" };
+    },
+    metrics: {
+      contentType: "text/plain; version=0.0.4; charset=utf-8",
+      metrics: note("metrics", () => "jindou_up 1\n"),
+    },
+  };
+}
+
+export interface Call {
+  readonly headers?: Readonly<Record<string, string>>;
+  /** JSON-encoded unless it is text or bytes already. */
+  readonly body?: unknown;
+  readonly remoteAddress?: string;
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly text: string;
+  // biome-ignore lint/suspicious/noExplicitAny: tests look into bodies whose shape the document has already been checked for
+  readonly json: any;
+}
+
+/** Makes a call as the transport would: `target` is `METHOD /path?query`. */
+export async function inject(
+  api: { readonly endpoint: HttpEndpoint },
+  target: string,
+  call: Call = {},
+): Promise<Answer> {
+  const request = toRequest(api.endpoint, target, call);
+  const answer = toAnswer(await respond(api.endpoint, request));
+  holdToHeaders(answer);
+  await holdToDocument(request, answer);
+  return answer;
+}
+
+/** The same for loads of hostile calls: the bare status, held to nothing. */
+export async function statusOf(
+  api: { readonly endpoint: HttpEndpoint },
+  target: string,
+  call: Call,
+): Promise<number> {
+  const request = toRequest(api.endpoint, target, call);
+  return (await respond(api.endpoint, request)).status;
+}
+
+function toRequest(
+  endpoint: HttpEndpoint,
+  target: string,
+  call: Call,
+): HttpRequest {
+  const [method = "", url = ""] = target.split(" ");
+  const [path = "", query = ""] = url.split("?");
+  const given = call.headers ?? {};
+  return {
+    method,
+    path,
+    query,
+    remoteAddress: call.remoteAddress ?? "127.0.0.1",
+    headers: Object.fromEntries(
+      endpoint.headers.map((name) => [name, given[name] ?? ""]),
+    ),
+    params: [],
+    body: toBytes(call.body),
+  };
+}
+
+async function respond(
+  endpoint: HttpEndpoint,
+  request: HttpRequest,
+): Promise<HttpReply> {
+  const here = endpoint.routes.filter((one) => one.path === request.path);
+  if (here.length === 0) return endpoint.notFound(request);
+  const route = here.find((one) => one.method === request.method);
+  if (route === undefined)
+    return endpoint.wrongMethod(request, here.map((one) => one.method).join());
+  if (request.body.length > endpoint.maxBodyBytes)
+    return endpoint.tooLarge(request);
+  return route.handle(request);
+}
+
+function toBytes(body: unknown): Uint8Array {
+  if (body === undefined) return new Uint8Array();
+  if (body instanceof Uint8Array) return body;
+  return Buffer.from(typeof body === "string" ? body : JSON.stringify(body));
+}
+
+function toAnswer({ status, headers = {}, body }: HttpReply): Answer {
+  const text = typeof body === "string" ? body : Buffer.from(body).toString();
+  const isJson = headers["content-type"]?.startsWith("application/json");
+  return { status, headers, text, json: isJson ? JSON.parse(text) : undefined };
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: a parsed JSON document
+type Document = any;
+
+/** The OpenAPI document as served. */
+export async function documentOf(endpoint: HttpEndpoint): Promise<Document> {
+  const request = toRequest(endpoint, "GET /openapi.json", {});
+  return toAnswer(await respond(endpoint, request)).json;
+}
+
+let open: Promise<Document> | undefined;
+const fits = new Map<string, (value: unknown) => boolean>();
+
+async function holdToDocument(
+  request: HttpRequest,
+  answer: Answer,
+): Promise<void> {
+  open ??= startApi().then(({ endpoint }) => documentOf(endpoint));
+  const document = await open;
+  const method = request.method.toLowerCase();
+  const operation = document.paths[request.path]?.[method];
+  if (operation === undefined) return; // an unknown path or method
+  const { status, json } = answer;
+  const documented = operation.responses[status];
+  const where = `${request.method} ${request.path} ${status} ${json?.code ?? ""}`;
+  assert.ok(documented, `${where} is documented`);
+  if (status !== 200)
+    assert.ok(documented.description.split(", ").includes(json.code), where);
+  if (json === undefined) return;
+  const { schema } = documented.content["application/json"];
+  const resolved = schema.$ref ? document.components.schemas.Error : schema;
+  const key = JSON.stringify(resolved);
+  const fit = fits.get(key) ?? compile(resolved);
+  fits.set(key, fit);
+  assert.ok(fit(json), `${where} fits its schema`);
+}
+
+function compile(schema: TSchema): (value: unknown) => boolean {
+  const validator = Compile(schema);
+  return (value) => validator.Check(value);
+}
+
+function holdToHeaders({ status, headers, json }: Answer): void {
+  assert.equal(headers["cache-control"], "no-store");
+  assert.equal(headers["x-content-type-options"], "nosniff");
+  if (status === 200) return;
+  assert.match(json.error, /^\S.+/);
+  assert.match(json.code, /^[a-z_]+$/);
+  assert.equal(json.status, status);
+  assert.equal(
+    headers["www-authenticate"],
+    status === 401 ? "Bearer" : undefined,
+  );
+  const mayRetry = status === 429 || status === 503;
+  assert.equal(headers["retry-after"] !== undefined, mayRetry);
+}

@@ -1,0 +1,145 @@
+// The calls of managers: /manager/login and /manager/logout.
+
+import t from "tap";
+import { BrokerError } from "../../src/broker/errors.ts";
+import { inject, startApi, type TestApi } from "./harness.ts";
+
+const LOGIN = "POST /manager/login";
+const RIGHT = { username: "admin", password: "right" };
+const WRONG = { username: "admin", password: "wrong" };
+
+function login(api: TestApi, body: object, remoteAddress = "10.0.0.1") {
+  return inject(api, LOGIN, { body, remoteAddress });
+}
+
+t.test(
+  "POST /manager/login: gives token, expire and user with role and permissions [spec: POST /manager/login]",
+  async (t) => {
+    const api = await startApi();
+    const { status, json } = await login(api, RIGHT);
+    t.equal(status, 200);
+    t.match(json.token, /^[A-Za-z0-9_-]{43}$/);
+    t.equal(json.expire, 86_400);
+    t.same(json.user, { username: "admin", role: "admin", permissions: ["*"] });
+    const ops = await login(api, { username: "ops", password: "p" });
+    t.same(ops.json.user.permissions, [
+      "users:write",
+      "channels:write",
+      "messages:write",
+      "events:write",
+      "system:read",
+    ]);
+  },
+);
+
+t.test(
+  "POST /manager/login: a wrong password and an unknown username are the same 401 with error [spec: POST /manager/login]",
+  async (t) => {
+    const api = await startApi();
+    const wrong = await login(api, WRONG);
+    const unknown = await login(api, { username: "nobody", password: "right" });
+    t.equal(wrong.status, 401);
+    t.equal(wrong.json.code, "bad_credentials");
+    t.equal(wrong.text, unknown.text);
+  },
+);
+
+t.test(
+  "POST /manager/login: username and password are required strings, 400",
+  async (t) => {
+    const api = await startApi();
+    for (const body of [
+      {},
+      { username: "admin" },
+      { password: "right" },
+      { ...RIGHT, username: "" },
+      { ...RIGHT, password: 5 },
+      { ...RIGHT, password: null },
+      { ...RIGHT, username: "x".repeat(129) },
+      { ...RIGHT, password: "x".repeat(1025) },
+    ])
+      t.equal((await login(api, body)).status, 400);
+  },
+);
+
+t.test(
+  "POST /manager/login: the sixth attempt after 5 failures is 429 with Retry-After, per username [decisions: Login throttling]",
+  async (t) => {
+    const api = await startApi();
+    for (let i = 0; i < 5; i++)
+      t.equal((await login(api, WRONG, `10.0.0.${i}`)).status, 401);
+    api.pass(15_000);
+    const { status, headers, json } = await login(api, RIGHT, "10.0.1.1");
+    t.equal(status, 429);
+    t.equal(json.code, "too_many_attempts");
+    t.equal(headers["retry-after"], "45");
+    const other = await login(
+      api,
+      { username: "ops", password: "p" },
+      "10.0.1.1",
+    );
+    t.equal(other.status, 200, "another username is not held back");
+    api.pass(45_000);
+    t.equal((await login(api, RIGHT, "10.0.1.1")).status, 200);
+  },
+);
+
+t.test(
+  "POST /manager/login: the sixth attempt after 5 failures is 429, per client address [decisions: Login throttling]",
+  async (t) => {
+    const api = await startApi();
+    for (let i = 0; i < 5; i++)
+      await login(api, { username: `n${i}`, password: "x" });
+    t.equal((await login(api, RIGHT)).status, 429);
+    t.equal((await login(api, RIGHT, "10.0.0.2")).status, 200);
+  },
+);
+
+t.test(
+  "POST /manager/login: needs no credential and ignores a wrong one, in protected mode too [decisions: Who needs it]",
+  async (t) => {
+    const api = await startApi({ requiresCredential: true, staticToken: "s" });
+    const headers = { authorization: "Bearer nonsense", token: "wrong" };
+    const { status } = await inject(api, LOGIN, { body: RIGHT, headers });
+    t.equal(status, 200);
+  },
+);
+
+t.test("POST /manager/login: an unreachable store is 503", async (t) => {
+  const api = await startApi();
+  api.store.putAccessToken = () =>
+    Promise.reject(new BrokerError("unavailable"));
+  t.equal((await login(api, RIGHT)).status, 503);
+});
+
+t.test(
+  "POST /manager/logout: revokes the presented token at once [decisions: Tokens]",
+  async (t) => {
+    const api = await startApi();
+    const headers = { authorization: await api.login() };
+    const other = { authorization: await api.login() };
+    const read = (sent: Record<string, string>) =>
+      inject(api, "GET /migrate/result", { headers: sent });
+    t.equal((await read(headers)).status, 200);
+    const answer = await inject(api, "POST /manager/logout", { headers });
+    t.equal(answer.text, '{"status":"ok"}');
+    t.equal((await read(headers)).status, 401);
+    t.equal((await read(other)).status, 200, "other tokens stay");
+    const again = await inject(api, "POST /manager/logout", { headers });
+    t.equal(again.status, 401);
+  },
+);
+
+t.test(
+  "POST /manager/logout: without an access token it is 401, whatever else is presented",
+  async (t) => {
+    const open = await startApi();
+    t.equal((await inject(open, "POST /manager/logout")).status, 401);
+    const api = await startApi({ requiresCredential: true, staticToken: "s" });
+    const headers = { token: "s" };
+    t.equal(
+      (await inject(api, "POST /manager/logout", { headers })).status,
+      401,
+    );
+  },
+);

@@ -1,0 +1,108 @@
+// The OpenAPI document and the served routes agree. That each reply fits its documented schema is held by `inject` in every other test.
+
+import t from "tap";
+import { errorBody } from "../../src/api/reply-schemas.ts";
+import { documentOf, inject, SETTINGS, startApi } from "./harness.ts";
+
+t.test(
+  "GET /openapi.json: is OpenAPI 3.1 and names exactly the served routes",
+  async (t) => {
+    const api = await startApi();
+    const { json } = await inject(api, "GET /openapi.json");
+    t.equal(json.openapi, "3.1.0");
+    t.equal(json.info.version, SETTINGS.version);
+    const documented = Object.entries<object>(json.paths).flatMap(
+      ([path, methods]) =>
+        Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    const served = api.endpoint.routes.map(
+      (one) => `${one.method} ${one.path}`,
+    );
+    t.same(documented.sort(), served.sort());
+  },
+);
+
+t.test(
+  "the statuses of the specification's endpoints are documented [spec: Errors]",
+  async (t) => {
+    const { endpoint } = await startApi();
+    const { paths } = await documentOf(endpoint);
+    for (const [path, method, statuses] of [
+      ["/user/token", "post", [200, 400, 500]],
+      ["/user/onlinestatus", "post", [200, 400, 500]],
+      ["/channel", "post", [200, 400, 409, 500]],
+      ["/channel/subscriber_remove", "post", [200, 400, 403, 404, 500]],
+      ["/message/send", "post", [200, 400, 403, 500]],
+      ["/manager/login", "post", [200, 401, 429, 500]],
+      ["/migrate/result", "get", [200, 500]],
+    ] as const) {
+      const { responses } = paths[path][method];
+      for (const status of statuses)
+        t.ok(responses[status], `${path} ${status}`);
+    }
+  },
+);
+
+t.test(
+  "every refusal has the one error schema; operations are named once and say which permission they need",
+  async (t) => {
+    const { endpoint } = await startApi();
+    const { paths, components } = await documentOf(endpoint);
+    t.same(components.schemas.Error, JSON.parse(JSON.stringify(errorBody)));
+    const ids = new Set<string>();
+    const operations = Object.values<object>(paths).flatMap((one) =>
+      Object.values(one),
+    );
+    for (const { operationId, responses } of operations) {
+      ids.add(operationId);
+      for (const [status, response] of Object.entries<{ content: object }>(
+        responses,
+      ))
+        if (status !== "200")
+          t.same(response.content, {
+            "application/json": {
+              schema: { $ref: "#/components/schemas/Error" },
+            },
+          });
+    }
+    t.equal(ids.size, operations.length);
+    t.same(paths["/message/send"].post["x-permissions"], ["messages:write"]);
+  },
+);
+
+t.test(
+  "security: login and probes are open, logout takes an access token, the rest both schemes, or none where none is required",
+  async (t) => {
+    const document = async (requiresCredential: boolean) => {
+      const api = await startApi({ requiresCredential });
+      const headers = { authorization: await api.login() };
+      return (await inject(api, "GET /openapi.json", { headers })).json;
+    };
+    const open = await document(false);
+    const closed = await document(true);
+    const both = [{ bearer: [] }, { staticToken: [] }];
+    t.same(Object.keys(open.components.securitySchemes), [
+      "bearer",
+      "staticToken",
+    ]);
+    t.same(open.paths["/channel"].post.security, [{}, ...both]);
+    t.same(closed.paths["/channel"].post.security, both);
+    t.same(closed.paths["/manager/login"].post.security, []);
+    t.same(closed.paths["/readyz"].get.security, []);
+    t.same(closed.paths["/manager/logout"].post.security, [{ bearer: [] }]);
+  },
+);
+
+t.test("the configured limits are in the document", async (t) => {
+  const { endpoint } = await startApi({
+    maxSubscribersPerCall: 5,
+    maxUidsPerPresenceCall: 6,
+  });
+  const { paths } = await documentOf(endpoint);
+  const body = (path: string) =>
+    paths[path].post.requestBody.content["application/json"].schema;
+  t.equal(body("/channel").properties.subscribers.maxItems, 5);
+  t.equal(body("/message/send").properties.subscribers.maxItems, 5);
+  t.equal(body("/user/onlinestatus").maxItems, 6);
+  t.same(body("/user/token").required, ["uid", "token", "device_flag"]);
+});
