@@ -7,7 +7,10 @@ export interface HttpRequest {
   readonly path: string;
   /** The raw query string without `?`. */
   readonly query: string;
-  /** Textual address of the peer. */
+  /**
+   * Textual address of the peer. Looked up when first read, because that costs as much as the rest of the call together: read it before the
+   * first await. Once the peer is gone or answered, an address that was never read is "".
+   */
   readonly remoteAddress: string;
   /** Only headers named in `HttpEndpoint.headers` are kept; names are lower case, an absent one is "". */
   readonly headers: Readonly<Record<string, string>>;
@@ -49,16 +52,24 @@ export interface Connection {
   /** Unique in the process, never reused. */
   readonly id: number;
   readonly remoteAddress: string;
-  /** Queues one frame behind everything sent before, direct or published. Frames of one loop turn leave in one write. */
+  /**
+   * Queues one frame. Frames of one loop turn leave in one write, so until the turn ends the frame must not be changed.
+   * Order for this receiver: sent frames among themselves; published frames among themselves; a frame sent after a publish comes after it;
+   * a frame sent before a `subscribe` comes before everything published to that topic. A frame published later in the same turn than a
+   * sent one may overtake it.
+   */
   send(frame: Uint8Array | string): void;
   /** From now on gets what is published under `topic`. */
   subscribe(topic: string): void;
   unsubscribe(topic: string): void;
-  /** Publishes to all subscribers of `topic` on this listener but this connection. */
+  /** Publishes to all subscribers of `topic` on this listener but this connection, which need not be one. */
   publish(topic: string, frame: Uint8Array | string): void;
   /** Bytes accepted by `send` and not yet taken by the peer. */
   bufferedBytes(): number;
-  /** Sends what is queued, then the close frame. `closed` follows. */
+  /**
+   * Sends what is queued, then the close frame. The owner's `closed` runs before this returns. A peer that does not read what is left within
+   * a few seconds is cut off.
+   */
   end(code: number, message: string): void;
 }
 
@@ -66,9 +77,9 @@ export interface Connection {
 export interface ConnectionHandler {
   /** `data` is only valid during the call: copy what is kept. `isText` tells a text frame (string payload as UTF-8). */
   received(data: Uint8Array, isText: boolean): void;
-  /** Bytes left the buffer after it had been non-empty. */
+  /** Bytes left the buffer after it had been non-empty; may come when none did. */
   drained(): void;
-  /** Called exactly once, whoever closed it. */
+  /** Called exactly once, whoever closed it. 1006: the peer vanished or broke the protocol; the slow reader's code also when it was cut off. */
   closed(code: number): void;
 }
 
@@ -115,6 +126,8 @@ export interface ListenerSpec {
   readonly tls: TlsFiles | undefined;
   readonly http: HttpEndpoint | undefined;
   readonly sockets: SocketEndpoint | undefined;
+  /** A handler threw or rejected against its contract: a bug. The call was answered with a bare 500, the connection closed with 1011. */
+  onError(error: unknown, where: string): void;
 }
 
 export interface Listener extends TopicPublisher {

@@ -1,0 +1,102 @@
+// One HTTP call and its one answer: what the handler reads, and whether the response may still be touched. State: the response until it is
+// answered or aborted, and the body. Must never touch the response after either, nor the native request after construction.
+
+import type {
+  HttpResponse,
+  HttpRequest as NativeRequest,
+} from "uWebSockets.js";
+import { addressText } from "./address.ts";
+import { BARE_500, type WriteReply, writeReply } from "./http-reply.ts";
+import type { HttpReply, HttpRequest, ListenerSpec } from "./types.ts";
+
+const NO_BODY = new Uint8Array(0);
+
+/** What of a call is known before its request is read. */
+export interface CallTarget {
+  readonly method: string;
+  readonly path: string;
+  readonly params: readonly string[];
+  /** Names of the headers to keep, lower case. */
+  readonly headerNames: readonly string[];
+  readonly onError: ListenerSpec["onError"];
+}
+
+export class HttpCall implements HttpRequest {
+  readonly method: string;
+  readonly path: string;
+  readonly query: string;
+  readonly params: readonly string[];
+  readonly headers: Readonly<Record<string, string>>;
+  /** Set before the handler runs. */
+  body: Uint8Array = NO_BODY;
+  readonly #onError: ListenerSpec["onError"];
+  #res: HttpResponse | undefined;
+  #remoteAddress: string | undefined;
+
+  constructor(res: HttpResponse, req: NativeRequest, target: CallTarget) {
+    this.method = target.method;
+    this.path = target.path;
+    this.params = target.params;
+    this.query = req.getQuery();
+    const headers: Record<string, string> = {};
+    for (const name of target.headerNames) headers[name] = req.getHeader(name);
+    this.headers = headers;
+    this.#onError = target.onError;
+    this.#res = res;
+  }
+
+  get remoteAddress(): string {
+    if (this.#remoteAddress !== undefined) return this.#remoteAddress;
+    if (this.#res === undefined) return "";
+    this.#remoteAddress = addressText(this.#res.getRemoteAddress());
+    return this.#remoteAddress;
+  }
+
+  /** The peer went away. */
+  abort(): void {
+    this.#res = undefined;
+  }
+
+  /**
+   * Runs the handler and answers: at once when it has the reply at once, else when its promise settles. What it throws becomes a bare 500.
+   * Call it from a native callback only, where the socket is corked.
+   */
+  run(
+    handle: (request: HttpRequest) => HttpReply | Promise<HttpReply>,
+    write = writeReply,
+  ): void {
+    try {
+      const outcome = handle(this);
+      if (outcome instanceof Promise) void this.#later(outcome);
+      else this.#answer(outcome, write);
+    } catch (error) {
+      this.#fail(error, write);
+    }
+  }
+
+  async #later(outcome: Promise<HttpReply>): Promise<void> {
+    try {
+      const reply = await outcome;
+      this.#res?.cork(() => this.#answer(reply, writeReply));
+    } catch (error) {
+      this.#fail(error, writeReply);
+    }
+  }
+
+  #answer(reply: HttpReply, write: WriteReply): void {
+    const res = this.#res;
+    if (res === undefined) return;
+    this.#res = undefined;
+    try {
+      write(res, reply);
+    } catch (error) {
+      this.#onError(error, `${this.method} ${this.path}`);
+      res.close(); // half written: nothing sound can follow
+    }
+  }
+
+  #fail(error: unknown, write: WriteReply): void {
+    this.#onError(error, `${this.method} ${this.path}`);
+    this.#res?.cork(() => this.#answer(BARE_500, write));
+  }
+}

@@ -1,0 +1,54 @@
+// Writes a reply onto an HTTP response that is still open. Owns nothing. Each writer is called once per response, corked, and ends it.
+
+import type { HttpResponse } from "uWebSockets.js";
+import { STATUS_CODES } from "node:http";
+import type { HttpReply } from "./types.ts";
+
+/** Writes a whole reply; the response must not be touched afterwards. */
+export type WriteReply = (res: HttpResponse, reply: HttpReply) => void;
+
+/** What a caller gets when answering it went wrong. */
+export const BARE_500: HttpReply = { status: 500, body: "" };
+
+const STATUS_LINES: readonly string[] = Array.from(
+  { length: 600 },
+  (_, status) => `${status} ${STATUS_CODES[status] ?? "Unknown"}`,
+);
+
+export const writeReply: WriteReply = (res, reply) => {
+  writeHead(res, reply);
+  if (reply.status === 204 || reply.status === 304) res.endWithoutBody();
+  else res.end(reply.body);
+};
+
+/** Also closes the connection at once, whatever the peer is still sending. */
+export const writeReplyAndClose: WriteReply = (res, reply) => {
+  writeHead(res, reply);
+  res.end(reply.body, true);
+};
+
+/** The reply to a HEAD request: all of it but the body. */
+export const writeReplyHead: WriteReply = (res, reply) => {
+  writeHead(res, reply);
+  res.endWithoutBody(Buffer.byteLength(reply.body));
+};
+
+function writeHead(res: HttpResponse, { status, headers }: HttpReply): void {
+  if (status !== 200)
+    res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
+  for (const name in headers) {
+    const value = headers[name];
+    if (value !== undefined) res.writeHeader(name, value);
+  }
+}
+
+/** `reply` with one more header (lower case), unless it has it. */
+export function withHeader(
+  reply: HttpReply,
+  name: string,
+  value: string,
+): HttpReply {
+  const headers = reply.headers ?? {};
+  const isThere = Object.keys(headers).some((n) => n.toLowerCase() === name);
+  return isThere ? reply : { ...reply, headers: { ...headers, [name]: value } };
+}

@@ -1,0 +1,121 @@
+// One address and what is served on it. State: the native app and its listening socket, one status word. Knows nothing of calls and
+// connections; stopping means closing the listening socket, closing means closing everything.
+
+import {
+  App,
+  type AppOptions,
+  SSLApp,
+  type TemplatedApp,
+  type us_listen_socket,
+  us_listen_socket_close,
+  us_socket_local_port,
+} from "uWebSockets.js";
+import { refuseHttp, serveHttp } from "./http.ts";
+import { whyCannotListen } from "./port-probe.ts";
+import { tlsOptions } from "./tls.ts";
+import type { Listener, ListenerSpec, TopicPublisher } from "./types.ts";
+import { serveSockets } from "./websocket.ts";
+
+/** Two processes must not share the port: without it the kernel would deal connections out between them. */
+const EXCLUSIVE_PORT = 1;
+const MIN_IDLE_S = 8;
+const MAX_IDLE_S = 960;
+
+/** How long an ended connection may take to read what it was sent before. */
+const FAREWELL_MS = 5000;
+
+/** Makes a listener; nothing happens before `start`. `farewellMs` is there for tests. */
+export function createListener(
+  spec: ListenerSpec,
+  { farewellMs = FAREWELL_MS }: { readonly farewellMs?: number } = {},
+): Listener {
+  const host = spec.host.replace(/^\[(.*)\]$/, "$1");
+  let status: "new" | "starting" | "listening" | "deaf" | "closed" = "new";
+  let app: TemplatedApp | undefined;
+  let listenSocket: us_listen_socket | undefined;
+  let sockets: TopicPublisher | undefined;
+
+  function mount(options: AppOptions | undefined): TemplatedApp {
+    const mounted = options === undefined ? App() : SSLApp(options);
+    const { http, onError } = spec;
+    if (spec.sockets !== undefined) {
+      const parts = { app: mounted, endpoint: spec.sockets, onError };
+      sockets = serveSockets({ ...parts, farewellMs });
+    }
+    if (http === undefined) refuseHttp(mounted);
+    else serveHttp(mounted, http, onError);
+    return mounted;
+  }
+
+  async function start(): Promise<number> {
+    if (status !== "new") throw new Error("A listener is started only once");
+    status = "starting";
+    checkIdleTimeout(spec);
+    const options = spec.tls && (await tlsOptions(spec.tls));
+    if (isClosed()) throw new Error("The listener was closed while it started");
+    app = mount(options);
+    listenSocket = listen(app, host, spec.port);
+    if (listenSocket === undefined) {
+      close();
+      throw await whyCannotListen(host, spec.port);
+    }
+    status = "listening";
+    return us_socket_local_port(listenSocket);
+  }
+
+  function isClosed(): boolean {
+    return status === "closed";
+  }
+
+  function stopAccepting(): void {
+    if (listenSocket === undefined) return;
+    us_listen_socket_close(listenSocket);
+    listenSocket = undefined;
+    status = "deaf";
+  }
+
+  function close(): void {
+    if (status === "closed") return;
+    stopAccepting();
+    status = "closed";
+    app?.close();
+  }
+
+  return {
+    start,
+    stopAccepting,
+    close,
+    publish(topic, frame) {
+      if (status !== "closed") sockets?.publish(topic, frame);
+    },
+  };
+}
+
+function listen(
+  app: TemplatedApp,
+  host: string,
+  port: number,
+): us_listen_socket | undefined {
+  let listening: us_listen_socket | undefined;
+  // The native function takes options between host and port's callback; its types do not have that form.
+  const native = app.listen as unknown as (
+    this: TemplatedApp,
+    host: string,
+    port: number,
+    options: number,
+    done: (socket: us_listen_socket | false) => void,
+  ) => void;
+  native.call(app, host, port, EXCLUSIVE_PORT, (socket) => {
+    listening = socket || undefined;
+  });
+  return listening;
+}
+
+/** The native library ends the process on a value out of range. */
+function checkIdleTimeout({ sockets }: ListenerSpec): void {
+  const seconds = sockets?.idleTimeoutS ?? MIN_IDLE_S;
+  if (seconds < MIN_IDLE_S || seconds > MAX_IDLE_S)
+    throw new RangeError(
+      `The idle timeout must be ${MIN_IDLE_S} to ${MAX_IDLE_S} seconds, not ${seconds}`,
+    );
+}

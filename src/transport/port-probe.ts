@@ -1,0 +1,37 @@
+// Why an address cannot be listened on: uWebSockets.js only says that it cannot, so Node tries the same and is asked. Owns nothing for long.
+
+import { createServer } from "node:net";
+
+const REASONS: Readonly<Record<string, string>> = {
+  EADDRINUSE: "another process listens there",
+  EADDRNOTAVAIL: "this machine does not have that address",
+  EACCES: "this process may not use that port",
+  ENOTFOUND: "the host name is unknown",
+};
+
+/** The error to start with, a sentence. Call it after listening failed. */
+export async function whyCannotListen(
+  host: string,
+  port: number,
+): Promise<Error> {
+  const cause = await tryListening(host, port);
+  const where = `${host.includes(":") ? `[${host}]` : host}:${port}`;
+  const reason = REASONS[cause?.code ?? ""] ?? cause?.message;
+  return new Error(
+    `Cannot listen on ${where}: ${reason ?? "the system refused it"}`,
+    { cause },
+  );
+}
+
+function tryListening(
+  host: string,
+  port: number,
+): Promise<NodeJS.ErrnoException | undefined> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once("error", resolve);
+    server.listen({ host, port, exclusive: true }, () =>
+      server.close(() => resolve(undefined)),
+    );
+  });
+}
