@@ -1,0 +1,169 @@
+// Real brokers for tests: one in this process (quick), or one as a child process (for kill -9 and signals). Each has its own folder and free
+// ports, and goes away with the test.
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Test } from "tap";
+import { loadConfig } from "../../src/config/load.ts";
+import { createLogger } from "../../src/observe/logger.ts";
+import { createServer, type Server } from "../../src/server.ts";
+
+/** Settings as environment variables, the way an operator gives them. */
+export type Settings = Readonly<Record<string, string>>;
+
+export interface Broker {
+  readonly apiPort: number;
+  readonly clientPort: number;
+  readonly dataPath: string;
+  /** Passwords shown to the operator. */
+  readonly passwords: readonly string[];
+  /** POSTs JSON (GETs without a body) and returns status and parsed body. */
+  call(path: string, body?: unknown, headers?: Settings): Promise<Answer>;
+  close(): Promise<void>;
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Headers;
+  // biome-ignore lint/suspicious/noExplicitAny: bodies are looked into freely by tests
+  readonly body: any;
+}
+
+export async function tempFolder(t: Test): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), "jindou-test-"));
+  t.teardown(() => rm(path, { recursive: true, force: true }));
+  return path;
+}
+
+/** Both listeners on free loopback ports, quiet; `settings` wins. */
+function environment(dataPath: string, settings: Settings): Settings {
+  return {
+    JINDOU_API_LISTEN: "127.0.0.1:0",
+    JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+    JINDOU_STORE_PATH: dataPath,
+    JINDOU_LOG_LEVEL: "error",
+    JINDOU_DRAIN_TIMEOUT_MS: "500",
+    ...settings,
+  };
+}
+
+/** A broker in this process. */
+export async function startBroker(
+  t: Test,
+  settings: Settings = {},
+  dataPath?: string,
+): Promise<Broker> {
+  const path = dataPath ?? (await tempFolder(t));
+  const config = loadConfig({ env: environment(path, settings) });
+  const passwords: string[] = [];
+  const server: Server = createServer(config, {
+    logger: createLogger({ level: config.log.level }),
+    version: "test",
+    announcePassword: (_username, password) => passwords.push(password),
+  });
+  const ports = await server.start();
+  t.teardown(() => server.close());
+  return {
+    ...ports,
+    dataPath: path,
+    passwords,
+    call: caller(ports.apiPort),
+    close: () => server.close(),
+  };
+}
+
+export interface ChildBroker extends Broker {
+  readonly process: ChildProcess;
+  /** kill -9, and waits until it is gone. */
+  kill(): Promise<void>;
+  /** SIGTERM; resolves with the exit code. */
+  terminate(): Promise<number | null>;
+}
+
+/** The built binary as its own process (`npm test` builds it first). */
+export async function spawnBroker(
+  t: Test,
+  settings: Settings = {},
+  dataPath?: string,
+): Promise<ChildBroker> {
+  const path = dataPath ?? (await tempFolder(t));
+  const child = spawn(process.execPath, ["dist/main.js", "start"], {
+    cwd: fileURLToPath(new URL("../..", import.meta.url)),
+    env: {
+      PATH: process.env.PATH ?? "",
+      ...environment(path, { JINDOU_LOG_LEVEL: "info", ...settings }),
+    },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const gone = once(child, "exit");
+  const kill = async () => {
+    child.kill("SIGKILL");
+    await gone;
+  };
+  t.teardown(kill);
+  const ports = await readPorts(child);
+  return {
+    ...ports,
+    dataPath: path,
+    passwords: [],
+    process: child,
+    call: caller(ports.apiPort),
+    kill,
+    close: kill,
+    async terminate() {
+      child.kill("SIGTERM");
+      const [code] = await gone;
+      return code;
+    },
+  };
+}
+
+/** The ports are in the log line that says the node is ready. */
+function readPorts(
+  child: ChildProcess,
+): Promise<{ apiPort: number; clientPort: number }> {
+  return new Promise((resolve, reject) => {
+    let output = "";
+    const read = (chunk: Buffer) => {
+      output += chunk.toString();
+      const api = /"apiPort":(\d+)/.exec(output);
+      const client = /"clientPort":(\d+)/.exec(output);
+      if (api && client)
+        resolve({ apiPort: Number(api[1]), clientPort: Number(client[1]) });
+    };
+    child.stdout?.on("data", read);
+    child.stderr?.on("data", read);
+    child.once("exit", (code) =>
+      reject(new Error(`the broker exited with ${code}: ${output}`)),
+    );
+  });
+}
+
+function caller(port: number): Broker["call"] {
+  return async (path, body, headers = {}) => {
+    const response = await fetch(`http://127.0.0.1:${port}${path}`, {
+      method: body === undefined ? "GET" : "POST",
+      headers: { "content-type": "application/json", ...headers },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    return {
+      status: response.status,
+      headers: response.headers,
+      body: isJson(response) ? JSON.parse(text) : text,
+    };
+  };
+}
+
+function isJson(response: Response): boolean {
+  return response.headers.get("content-type")?.includes("json") ?? false;
+}
+
+/** The Base64 payload of a text message [spec: type 1]. */
+export function textPayload(content: string): string {
+  return Buffer.from(JSON.stringify({ type: 1, content })).toString("base64");
+}
