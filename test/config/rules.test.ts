@@ -1,0 +1,90 @@
+// What must hold between keys.
+
+import t from "tap";
+import { ConfigError } from "../../src/config/errors.ts";
+import { loadConfig } from "../../src/config/load.ts";
+
+/** The problems of a configuration given as flags. */
+function problemsOf(flags: Record<string, string>): readonly string[] {
+  try {
+    loadConfig({
+      flags: Object.entries(flags).map(([name, value]) => ({ name, value })),
+    });
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems;
+    throw error;
+  }
+  return [];
+}
+
+t.test("a listen address that is none is refused", async (t) => {
+  for (const listen of ["5001", "localhost", "::1:5001", "a:70000", "1.2.3:1"])
+    t.match(problemsOf({ "api.listen": listen }), [/^api\.listen/], listen);
+  for (const listen of [":0", "[::1]:5001", "localhost:5001"])
+    t.same(problemsOf({ "api.listen": listen, "api.token": "t" }), [], listen);
+});
+
+t.test(
+  "the API beyond loopback needs a credential to be configured [decisions: Who needs it]",
+  async (t) => {
+    for (const listen of [":5001", "0.0.0.0:5001", "[::]:5001", "host:5001"]) {
+      const open = { "api.listen": listen };
+      t.equal(problemsOf(open).length, 1, listen);
+      t.same(problemsOf({ ...open, "api.token": "t" }), []);
+      t.same(problemsOf({ ...open, "admin.password": "p" }), []);
+      const managers = '[{"username":"a","password":"p"}]';
+      t.same(problemsOf({ ...open, managers }), []);
+    }
+    t.same(problemsOf({ "api.listen": "127.0.0.1:5001" }), []);
+    t.same(problemsOf({ "auth.api": "required" }), []);
+  },
+);
+
+t.test(
+  "a certificate needs its key, and the rest of TLS needs both",
+  async (t) => {
+    t.equal(problemsOf({ "client.tls.certFile": "c" }).length, 1);
+    t.equal(problemsOf({ "client.tls.keyFile": "k" }).length, 1);
+    t.equal(problemsOf({ "api.tls.caFile": "ca" }).length, 1);
+    const both = { "client.tls.certFile": "c", "client.tls.keyFile": "k" };
+    t.same(problemsOf(both), []);
+  },
+);
+
+t.test("listeners on one address have one TLS setting", async (t) => {
+  const shared = {
+    "api.listen": "127.0.0.1:1",
+    "client.listen": "127.0.0.1:1",
+  };
+  t.same(problemsOf(shared), []);
+  const client = { "client.tls.certFile": "c", "client.tls.keyFile": "k" };
+  t.equal(problemsOf({ ...shared, ...client }).length, 1);
+  const api = { "api.tls.certFile": "c", "api.tls.keyFile": "k" };
+  t.same(problemsOf({ ...shared, ...client, ...api }), []);
+});
+
+t.test(
+  "frames and bodies are large enough for the largest payload",
+  async (t) => {
+    const payload = { "messages.maxPayloadBytes": "1000000" };
+    t.match(problemsOf(payload), [
+      /^client\.maxFrameBytes/,
+      /^api\.maxBodyBytes/,
+    ]);
+    const room = {
+      "client.maxFrameBytes": "1048576",
+      "api.maxBodyBytes": "2000000",
+    };
+    t.same(problemsOf({ ...payload, ...room }), []);
+    t.match(problemsOf({ "client.maxBufferedBytes": "20000" }), [
+      /^client\.maxBufferedBytes/,
+    ]);
+  },
+);
+
+t.test("an allowed origin is an origin or a host pattern", async (t) => {
+  const good = "https://a.example,http://localhost:3000,*.a.example";
+  t.same(problemsOf({ "client.allowedOrigins": good }), []);
+  for (const bad of ["a.example", "https://a.example/", "https://*.a.example"])
+    t.equal(problemsOf({ "client.allowedOrigins": bad }).length, 1, bad);
+});

@@ -1,0 +1,32 @@
+// The banner that a terminal shows at start.
+
+import t from "tap";
+import { loadConfig } from "../../src/config/load.ts";
+import { startSummary } from "../../src/config/summary.ts";
+
+const ports = { apiPort: 4001, clientPort: 4002 };
+
+t.test(
+  "the banner has the ports the listeners got and who may call",
+  async (t) => {
+    const text = startSummary(loadConfig(), ports, "1.2.3");
+    t.match(text, /http:\/\/127\.0\.0\.1:4001 .*no credential/);
+    t.match(text, /ws:\/\/0\.0\.0\.0:4002 .*token/);
+    t.match(text, "http://127.0.0.1:4001/metrics");
+    t.match(text, "1.2.3");
+  },
+);
+
+t.test("the banner tells TLS, IPv6 and protected mode", async (t) => {
+  const env = {
+    JINDOU_API_LISTEN: "[::]:1",
+    JINDOU_API_TOKEN: "hunter2",
+    JINDOU_AUTH_CLIENTS: "none",
+    JINDOU_CLIENT_TLS_CERT_FILE: "c",
+    JINDOU_CLIENT_TLS_KEY_FILE: "k",
+  };
+  const text = startSummary(loadConfig({ env }), ports, "1");
+  t.match(text, /http:\/\/\[::\]:4001 .*credential required/);
+  t.match(text, "wss://");
+  t.notMatch(text, /hunter2/);
+});

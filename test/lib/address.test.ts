@@ -1,0 +1,60 @@
+// Listen addresses as text.
+
+import t from "tap";
+import {
+  formatAddress,
+  isLoopback,
+  parseAddress,
+  sameAddress,
+} from "../../src/lib/address.ts";
+
+t.test("host:port, [ipv6]:port and :port are read", async (t) => {
+  const cases: readonly [string, string, number][] = [
+    ["127.0.0.1:5001", "127.0.0.1", 5001],
+    ["[::1]:5001", "::1", 5001],
+    ["[fe80::1%eth0]:1", "fe80::1%eth0", 1],
+    [":5200", "0.0.0.0", 5200],
+    ["my-host.example:0", "my-host.example", 0],
+    ["a:65535", "a", 65_535],
+  ];
+  for (const [text, host, port] of cases)
+    t.same(parseAddress(text), { host, port }, text);
+});
+
+t.test("everything else is no address", async (t) => {
+  const wrong = ["", "5001", "host", "host:", "::1:5001", "[::1]", "a:65536"];
+  for (const text of [...wrong, "a:-1", "a b:1", "http://a:1", "[a]:b", "a:1 "])
+    t.equal(parseAddress(text), undefined, text);
+});
+
+t.test("an address is written as it is read", async (t) => {
+  for (const text of ["127.0.0.1:5001", "[::1]:5001"])
+    t.equal(formatAddress(parseAddress(text) ?? { host: "", port: 0 }), text);
+});
+
+t.test("loopback is 127/8, ::1 and localhost", async (t) => {
+  const own = [
+    "127.0.0.1",
+    "127.9.9.9",
+    "::1",
+    "localhost",
+    "::ffff:127.0.0.1",
+  ];
+  for (const host of own) t.equal(isLoopback(host), true, host);
+  const others = [
+    "0.0.0.0",
+    "::",
+    "10.0.0.1",
+    "127.evil.example",
+    "localhost.x",
+  ];
+  for (const host of others) t.equal(isLoopback(host), false, host);
+});
+
+t.test("two free ports are never one listener", async (t) => {
+  const at = (port: number) => ({ host: "127.0.0.1", port });
+  t.equal(sameAddress(at(1), at(1)), true);
+  t.equal(sameAddress(at(1), at(2)), false);
+  t.equal(sameAddress(at(0), at(0)), false);
+  t.equal(sameAddress(at(1), { host: "::1", port: 1 }), false);
+});
