@@ -70,8 +70,9 @@ t.test("damaged frames cause frame errors and nothing else", async (t) => {
   t.ok(refused > 5000 && refused < 20_000, `${refused} were refused`);
 });
 
-const seeds = (count: number): readonly number[] =>
-  Array.from({ length: count }, (_, i) => i + 1);
+function seeds(count: number): readonly number[] {
+  return Array.from({ length: count }, (_, i) => i + 1);
+}
 
 function randomOperation(r: Random): Operation {
   const ref = r.uint(32);

@@ -90,8 +90,9 @@ export class FrameReader {
     code: ErrorCode = "bad_request",
   ): string {
     const length = this.#textHeader(this.#token(what), what);
+    const start = this.#advance(length);
     // At most 3 bytes per UTF-16 unit: what is longer is refused before it is decoded.
-    const text = length <= maxLength * 3 ? this.#utf8(length, what) : undefined;
+    const text = length <= maxLength * 3 ? this.#utf8(start, what) : undefined;
     if (text === undefined || text.length > maxLength)
       throw this.refusal(code, `${what} exceeds ${maxLength} characters`);
     return text;
@@ -190,8 +191,7 @@ export class FrameReader {
     if (token >= 0xd0 && token <= 0xd3) {
       const size = 1 << (token - 0xd0);
       const value = this.#unsigned(size);
-      const half = 2 ** (size * 8 - 1);
-      return value < half ? value : value - half * 2;
+      return value < 2 ** (size * 8 - 1) ? value : -1; // which negative number it is does not matter: none is accepted
     }
     if (token !== 0xca && token !== 0xcb) return undefined;
     const size = token === 0xca ? 4 : 8;
@@ -207,15 +207,15 @@ export class FrameReader {
     return this.#unsigned(1 << (token - 0xd9));
   }
 
-  #utf8(length: number, what: string): string {
-    const start = this.#advance(length);
-    const bytes = this.#bytes;
-    if (length <= SHORT_TEXT) {
-      const text = asciiText(bytes, start, this.#at);
+  /** The text from `start` to the cursor. */
+  #utf8(start: number, what: string): string {
+    const end = this.#at;
+    if (end - start <= SHORT_TEXT) {
+      const text = asciiText(this.#bytes, start, end);
       if (text !== undefined) return text;
     }
     try {
-      return utf8.decode(bytes.subarray(start, this.#at));
+      return utf8.decode(this.#bytes.subarray(start, end));
     } catch {
       throw this.refusal("bad_request", `${what} is not UTF-8`);
     }

@@ -1,0 +1,278 @@
+// What the native decoder refuses, with which code, and whether the connection can go on. The valid frames are in test/wire.
+
+import { Packr } from "msgpackr";
+import t, { type Test } from "tap";
+import type { ErrorCode } from "../../../src/broker/errors.ts";
+import { createDecoder } from "../../../src/protocol/native/decode.ts";
+import type { Operation } from "../../../src/protocol/protocol.ts";
+import { frameErrorOf, fromHex } from "../../wire/native-codec.ts";
+
+const msgpackr = new Packr({ useRecords: false });
+const pack = (fields: readonly unknown[]): Uint8Array => msgpackr.pack(fields);
+const decode = createDecoder({
+  maxIdLength: 128,
+  maxPayloadBytes: 100,
+  maxResumePoints: 2,
+  maxPresenceUids: 3,
+});
+
+const BODY = new TextEncoder().encode("{}");
+const REF = 77;
+
+type Field = unknown;
+const SEND: readonly Field[] = [2, REF, 2, "team", "no-1", BODY, 0, 0];
+const CONNECT: readonly Field[] = [1, REF, 1, "bob", "secret", 0, "", null, []];
+const HISTORY: readonly Field[] = [4, REF, 2, "team", 1, 0, 10, false];
+const RECVACK: readonly Field[] = [3, REF, 2, "team", 1, 2];
+
+/** `fields` with the one at `index` replaced. */
+const having = (fields: readonly Field[], index: number, value: unknown) =>
+  fields.map((field, i) => (i === index ? value : field));
+
+/** Asserts that the frame is refused with `code`, under its ref, and the connection goes on. */
+function refused(t: Test, fields: readonly Field[], code: ErrorCode): void {
+  t.match(
+    frameErrorOf(() => decode(pack(fields))),
+    { code, ref: REF, fatal: false },
+    JSON.stringify(fields).slice(0, 60),
+  );
+}
+
+t.test("bytes that are no MessagePack array are fatal", async (t) => {
+  const foreign = {
+    empty: "",
+    "an integer": "06",
+    "a map": "820106",
+    "a string": "a26869",
+    nil: "c0",
+    "a never used byte": "c1",
+    "JSON text": Buffer.from('{"op":1}').toString("hex"),
+    "an array header only": "92",
+    "an array32 longer than the frame": "ddffffffff0101",
+    "a string longer than the frame": "94010101dbffffffff61",
+    "a bin longer than the frame": "96020102a474656d70a0c6ffffffff00",
+  };
+  for (const [what, hex] of Object.entries(foreign))
+    t.match(
+      frameErrorOf(() => decode(fromHex(hex))),
+      { code: "malformed_frame", fatal: true },
+      what,
+    );
+});
+
+t.test("extension types and maps are fatal wherever they stand", async (t) => {
+  const foreign = {
+    fixext1: "d40000",
+    "a record definition": "d47201",
+    fixext4: "d60000000000",
+    "a timestamp": "d6ff00000000",
+    ext8: "c7010000",
+    ext32: "c900000001ff00",
+    map: "8161c0",
+    map16: "de0000",
+  };
+  for (const [what, hex] of Object.entries(foreign)) {
+    for (const frame of [`9206${hex}`, `930601${hex}`, `96030102${hex}`])
+      t.match(
+        frameErrorOf(() => decode(fromHex(frame))),
+        { code: "malformed_frame", fatal: true },
+        `${what} in ${frame}`,
+      );
+  }
+});
+
+t.test(
+  "an unknown operation is refused and the connection goes on",
+  async (t) => {
+    for (const op of [0, 8, 63, 66, 80, 127])
+      refused(t, [op, REF], "malformed_frame");
+    for (const op of ["send", -1, 1.5, null, 4096])
+      t.match(
+        frameErrorOf(() => decode(pack([op, REF]))),
+        { code: "malformed_frame", ref: 0, fatal: false },
+        String(op),
+      );
+  },
+);
+
+t.test("a ref that is no 32-bit number is refused without one", async (t) => {
+  for (const ref of ["1", -1, 2 ** 32, 1.5, true, [1]])
+    t.match(
+      frameErrorOf(() => decode(pack([6, ref]))),
+      { code: "malformed_frame", ref: 0, fatal: false },
+      String(ref),
+    );
+  t.same(decode(pack([6])), { kind: "ping", ref: 0 });
+  t.same(decode(pack([6, null])), { kind: "ping", ref: 0 });
+});
+
+t.test(
+  "another version is refused before its other fields are read",
+  async (t) => {
+    refused(t, [1, REF, 2], "unsupported_version");
+    refused(t, [1, REF, 0, { a: 1 }], "unsupported_version");
+  },
+);
+
+t.test("ids are judged by length and characters", async (t) => {
+  const bad = ["", "x".repeat(129), "群".repeat(129), "x".repeat(5000)];
+  for (const c of ["@", "#", "&", "\0", "\n", "\x1f", "\x7f", "\x85", "\x9f"])
+    bad.push(`a${c}b`);
+  for (const id of bad) {
+    refused(t, having(SEND, 3, id), "bad_id");
+    refused(t, having(RECVACK, 3, id), "bad_id");
+    refused(t, having(HISTORY, 3, id), "bad_id");
+    refused(t, having(CONNECT, 3, id), "bad_id");
+    refused(t, [5, REF, ["alice", id]], "bad_id");
+    refused(t, having(CONNECT, 8, [[2, id, 0]]), "bad_id");
+    if (id !== "") refused(t, having(CONNECT, 6, id), "bad_id");
+  }
+  for (const id of [
+    "x",
+    "群".repeat(128),
+    "😀".repeat(64),
+    "a b%",
+    "\u{feff}x",
+  ])
+    t.match(decode(pack(having(SEND, 3, id))), { channel: { id } });
+});
+
+t.test("a text that is not UTF-8 is refused", async (t) => {
+  const overlong = "93" + "05" + "4d" + "91" + "a2c0af";
+  t.match(
+    frameErrorOf(() => decode(fromHex(overlong))),
+    { code: "bad_request", ref: REF, fatal: false },
+  );
+});
+
+t.test("fields of a wrong type or out of range are refused", async (t) => {
+  const wrong: readonly (readonly [readonly Field[], number, unknown[]])[] = [
+    [SEND, 2, [0, 3, "2", null, 2.5, true]],
+    [SEND, 3, [7, null, BODY, ["team"]]],
+    [SEND, 4, [7, BODY, "x".repeat(129)]],
+    [SEND, 5, ["{}", null, 7, [1]]],
+    [SEND, 6, [8, 255, -1, "1", true]],
+    [SEND, 7, [-1, 2 ** 32, 0.5, "60"]],
+    [[...SEND, null], 8, [7, "x".repeat(129), BODY]],
+    [[...SEND, null, null], 9, [7, "x".repeat(129)]],
+    [RECVACK, 4, [-1, 2 ** 53, 1.5, null, "1"]],
+    [RECVACK, 5, [-1, 2 ** 64, Number.NaN, null]],
+    [HISTORY, 4, [-1, null, "1"]],
+    [HISTORY, 5, [-1, null, Number.POSITIVE_INFINITY]],
+    [HISTORY, 6, [0, -1, 2 ** 32, null]],
+    [HISTORY, 7, [0, 1, "true"]],
+    [CONNECT, 2, ["1", null, -1]],
+    [CONNECT, 4, [7, null, "x".repeat(4097)]],
+    [CONNECT, 5, [3, -1, 255, null, "0", true]],
+    [CONNECT, 6, [7, ["d"]]],
+    [CONNECT, 7, [2, -1, "0", true]],
+    [
+      CONNECT,
+      8,
+      [7, "x", [7], [[2, "team"]], [[3, "team", 0]], [[2, "t", -1]]],
+    ],
+    [[5, REF, []], 2, [7, null, "bob", [7]]],
+  ];
+  for (const [fields, index, values] of wrong)
+    for (const value of values)
+      refused(t, having(fields, index, value), "bad_request");
+});
+
+t.test("missing fields are refused", async (t) => {
+  const required = {
+    SEND: [SEND, 6],
+    CONNECT: [CONNECT, 6],
+    RECVACK: [RECVACK, 6],
+    HISTORY: [HISTORY, 7],
+  } as const;
+  for (const [fields, count] of Object.values(required))
+    for (let length = 2; length < count; length++)
+      refused(t, fields.slice(0, length), "bad_request");
+  refused(t, [5, REF], "bad_request");
+});
+
+t.test("optional fields may be left out or nil", async (t) => {
+  const send = {
+    kind: "send",
+    ref: REF,
+    channel: { type: 2, id: "team" },
+    clientMsgNo: "",
+    header: { noPersist: false, redDot: false, syncOnce: false },
+    expireS: 0,
+    streamNo: undefined,
+    tagKey: undefined,
+    payload: BODY,
+  };
+  const short = [2, REF, 2, "team", null, BODY];
+  t.same(decode(pack(short)), send);
+  t.same(decode(pack([...short, null, null, null, null])), send);
+  t.same(decode(pack([...short, 0, 0, "", ""])), send);
+  const connect = {
+    kind: "connect",
+    ref: REF,
+    version: 1,
+    uid: "bob",
+    token: "secret",
+    flag: 0,
+    deviceId: "",
+    level: undefined,
+    resume: [],
+  };
+  t.same(decode(pack(CONNECT.slice(0, 6))), connect);
+  t.same(decode(pack([...CONNECT.slice(0, 6), null, null, null])), connect);
+  t.match(decode(pack(HISTORY.slice(0, 7))), { limit: 10, reverse: false });
+});
+
+t.test("what is over a limit is too large", async (t) => {
+  refused(t, having(SEND, 5, new Uint8Array(101)), "too_large");
+  refused(t, having(SEND, 5, new Uint8Array(70_000)), "too_large");
+  refused(t, [5, REF, ["a", "b", "c", "d"]], "too_large");
+  const point = [2, "team", 0];
+  refused(t, having(CONNECT, 8, [point, point, point]), "too_large");
+  t.match(decode(pack(having(SEND, 5, new Uint8Array(100)))), { kind: "send" });
+  t.match(decode(pack([5, REF, ["a", "b", "c"]])), { uids: ["a", "b", "c"] });
+});
+
+t.test("integers are read in every encoding that holds them", async (t) => {
+  const six = ["06", "cc06", "cd0006", "ce00000006", "cf0000000000000006"];
+  six.push("d006", "d10006", "d200000006", "d30000000000000006");
+  six.push("ca40c00000", "cb4018000000000000");
+  for (const hex of six)
+    t.match(decode(fromHex(`9206${hex}`)), { kind: "ping", ref: 6 }, hex);
+  const below = ["ff", "d0ff", "d1ffff", "d2ffffffff", "d3ffffffffffffffff"];
+  for (const hex of below)
+    t.match(
+      frameErrorOf(() => decode(fromHex(`9206${hex}`))),
+      { ref: 0 },
+      hex,
+    );
+});
+
+t.test("the system's uid is not judged by the codec", async (t) => {
+  t.match(decode(pack(having(CONNECT, 3, "____system"))), {
+    uid: "____system",
+  });
+});
+
+t.test("nothing of an operation shares the frame's memory", async (t) => {
+  for (const size of [5, 64, 65, 100]) {
+    const frame = pack(having(SEND, 5, new Uint8Array(size).fill(7)));
+    const operation = decode(frame);
+    frame.fill(0xee);
+    t.match(operation, { channel: { id: "team" }, clientMsgNo: "no-1" });
+    t.same(payloadOf(operation), new Uint8Array(size).fill(7), `${size} bytes`);
+  }
+});
+
+t.test("payloads do not overlap, however many are kept", async (t) => {
+  const kept = Array.from({ length: 300 }, (_, i) =>
+    payloadOf(decode(pack(having(SEND, 5, new Uint8Array(90).fill(i))))),
+  );
+  const spoilt = kept.findIndex((bytes, i) => bytes.some((b) => b !== i % 256));
+  t.equal(spoilt, -1);
+});
+
+function payloadOf(operation: Operation): Uint8Array {
+  if (operation.kind !== "send") throw new Error(`a ${operation.kind}`);
+  return operation.payload;
+}

@@ -1,0 +1,35 @@
+// Error names and close reasons on the wire, also those of a newer server.
+
+import t from "tap";
+import {
+  CLOSE_REASONS,
+  type CloseReason,
+  ERRORS,
+  type ErrorCode,
+} from "../../../src/broker/errors.ts";
+import {
+  closeReasonOf,
+  errorCodeOf,
+  WIRE_CODES,
+  WIRE_REASONS,
+} from "../../../src/protocol/native/errors.ts";
+
+t.test("every code and reason has a wire name of its own", async (t) => {
+  const codes = Object.keys(ERRORS) as ErrorCode[];
+  for (const code of codes) t.equal(errorCodeOf(WIRE_CODES[code], false), code);
+  const reasons = Object.keys(CLOSE_REASONS) as CloseReason[];
+  for (const reason of reasons)
+    t.equal(closeReasonOf(WIRE_REASONS[reason], 4299), reason);
+});
+
+t.test("an unknown error keeps its answer to whether to retry", async (t) => {
+  for (const retry of [true, false])
+    t.equal(ERRORS[errorCodeOf("of_tomorrow", retry)].retry, retry);
+});
+
+t.test("an unknown reason keeps its range of close codes", async (t) => {
+  for (const code of [4000, 4050, 4099, 4100, 4199, 4200, 4299]) {
+    const known = CLOSE_REASONS[closeReasonOf("of_tomorrow", code)].code;
+    t.equal(Math.floor(known / 100), Math.floor(code / 100), String(code));
+  }
+});

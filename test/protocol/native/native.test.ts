@@ -1,0 +1,28 @@
+// The native protocol as a connection opens it.
+
+import t from "tap";
+import { createNativeProtocol } from "../../../src/protocol/native/native.ts";
+import { NATIVE_SUBPROTOCOL } from "../../../src/protocol/native/ops.ts";
+import { frameErrorOf, LIMITS } from "../../wire/native-codec.ts";
+
+const PING = new Uint8Array([0x92, 6, 6]);
+
+t.test("a binary frame is one operation", async (t) => {
+  const codec = createNativeProtocol(LIMITS).open();
+  t.same(codec.decode(PING, false), [{ kind: "ping", ref: 6 }]);
+});
+
+t.test("a text frame is fatally malformed, whatever it holds", async (t) => {
+  const codec = createNativeProtocol(LIMITS).open();
+  t.match(
+    frameErrorOf(() => codec.decode(PING, true)),
+    { code: "malformed_frame", ref: 0, fatal: true },
+  );
+});
+
+t.test("connections share one codec and its encoded pushes", async (t) => {
+  const protocol = createNativeProtocol(LIMITS);
+  t.equal(protocol.name, NATIVE_SUBPROTOCOL);
+  t.equal(protocol.open(), protocol.open());
+  t.equal(protocol.open().format, NATIVE_SUBPROTOCOL);
+});

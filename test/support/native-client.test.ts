@@ -1,0 +1,197 @@
+// The test client itself, against a WebSocket server that plays a broker with the real codec.
+
+import { once } from "node:events";
+import type { AddressInfo } from "node:net";
+import t, { type Test } from "tap";
+import { type WebSocket, WebSocketServer } from "ws";
+import { CLOSE_REASONS } from "../../src/broker/errors.ts";
+import { createNativeProtocol } from "../../src/protocol/native/native.ts";
+import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";
+import { LIMITS } from "../wire/native-codec.ts";
+import { PERSONAL } from "../wire/native-samples.ts";
+import { connectNative, openNative } from "./native-client.ts";
+import { textOf } from "./native-session.ts";
+
+const TEAM = { type: 2, id: "team" } as const;
+const codec = createNativeProtocol(LIMITS).open();
+
+interface Peer {
+  reply(reply: Reply): void;
+  push(push: Push): void;
+  readonly socket: WebSocket;
+}
+
+/** Answers every operation with `serve`; returns the port. */
+async function play(
+  t: Test,
+  serve: (operation: Operation, peer: Peer) => void,
+): Promise<number> {
+  const server = new WebSocketServer({ host: "127.0.0.1", port: 0 });
+  t.teardown(() => server.close());
+  server.on("connection", (socket) => {
+    const peer: Peer = {
+      socket,
+      reply: (reply) => socket.send(codec.encodeReply(reply)),
+      push: (push) => socket.send(codec.encodePush(push)),
+    };
+    socket.on("message", (data: Buffer, isBinary) => {
+      for (const operation of codec.decode(data, !isBinary))
+        serve(operation, peer);
+    });
+  });
+  await once(server, "listening");
+  return (server.address() as AddressInfo).port;
+}
+
+const connack = (ref: number): Reply => ({
+  kind: "connack",
+  ref,
+  version: 1,
+  sessionId: "s",
+  nodeId: "n",
+  serverTimeMs: 1,
+  limits: {
+    maxFrameBytes: 1,
+    maxPayloadBytes: 1,
+    idleTimeoutS: 1,
+    maxFramesPerSecond: 1,
+  },
+  resume: [],
+});
+
+const message = (messageSeq: number): Push => ({
+  kind: "message",
+  channel: { type: 1, id: "alice" },
+  message: { ...PERSONAL, messageSeq },
+});
+
+t.test("connects, sends and gets the answer of its own request", async (t) => {
+  const held: Reply[] = [];
+  const port = await play(t, (operation, peer) => {
+    if (operation.kind === "connect") peer.reply(connack(operation.ref));
+    if (operation.kind !== "send") return;
+    const { ref, clientMsgNo } = operation;
+    const place = { messageId: ref, messageSeq: 1 };
+    held.unshift({ kind: "sendack", ref, clientMsgNo, ...place });
+    if (held.length === 2) for (const reply of held) peer.reply(reply);
+  });
+  const bob = await connectNative(t, { port, uid: "bob" });
+  t.equal(bob.connack.sessionId, "s");
+  const sent = await Promise.all([
+    bob.send(TEAM, "one", { clientMsgNo: "c-1" }),
+    bob.send(TEAM, "two", { clientMsgNo: "c-2" }),
+  ]);
+  t.same(
+    sent.map(({ clientMsgNo }) => clientMsgNo),
+    ["c-1", "c-2"],
+  );
+  await bob.close();
+  t.match(await bob.closed, { code: 1000 });
+});
+
+t.test("an ERROR rejects its request and the session goes on", async (t) => {
+  const port = await play(t, ({ kind, ref }, peer) => {
+    if (kind === "connect") peer.reply(connack(ref));
+    if (kind === "ping") peer.reply({ kind: "pong", ref, serverTimeMs: 5 });
+    const refusal = { code: "not_subscriber", message: "no" } as const;
+    if (kind === "history")
+      peer.reply({ kind: "error", ref, retryAfterMs: 7, ...refusal });
+  });
+  const bob = await connectNative(t, { port, uid: "bob" });
+  const refused = { code: "not_subscriber", retryAfterMs: 7 };
+  await t.rejects(bob.history(TEAM), refused);
+  t.match(bob.errors, [refused]);
+  t.match(await bob.ping(), { serverTimeMs: 5 });
+});
+
+t.test("a refused connect rejects with the ERROR's code", async (t) => {
+  const port = await play(t, ({ ref }, { reply, push, socket }) => {
+    const refusal = { code: "unauthorized", message: "no" } as const;
+    reply({ kind: "error", ref, retryAfterMs: 0, ...refusal });
+    push({ kind: "disconnect", reason: "auth_failed" });
+    socket.close(CLOSE_REASONS.auth_failed.code);
+  });
+  await t.rejects(connectNative(t, { port, uid: "bob" }), {
+    code: "unauthorized",
+  });
+});
+
+t.test("a close without an ERROR rejects with the close code", async (t) => {
+  const port = await play(t, (_operation, { socket }) => socket.close(4102));
+  await t.rejects(connectNative(t, { port, uid: "bob" }), {
+    code: "closed_4102",
+  });
+});
+
+t.test("a refused upgrade rejects with its HTTP status", async (t) => {
+  const server = new WebSocketServer({
+    host: "127.0.0.1",
+    port: 0,
+    verifyClient: (_info, done) => done(false, 503),
+  });
+  t.teardown(() => server.close());
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  await t.rejects(openNative(t, { port, uid: "bob" }), { code: "http_503" });
+});
+
+t.test("pushes are kept in order and taken one by one", async (t) => {
+  const port = await play(t, ({ kind, ref }, peer) => {
+    if (kind === "connect") peer.reply(connack(ref));
+    if (kind === "ping") for (const seq of [1, 2, 3]) peer.push(message(seq));
+  });
+  const bob = await connectNative(t, { port, uid: "bob" });
+  const pinged = bob.ping();
+  t.match(await bob.nextMessage(), { messageSeq: 1 });
+  const third = await bob.nextPush(
+    (push) => push.kind === "message" && push.message.messageSeq === 3,
+  );
+  t.match(third, { kind: "message", channel: { id: "alice" } });
+  await bob.waitFor(({ pushes }) => pushes.length === 3);
+  t.same(
+    bob.messages.map(({ messageSeq }) => messageSeq),
+    [1, 2, 3],
+  );
+  t.equal(textOf(bob.messages[0] ?? PERSONAL), "hi");
+  bob.kill();
+  t.match(await bob.closed, { code: 1006 });
+  await t.rejects(pinged, { code: "closed_1006" });
+  await t.rejects(bob.ping(), { code: "closed_1006" });
+  await t.rejects(bob.nextPush(), { code: "closed_1006" });
+});
+
+t.test("a wait that never comes true rejects", async (t) => {
+  const port = await play(t, ({ ref }, peer) => peer.reply(connack(ref)));
+  const bob = await connectNative(t, { port, uid: "bob", timeoutMs: 20 });
+  await t.rejects(bob.nextPush(), /timed out waiting for a push \(bob\)/);
+});
+
+t.test("a paused client gets nothing until it resumes", async (t) => {
+  const peers: Peer[] = [];
+  const port = await play(t, ({ kind, ref }, peer) => {
+    if (kind === "connect") peer.reply(connack(ref));
+    if (kind === "recvack") peers.push(peer);
+  });
+  const bob = await connectNative(t, { port, uid: "bob" });
+  bob.pause();
+  bob.recvack(TEAM, PERSONAL);
+  const other = await connectNative(t, { port, uid: "carol" });
+  other.recvack(TEAM, PERSONAL);
+  const carolIsServed = other.nextPush();
+  while (peers.length < 2) await new Promise((next) => setImmediate(next));
+  for (const peer of peers) peer.push(message(1));
+  await carolIsServed;
+  t.equal(bob.pushes.length, 0);
+  bob.resume();
+  await bob.nextPush();
+  bob.pause();
+  await bob.close();
+  t.match(await bob.closed, { code: 1000 });
+});
+
+t.test("what is no server frame ends the connection", async (t) => {
+  const port = await play(t, (_operation, { socket }) => socket.send("hello"));
+  await t.rejects(connectNative(t, { port, uid: "bob" }), {
+    code: "bad_server_frame",
+  });
+});
