@@ -67,7 +67,7 @@ t.test(
   async (t) => {
     const api = await startApi();
     const notUtf8 = Buffer.concat([
-      Buffer.from('{"uid":"'),
+      Buffer.from('{"uid":"u","device_flag":0,"token":"'),
       Buffer.from([0xc3, 0x28]),
       Buffer.from('"}'),
     ]);

@@ -101,6 +101,10 @@ t.test(
       code: "forbidden",
     });
     t.equal((await call(await api.login("ops", "p"))).status, 200);
+    const open = await startApi({ staticToken: "s" });
+    const headers = { token: "wrong" };
+    const wrong = await inject(open, "GET /migrate/result", { headers });
+    t.equal(wrong.status, 401, "so is a wrong static token");
   },
 );
 
