@@ -2,7 +2,6 @@
 // server holds as many sockets with two topics each. Memory is the resident set of the server process, read when it has come to rest.
 // Every measurement has a server of its own: a process does not give back to the system what sessions before used.
 
-import { readFileSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Sample, Subject } from "./support/benchmark.ts";
@@ -13,6 +12,7 @@ import {
   NATIVE_UPGRADE,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
+import { residentBytes } from "./support/proc.ts";
 import { alternate } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
@@ -139,13 +139,4 @@ async function restingBytes(pid: number): Promise<number> {
     if (isAtRest) break;
   }
   return last;
-}
-
-function residentBytes(pid: number): number {
-  const found = /^VmRSS:\s+(\d+) kB$/m.exec(
-    readFileSync(`/proc/${pid}/status`, "utf8"),
-  );
-  if (found === null)
-    throw new Error(`The memory of process ${pid} cannot be read`);
-  return Number(found[1]) * 1024;
 }

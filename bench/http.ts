@@ -18,7 +18,8 @@ import {
   sampleSendAnswer,
   sendBody,
 } from "./support/frames.ts";
-import { compileLoad, LoadClient } from "./support/load.ts";
+import { compileLoad, type Latency, LoadClient } from "./support/load.ts";
+import { cpuSeconds } from "./support/proc.ts";
 import { compare, startBoth } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 
@@ -26,6 +27,7 @@ const CONNECTIONS = 64;
 const PATH = "/message/send";
 /** autocannon puts a fresh id of about 33 characters in its place. */
 const AUTOCANNON_ID = "[<id>]";
+const WARMUP_S = 1;
 
 export const http: Benchmark = {
   name: "http",
@@ -35,6 +37,8 @@ export const http: Benchmark = {
   async run(bench) {
     const servers = await startBoth(bench, (subject) => start(bench, subject));
     const load = new LoadClient(bench.workbench, await compileLoad());
+    for (const server of servers)
+      await shoot(WARMUP_S, server, body(undefined));
     const rows: Row[] = [];
     for (const isNumbered of [true, false]) {
       const kind = isNumbered ? "client_msg_no for each" : "no client_msg_no";
@@ -43,7 +47,7 @@ export const http: Benchmark = {
           ...question(`autocannon, ${kind}`),
           measure: (server) =>
             shoot(
-              bench.plan,
+              bench.plan.seconds,
               server,
               body(isNumbered ? AUTOCANNON_ID : undefined),
             ),
@@ -102,37 +106,41 @@ function run(
   });
 }
 
-/** autocannon keeps time in whole seconds and latencies in whole milliseconds. */
+/** autocannon counts in whole seconds, and is warm after one against each server. */
 async function shoot(
-  plan: Plan,
+  seconds: number,
   server: Server,
   text: string,
 ): Promise<Sample> {
-  const fire = (duration: number) =>
-    autocannon({
-      url: `http://127.0.0.1:${server.apiPort}${PATH}`,
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: text,
-      idReplacement: text.includes(AUTOCANNON_ID),
-      connections: CONNECTIONS,
-      duration,
-    });
-  await fire(1);
-  const result = await fire(Math.max(1, Math.round(plan.seconds)));
+  const cpuBefore = cpuSeconds(server.pid);
+  const result = await autocannon({
+    url: `http://127.0.0.1:${server.apiPort}${PATH}`,
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: text,
+    idReplacement: text.includes(AUTOCANNON_ID),
+    connections: CONNECTIONS,
+    duration: Math.max(1, Math.round(seconds)),
+  });
+  const cpu = cpuSeconds(server.pid) - cpuBefore;
+  const good = result["2xx"];
   const failed = result.non2xx + result.errors + result.timeouts;
-  if (failed > 0 || result["2xx"] === 0)
-    throw new Error(
-      `autocannon: ${failed} of ${result.requests.total} calls failed`,
-    );
+  if (failed > 0 || good === 0)
+    throw new Error(`autocannon: ${failed} of ${good + failed} calls failed`);
   const { p50, p99, p99_9, max } = result.latency;
   return {
-    value: result["2xx"] / result.duration,
-    latency: {
-      p50: p50 * 1000,
-      p99: p99 * 1000,
-      p999: p99_9 * 1000,
-      max: max * 1000,
-    },
+    value: good / result.duration,
+    latency: inUs({ p50, p99, p999: p99_9, max }),
+    cpuUs: (cpu * 1e6) / good,
+  };
+}
+
+/** Of milliseconds. */
+function inUs({ p50, p99, p999, max }: Latency): Latency {
+  return {
+    p50: p50 * 1000,
+    p99: p99 * 1000,
+    p999: p999 * 1000,
+    max: max * 1000,
   };
 }
