@@ -1,0 +1,364 @@
+// The path of a message through the store: queue → place (dedupe, seq, id, encode) → one journal write per event-loop turn → settle
+// (show to reads, publish, answer). Owns the queue, the batches waiting for the disk, and the reused encoding buffer.
+// Must never answer or publish before the batch is durable, and never reorder a channel. Hot: no closure and no await per message.
+
+import { BrokerError } from "../../broker/errors.ts";
+import type { Message } from "../../broker/model.ts";
+import type {
+  Appended,
+  Clock,
+  MessageDraft,
+  Publisher,
+} from "../../broker/ports.ts";
+import type { DedupeIndex } from "./dedupe.ts";
+import type { Journal } from "./journal.ts";
+import type { MessageIds } from "./message-ids.ts";
+import {
+  CEILING_RECORD,
+  encodeRecord,
+  MARK_RECORD,
+  MESSAGE_RECORD,
+  maxRecordBytes,
+  type RecordKind,
+} from "./record.ts";
+import { FRAME_HEADER_BYTES, type JournalPosition } from "./segment.ts";
+import { dedupeKeyOf, type Tail, type TailRecord } from "./tail.ts";
+
+/** Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges refuse far shorter ones. */
+const MAX_KEY_UNITS = 603;
+const MAX_LABEL_UNITS = 300;
+const MAX_EXPIRE_S = 0xffff_ffff;
+/** Counted for a queued message on top of its payload. */
+const QUEUED_BYTES = 256;
+/** An encoding buffer that grew beyond is not kept. */
+const MAX_KEPT_SCRATCH = 8 * 1024 * 1024;
+const LENGTH_BYTES = 4;
+
+/** A call under way. */
+interface Call {
+  readonly draft: MessageDraft;
+  readonly resolve: (answer: Appended) => void;
+  readonly reject: (error: BrokerError) => void;
+  /** Undefined when the server chose the clientMsgNo. */
+  readonly dedupeKey: string | undefined;
+  /** Its own message; undefined while not placed and for a retry. */
+  message: Message | undefined;
+  /** Its place in the tail; undefined when nothing of it is kept. */
+  record: TailRecord | undefined;
+  /** The unsettled first call that this one repeats. */
+  original: TailRecord | undefined;
+}
+
+interface Batch {
+  readonly calls: readonly Call[];
+  /** Where the journal ended after it. */
+  readonly end: JournalPosition;
+}
+
+export interface AppendsParts {
+  readonly tail: Tail;
+  readonly journal: Journal;
+  readonly dedupe: DedupeIndex;
+  readonly ids: MessageIds;
+  readonly clock: Clock;
+  readonly publisher: Publisher;
+  /** Wait for the disk before settling. */
+  readonly synced: boolean;
+  readonly onProblem: (error: Error, what: string) => void;
+}
+
+export class Appends {
+  readonly #parts: AppendsParts;
+  #queue: Call[] = [];
+  #queuedBytes = 0;
+  #turn: NodeJS.Immediate | undefined;
+  /** Written, not yet on the disk; oldest first. */
+  readonly #unsynced: Batch[] = [];
+  #syncing: Promise<void> | undefined;
+  #settledEnd: JournalPosition;
+  #scratch = Buffer.allocUnsafe(64 * 1024);
+  #failing = false;
+  #appended = 0;
+  #duplicates = 0;
+
+  constructor(parts: AppendsParts) {
+    this.#parts = parts;
+    this.#settledEnd = parts.journal.position;
+  }
+
+  /** Everything in the journal before it is settled. */
+  get settledEnd(): JournalPosition {
+    return this.#settledEnd;
+  }
+
+  /** The last write failed. */
+  get failing(): boolean {
+    return this.#failing;
+  }
+
+  get counts(): { readonly appended: number; readonly duplicates: number } {
+    return { appended: this.#appended, duplicates: this.#duplicates };
+  }
+
+  /** The port's `append`. */
+  append(draft: MessageDraft): Promise<Appended> {
+    const refused = refusal(draft);
+    if (refused !== undefined) return Promise.reject(refused);
+    const queued = { records: this.#queue.length, bytes: this.#queuedBytes };
+    if (this.#parts.tail.isFull(queued))
+      return Promise.reject(new BrokerError("overloaded"));
+    return new Promise((resolve, reject) => {
+      this.#queuedBytes += draft.payload.length + QUEUED_BYTES;
+      this.#queue.push({
+        draft,
+        resolve,
+        reject,
+        dedupeKey: draft.dedupe ? dedupeKeyOf(draft) : undefined,
+        message: undefined,
+        record: undefined,
+        original: undefined,
+      });
+      this.#turn ??= setImmediate(this.#flush);
+    });
+  }
+
+  /** Records that are placed and not settled. */
+  *unsettled(): Iterable<TailRecord> {
+    for (const { calls } of this.#unsynced)
+      for (const { record } of calls) if (record !== undefined) yield record;
+  }
+
+  /** Resolves when every call made before it is answered. */
+  async drain(): Promise<void> {
+    if (this.#turn !== undefined) clearImmediate(this.#turn);
+    this.#flush();
+    await this.#syncing;
+  }
+
+  /** One turn: everything queued becomes one batch. */
+  readonly #flush = (): void => {
+    const { journal, synced } = this.#parts;
+    const calls = this.#queue;
+    this.#queue = [];
+    this.#queuedBytes = 0;
+    this.#turn = undefined;
+    if (calls.length === 0) return;
+    try {
+      const frameEnd = this.#placeAll(calls);
+      if (frameEnd > FRAME_HEADER_BYTES) this.#write(calls, frameEnd);
+    } catch (cause) {
+      this.#failing = true;
+      this.#parts.ids.ceilingLost();
+      this.#fail(calls, cause);
+      return;
+    }
+    const batch = { calls, end: journal.position };
+    if (!synced) {
+      this.#settle(batch);
+      return;
+    }
+    this.#unsynced.push(batch);
+    this.#syncing ??= this.#syncAll();
+  };
+
+  /** Places every call and encodes what is to be kept; returns the end of the frame in the scratch buffer. */
+  #placeAll(calls: readonly Call[]): number {
+    const nowMs = this.#parts.clock();
+    let at = FRAME_HEADER_BYTES;
+    let lastUnkept: Message | undefined;
+    for (const call of calls) {
+      const { dedupeKey } = call;
+      if (dedupeKey !== undefined && this.#isRetry(call, dedupeKey, nowMs))
+        continue;
+      at = this.#placeOne(call, nowMs, at);
+      if (call.record === undefined) lastUnkept = call.message;
+    }
+    return lastUnkept === undefined ? at : this.#keepCeiling(lastUnkept, at);
+  }
+
+  /** Answers a retry of a settled message, or ties the call to the first one. */
+  #isRetry(call: Call, dedupeKey: string, nowMs: number): boolean {
+    const { draft } = call;
+    const { tail, dedupe } = this.#parts;
+    const known = tail.seen(dedupeKey);
+    if (known !== undefined && dedupe.isInWindow(known.message, nowMs)) {
+      if (known.settled) this.#answerRetry(call, known.message);
+      else call.original = known;
+      return true;
+    }
+    const { number } = tail.channel(draft.key);
+    const stored = number === 0 ? undefined : dedupe.find(number, draft, nowMs);
+    if (stored === undefined) return false;
+    this.#answerRetry(call, stored);
+    return true;
+  }
+
+  #placeOne(call: Call, nowMs: number, at: number): number {
+    const { draft, dedupeKey } = call;
+    const { tail, ids } = this.#parts;
+    const { key, header } = draft;
+    const keep = !header.noPersist;
+    const remember = dedupeKey !== undefined;
+    const channel = keep || remember ? tail.channel(key) : undefined;
+    const message: Message = {
+      messageId: ids.next(nowMs),
+      messageSeq: keep && channel !== undefined ? channel.assigned + 1 : 0,
+      key,
+      channel: draft.channel,
+      fromUid: draft.fromUid,
+      clientMsgNo: draft.clientMsgNo,
+      timestampMs: nowMs,
+      header,
+      expireS: draft.expireS,
+      streamNo: draft.streamNo,
+      tagKey: draft.tagKey,
+      payload: draft.payload,
+    };
+    call.message = message;
+    if (channel === undefined) return at;
+    const record = {
+      channel,
+      message: keep ? message : { ...message, payload: EMPTY },
+      dedupeKey,
+      bytes: this.#scratch,
+      start: at + LENGTH_BYTES,
+      end: 0,
+      settled: false,
+    };
+    const kind = keep ? MESSAGE_RECORD : MARK_RECORD;
+    record.end = this.#encode(at, kind, record.message, remember);
+    tail.place(record);
+    call.record = record;
+    return record.end;
+  }
+
+  /** Ids that no record carries must not come again after a restart. */
+  #keepCeiling(message: Message, at: number): number {
+    const ceiling = this.#parts.ids.ceilingFor(message.messageId);
+    if (ceiling === undefined) return at;
+    this.#parts.ids.ceilingKept(ceiling);
+    const record = { ...message, messageId: ceiling, payload: EMPTY };
+    return this.#encode(at, CEILING_RECORD, record, false);
+  }
+
+  /** Encodes one record with its length before it; returns its end. */
+  #encode(
+    at: number,
+    kind: RecordKind,
+    message: Message,
+    dedupe: boolean,
+  ): number {
+    const start = at + LENGTH_BYTES;
+    this.#reserve(start + maxRecordBytes(message));
+    const record = { kind, message, dedupe };
+    const end = encodeRecord(this.#scratch, start, record);
+    this.#scratch.writeUInt32LE(end - start, at);
+    return end;
+  }
+
+  #reserve(size: number): void {
+    if (size <= this.#scratch.length) return;
+    const grown = Buffer.allocUnsafe(Math.max(size, this.#scratch.length * 2));
+    this.#scratch.copy(grown);
+    this.#scratch = grown;
+  }
+
+  #write(calls: readonly Call[], frameEnd: number): void {
+    const frame = this.#scratch.subarray(0, frameEnd);
+    this.#parts.journal.write(frame);
+    this.#failing = false;
+    const kept = Buffer.from(frame);
+    for (const { record } of calls)
+      if (record !== undefined) record.bytes = kept;
+    if (this.#scratch.length > MAX_KEPT_SCRATCH)
+      this.#scratch = Buffer.allocUnsafe(64 * 1024);
+  }
+
+  /** Syncs and settles until nothing is unsynced; what is written meanwhile shares the next sync. */
+  async #syncAll(): Promise<void> {
+    try {
+      while (this.#unsynced.length > 0) {
+        const count = this.#unsynced.length;
+        await this.#parts.journal.sync();
+        for (const batch of this.#unsynced.splice(0, count))
+          this.#settle(batch);
+      }
+    } catch (cause) {
+      this.#failing = true;
+      this.#parts.onProblem(asError(cause), "journal sync");
+      for (const batch of this.#unsynced.splice(0).reverse())
+        this.#fail(batch.calls, cause);
+    } finally {
+      this.#syncing = undefined;
+    }
+  }
+
+  #settle(batch: Batch): void {
+    this.#settledEnd = batch.end;
+    for (const call of batch.calls) {
+      const { message, record, original } = call;
+      if (original !== undefined) this.#answerRetry(call, original.message);
+      if (message === undefined) continue;
+      if (record !== undefined) this.#parts.tail.settle(record);
+      this.#publish(call.draft, message);
+      this.#appended++;
+      const { messageId, messageSeq } = message;
+      call.resolve({ messageId, messageSeq, duplicate: false });
+    }
+  }
+
+  #publish({ origin, recipients }: MessageDraft, message: Message): void {
+    try {
+      this.#parts.publisher.publish({
+        kind: "message",
+        message,
+        origin,
+        recipients,
+      });
+    } catch (error) {
+      this.#parts.onProblem(asError(error), "publish");
+    }
+  }
+
+  #answerRetry(
+    call: Call,
+    first: { readonly messageId: number; readonly messageSeq: number },
+  ): void {
+    this.#duplicates++;
+    const { messageId, messageSeq } = first;
+    call.resolve({ messageId, messageSeq, duplicate: true });
+  }
+
+  /** Takes a batch back, newest first, and rejects what is not answered yet. */
+  #fail(calls: readonly Call[], cause: unknown): void {
+    for (const { record } of calls.toReversed())
+      if (record !== undefined) this.#parts.tail.unplace(record);
+    const error = new BrokerError("unavailable", { cause });
+    for (const call of calls) call.reject(error);
+  }
+}
+
+const EMPTY = new Uint8Array(0);
+
+/** What no record or database key can hold: it must not reach a batch, where it would fail others. */
+function refusal(draft: MessageDraft): BrokerError | undefined {
+  if (
+    draft.key.length > MAX_KEY_UNITS ||
+    draft.channel.id.length > MAX_LABEL_UNITS ||
+    draft.fromUid.length > MAX_LABEL_UNITS ||
+    draft.clientMsgNo.length > MAX_LABEL_UNITS ||
+    (draft.streamNo?.length ?? 0) > MAX_LABEL_UNITS ||
+    (draft.tagKey?.length ?? 0) > MAX_LABEL_UNITS
+  )
+    return new BrokerError("too_large");
+  const { expireS } = draft;
+  if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
+    return new BrokerError("bad_request", {
+      message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
+    });
+  return undefined;
+}
+
+function asError(cause: unknown): Error {
+  return cause instanceof Error ? cause : new Error(String(cause));
+}

@@ -1,0 +1,68 @@
+// What the database knows of a channel's log: its number (which stands for the long key in other tables) and its newest seq, and the keys
+// of the log and expiry tables. Owns the counter of channel numbers. A number is never used for two channels.
+
+import type { ChannelKey } from "../../broker/model.ts";
+import { fieldsOf, type Tables } from "./database.ts";
+
+const ROW_VERSION = 1;
+const NEXT_NUMBER = "nextChannelNumber";
+const PART = 6; // bytes of a number in a key, big-endian: keys sort by value
+
+export interface ChannelRow {
+  readonly number: number;
+  readonly head: number;
+}
+
+export class ChannelRows {
+  readonly #tables: Tables;
+  #next: number;
+
+  constructor(tables: Tables) {
+    this.#tables = tables;
+    const stored = tables.meta.get(NEXT_NUMBER);
+    this.#next = stored === undefined ? 1 : Number(fieldsOf(stored)[0]);
+  }
+
+  get(key: ChannelKey): ChannelRow | undefined {
+    const row = this.#tables.heads.get(key);
+    if (row === undefined) return undefined;
+    const [number, head] = fieldsOf(row, ROW_VERSION);
+    return { number: Number(number), head: Number(head) };
+  }
+
+  /** A number no channel has. It is taken for good once `putNext` is committed, which must be before or with its first use. */
+  takeNumber(): number {
+    return this.#next++;
+  }
+
+  /** To be called inside `commit`. */
+  putNext(): void {
+    void this.#tables.meta.put(NEXT_NUMBER, [ROW_VERSION, this.#next]);
+  }
+
+  /** To be called inside `commit`. */
+  put(key: ChannelKey, row: ChannelRow): void {
+    void this.#tables.heads.put(key, [ROW_VERSION, row.number, row.head]);
+  }
+}
+
+/** Key of a message in the log. */
+export function logKey(number: number, seq: number): Buffer {
+  const key = Buffer.allocUnsafe(2 * PART);
+  key.writeUIntBE(number, 0, PART);
+  key.writeUIntBE(seq, PART, PART);
+  return key;
+}
+
+/** Key of a message in the order of expiry. The part behind the time is its key in the log. */
+export function expiryKey(expiresAtMs: number, ofLog: Buffer): Buffer {
+  const key = Buffer.allocUnsafe(PART + ofLog.length);
+  key.writeUIntBE(Math.min(expiresAtMs, 2 ** 48 - 1), 0, PART);
+  key.set(ofLog, PART);
+  return key;
+}
+
+/** The log's key inside an expiry key. */
+export function logKeyIn(expiry: Buffer): Buffer {
+  return expiry.subarray(PART);
+}

@@ -1,0 +1,230 @@
+// Moves the tail into the database, in the background and in short steps, and deletes the journal it makes superfluous.
+// Owns the timer, the one run under way and the counts. Order is everything: records first; then, once all of them are committed, the
+// journal position; then the tail lets go; and only when the disk has all of it are old segments deleted. A crash in between means that
+// some records are written again with the same keys and values.
+
+import { expiresAtMs } from "../../broker/model.ts";
+import type { Clock } from "../../broker/ports.ts";
+import type { Appends } from "./appends.ts";
+import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
+import { commit, fieldsOf, flushed, type Tables } from "./database.ts";
+import type { DedupeIndex } from "./dedupe.ts";
+import type { Journal } from "./journal.ts";
+import type { MessageIds } from "./message-ids.ts";
+import type { JournalPosition } from "./segment.ts";
+import type { Tail, TailChannel, TailRecord } from "./tail.ts";
+
+const STATE = "journal";
+const STATE_VERSION = 1;
+const EXPIRY_VALUE = Buffer.from([1]);
+/** Longest stretch of one event-loop turn. */
+const STEP_MS = 2;
+/** Records between looks at the time. */
+const STEP_RECORDS = 64;
+
+/** How far the database has the journal. */
+export interface CheckpointState {
+  readonly position: JournalPosition;
+  /** No message id up to here was left ungiven. */
+  readonly lastMessageId: number;
+}
+
+export interface CheckpointParts {
+  readonly tables: Tables;
+  readonly rows: ChannelRows;
+  readonly dedupe: DedupeIndex;
+  readonly tail: Tail;
+  readonly journal: Journal;
+  readonly appends: Appends;
+  readonly ids: MessageIds;
+  readonly clock: Clock;
+  readonly intervalMs: number;
+  readonly onProblem: (error: Error, what: string) => void;
+}
+
+/** Undefined: there was no checkpoint yet. */
+export function readCheckpointState(
+  tables: Tables,
+): CheckpointState | undefined {
+  const stored = tables.meta.get(STATE);
+  if (stored === undefined) return undefined;
+  const [segment, offset, lastMessageId] = fieldsOf(stored, STATE_VERSION);
+  return {
+    position: { segment: Number(segment), offset: Number(offset) },
+    lastMessageId: Number(lastMessageId),
+  };
+}
+
+/** To be called inside `commit`. */
+export function putCheckpointState(
+  tables: Tables,
+  { position, lastMessageId }: CheckpointState,
+): void {
+  void tables.meta.put(STATE, [
+    STATE_VERSION,
+    position.segment,
+    position.offset,
+    lastMessageId,
+  ]);
+}
+
+export class Checkpoint {
+  readonly #parts: CheckpointParts;
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<void> | undefined;
+  #dropping: Promise<void> | undefined;
+  /** Segments before it are deleted, or being so. */
+  #droppedBefore = 0;
+  #failing = false;
+  #done = 0;
+
+  constructor(parts: CheckpointParts) {
+    this.#parts = parts;
+  }
+
+  /** The last attempt failed. */
+  get failing(): boolean {
+    return this.#failing;
+  }
+
+  /** Checkpoints completed. */
+  get count(): number {
+    return this.#done;
+  }
+
+  /** The checkpoint of a start: moves what was replayed and leaves the old segments behind. Throws `unavailable`. */
+  async first(): Promise<void> {
+    await this.#move(true);
+  }
+
+  /** The checkpoint of an orderly end: afterwards the database, on the disk, has everything and no segment is needed. Throws `unavailable`. */
+  async last(): Promise<void> {
+    await this.#move(false);
+    const { tables, journal, ids } = this.#parts;
+    const segment = journal.position.segment + 1;
+    const state = {
+      position: { segment, offset: 0 },
+      lastMessageId: ids.floor,
+    };
+    await commit(tables, () => putCheckpointState(tables, state));
+    await flushed(tables);
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => void this.run(), this.#parts.intervalMs);
+    this.#timer.unref();
+  }
+
+  /** Moves what is settled now. One at a time; a failure is reported, keeps the tail and is retried at the next turn of the timer. */
+  async run(): Promise<void> {
+    while (this.#running !== undefined) await this.#running;
+    this.#running = this.#attempt();
+    try {
+      await this.#running;
+    } finally {
+      this.#running = undefined;
+    }
+  }
+
+  /** Ends the timer and what is under way. Safe to call twice. */
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#running;
+    await this.#dropping;
+  }
+
+  async #attempt(): Promise<void> {
+    try {
+      await this.#move(false);
+      this.#failing = false;
+    } catch (error) {
+      this.#failing = true;
+      this.#parts.onProblem(error as Error, "checkpoint"); // `commit` throws BrokerError only
+    }
+  }
+
+  async #move(evenIfIdle: boolean): Promise<void> {
+    const { tables, tail, appends, ids, dedupe, clock } = this.#parts;
+    const nowMs = clock();
+    const isRotation = dedupe.isRotationDue(nowMs);
+    if (tail.records === 0 && !isRotation && !evenIfIdle) return;
+    const state = { position: appends.settledEnd, lastMessageId: ids.floor };
+    const channels = tail.freeze(appends.unsettled());
+    if (isRotation) await dedupe.rotate(nowMs);
+    await this.#putAll(channels);
+    await commit(tables, () => putCheckpointState(tables, state));
+    tail.thaw(channels);
+    this.#done++;
+    this.#dropJournal(state.position);
+  }
+
+  /** Commits the records step by step, so that no event-loop turn is long and no step waits in lmdb's queue for another. */
+  async #putAll(channels: TailChannel[]): Promise<void> {
+    const puts = this.#puts(channels);
+    let isDone = false;
+    while (!isDone)
+      await commit(this.#parts.tables, () => {
+        isDone = advance(puts);
+      });
+  }
+
+  /** Every put of a checkpoint in the order of keys; stops after each record. */
+  *#puts(channels: TailChannel[]): Generator<void> {
+    const { rows, dedupe } = this.#parts;
+    let isNew = false;
+    for (const channel of channels) {
+      if (channel.number !== 0) continue;
+      channel.number = rows.takeNumber();
+      isNew = true;
+    }
+    if (isNew) rows.putNext();
+    channels.sort((a, b) => a.number - b.number);
+    for (const channel of channels) {
+      const { key, number, frozenLog, frozenMarks, frozenHead } = channel;
+      rows.put(key, { number, head: frozenHead });
+      for (let i = 0; i < frozenLog; i++) {
+        const record = channel.log[i];
+        if (record !== undefined) this.#putRecord(number, record);
+        yield;
+      }
+      for (let i = 0; i < frozenMarks; i++) {
+        const record = channel.marks[i];
+        if (record !== undefined) dedupe.put(number, record.message);
+        yield;
+      }
+    }
+  }
+
+  #putRecord(number: number, record: TailRecord): void {
+    const { tables, dedupe } = this.#parts;
+    const { message, bytes, start, end } = record;
+    const key = logKey(number, message.messageSeq);
+    void tables.log.put(key, bytes.subarray(start, end));
+    if (message.expireS > 0)
+      void tables.expiry.put(
+        expiryKey(expiresAtMs(message), key),
+        EXPIRY_VALUE,
+      );
+    if (record.dedupeKey !== undefined) dedupe.put(number, message);
+  }
+
+  #dropJournal(position: JournalPosition): void {
+    if (position.segment <= this.#droppedBefore) return;
+    this.#droppedBefore = position.segment;
+    const { tables, journal, onProblem } = this.#parts;
+    this.#dropping = flushed(tables).then(
+      () => journal.dropBefore(position),
+      (error: Error) => onProblem(error, "checkpoint flush"),
+    );
+  }
+}
+
+/** Goes on for one step; true at the end. */
+function advance(puts: Generator<void>): boolean {
+  const stopAt = performance.now() + STEP_MS;
+  for (;;) {
+    for (let i = 0; i < STEP_RECORDS; i++)
+      if (puts.next().done === true) return true;
+    if (performance.now() >= stopAt) return false;
+  }
+}

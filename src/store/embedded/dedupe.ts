@@ -1,0 +1,108 @@
+// The database's memory of clientMsgNos. Two tables take turns: when the current one has been written to for a whole window, the other
+// holds nothing of any use any more, is emptied at once and becomes the current one. A lookup is at most two reads and exact by time.
+// Owns the number and start of the current generation.
+
+import type { Message } from "../../broker/model.ts";
+import { commit, fieldsOf, type Tables } from "./database.ts";
+
+const STATE = "dedupe";
+const VERSION = 1;
+/** Version u8, messageId f64, messageSeq f64, timestampMs f64. */
+const VALUE_BYTES = 25;
+const NUMBER_BYTES = 6;
+
+export interface FirstMessage {
+  readonly messageId: number;
+  readonly messageSeq: number;
+}
+
+type Sender = Pick<Message, "fromUid" | "clientMsgNo">;
+
+export class DedupeIndex {
+  readonly #tables: Tables;
+  readonly #windowMs: number;
+  /** Reused for lookups: they are synchronous. */
+  readonly #key = Buffer.allocUnsafe(4096);
+  #generation = 0;
+  #startedAtMs: number | undefined;
+
+  constructor(tables: Tables, windowMs: number) {
+    this.#tables = tables;
+    this.#windowMs = windowMs;
+    const state = tables.meta.get(STATE);
+    if (state === undefined) return;
+    const [generation, startedAtMs] = fieldsOf(state, VERSION);
+    this.#generation = Number(generation);
+    this.#startedAtMs = Number(startedAtMs);
+  }
+
+  /** Whether a retry now of a message of then is still one. A clock that went back does not end the window. */
+  isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
+    return nowMs - first.timestampMs < this.#windowMs;
+  }
+
+  /** The first message with this sender and clientMsgNo in the channel, if it is within the window. */
+  find(
+    number: number,
+    sender: Sender,
+    nowMs: number,
+  ): FirstMessage | undefined {
+    const key = this.#key.subarray(0, writeKey(this.#key, number, sender));
+    for (const table of this.#tables.dedupe) {
+      const value = table.getBinaryFast(key);
+      if (value === undefined) continue;
+      const timestampMs = value.readDoubleLE(17);
+      if (this.isInWindow({ timestampMs }, nowMs))
+        return {
+          messageId: value.readDoubleLE(1),
+          messageSeq: value.readDoubleLE(9),
+        };
+    }
+    return undefined;
+  }
+
+  /** Whether a new generation is due, or none was begun yet. */
+  isRotationDue(nowMs: number): boolean {
+    if (this.#startedAtMs === undefined) return true;
+    // A clock that went back must not make a generation last for ages.
+    this.#startedAtMs = Math.min(this.#startedAtMs, nowMs);
+    return nowMs - this.#startedAtMs >= this.#windowMs;
+  }
+
+  /** Empties the older table and makes it the current one. */
+  async rotate(nowMs: number): Promise<void> {
+    const next = this.#generation + 1;
+    await commit(this.#tables, () => {
+      void this.#table(next).clearAsync();
+      void this.#tables.meta.put(STATE, [VERSION, next, nowMs]);
+    });
+    this.#generation = next;
+    this.#startedAtMs = nowMs;
+  }
+
+  /** To be called inside `commit`. */
+  put(number: number, message: Message): void {
+    const { fromUid, clientMsgNo } = message;
+    const size = NUMBER_BYTES + 1 + (fromUid.length + clientMsgNo.length) * 3;
+    const room = Buffer.allocUnsafe(size);
+    const key = room.subarray(0, writeKey(room, number, message));
+    const value = Buffer.allocUnsafe(VALUE_BYTES);
+    value[0] = VERSION;
+    value.writeDoubleLE(message.messageId, 1);
+    value.writeDoubleLE(message.messageSeq, 9);
+    value.writeDoubleLE(message.timestampMs, 17);
+    void this.#table(this.#generation).put(key, value);
+  }
+
+  #table(generation: number) {
+    return this.#tables.dedupe[generation % 2 === 0 ? 0 : 1];
+  }
+}
+
+function writeKey(target: Buffer, number: number, sender: Sender): number {
+  target.writeUIntBE(number, 0, NUMBER_BYTES);
+  let at = NUMBER_BYTES;
+  at += target.write(sender.fromUid, at);
+  target[at++] = 0x0a; // ids hold no control characters
+  return at + target.write(sender.clientMsgNo, at);
+}

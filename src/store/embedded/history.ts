@@ -1,0 +1,109 @@
+// Reads a channel's messages: the database up to where the tail begins, the tail from there. No state of its own. Never shows a message
+// before it is settled, nor one that expired.
+
+import {
+  type ChannelKey,
+  expiresAtMs,
+  type Message,
+} from "../../broker/model.ts";
+import type { Clock, HistoryRange, HistorySlice } from "../../broker/ports.ts";
+import { type ChannelRows, logKey } from "./channel-rows.ts";
+import type { Tables } from "./database.ts";
+import { decodeRecord, peekTimes } from "./record.ts";
+import type { Tail, TailRecord } from "./tail.ts";
+
+export interface HistoryParts {
+  readonly tables: Tables;
+  readonly rows: ChannelRows;
+  readonly tail: Tail;
+  readonly clock: Clock;
+  /** 0 = for ever. */
+  readonly retentionMs: number;
+}
+
+/** Inclusive seqs, clipped to what the channel has. */
+interface Part {
+  readonly from: number;
+  readonly to: number;
+  readonly reverse: boolean;
+}
+
+export class History {
+  readonly #parts: HistoryParts;
+
+  constructor(parts: HistoryParts) {
+    this.#parts = parts;
+  }
+
+  /** The port's `headSeq`. */
+  headSeq(key: ChannelKey): number {
+    const { tail, rows } = this.#parts;
+    return tail.peek(key)?.head ?? rows.get(key)?.head ?? 0;
+  }
+
+  /** The port's `readMessages`. */
+  read(key: ChannelKey, range: HistoryRange): HistorySlice {
+    const messages: Message[] = [];
+    let bytes = 0;
+    for (const message of this.#shown(key, range)) {
+      bytes += message.payload.length;
+      const isOver = messages.length > 0 && bytes > range.maxBytes;
+      if (isOver || messages.length >= range.limit)
+        return { messages, more: true };
+      messages.push(message);
+    }
+    return { messages, more: false };
+  }
+
+  /** Every message of the range that is shown, in the order asked for, read as it is taken. */
+  *#shown(key: ChannelKey, range: HistoryRange): Generator<Message> {
+    const { tail, rows } = this.#parts;
+    const active = tail.peek(key);
+    const channel = active ?? rows.get(key);
+    if (channel === undefined) return;
+    const log = active?.log ?? [];
+    const { reverse } = range;
+    const from = Math.max(range.fromSeq, 1);
+    const to = Math.min(range.toSeq, channel.head);
+    const tailFrom = log[0]?.message.messageSeq ?? channel.head + 1;
+    const older = { from, to: Math.min(to, tailFrom - 1), reverse };
+    const newer = { from: Math.max(from, tailFrom), to, reverse };
+    if (reverse) yield* this.#fromTail(log, tailFrom, newer);
+    yield* this.#fromTable(channel.number, older);
+    if (!reverse) yield* this.#fromTail(log, tailFrom, newer);
+  }
+
+  *#fromTail(
+    log: readonly TailRecord[],
+    tailFrom: number,
+    { from, to, reverse }: Part,
+  ): Generator<Message> {
+    const step = reverse ? -1 : 1;
+    for (let seq = reverse ? to : from; seq >= from && seq <= to; seq += step) {
+      const message = log[seq - tailFrom]?.message;
+      if (message === undefined) continue;
+      const { timestampMs } = message;
+      if (this.#isShown(timestampMs, expiresAtMs(message))) yield message;
+    }
+  }
+
+  *#fromTable(number: number, { from, to, reverse }: Part): Generator<Message> {
+    if (number === 0 || from > to) return;
+    const bounds = reverse
+      ? { start: logKey(number, to), end: logKey(number, from - 1) }
+      : { start: logKey(number, from), end: logKey(number, to + 1) };
+    const { log } = this.#parts.tables;
+    for (const { value } of log.getRange({ ...bounds, reverse })) {
+      const times = peekTimes(value);
+      if (this.#isShown(times.timestampMs, times.expiresAtMs))
+        yield decodeRecord(value).message;
+    }
+  }
+
+  #isShown(timestampMs: number, expiryMs: number): boolean {
+    const { clock, retentionMs } = this.#parts;
+    const nowMs = clock();
+    if (nowMs >= expiryMs) return false;
+    return retentionMs === 0 || nowMs < timestampMs + retentionMs;
+  }
+}

@@ -1,0 +1,226 @@
+// The write side of the journal: append-only segment files in one folder. Owns the open files, the end of the good data and whether the
+// journal is broken for good. Writes are synchronous (into the page cache: they survive the process); `sync` waits for the disk.
+// Must never leave a partial frame before a later one: a failed write is cut off again.
+
+import * as fs from "node:fs";
+import { join } from "node:path";
+import {
+  type JournalPosition,
+  listSegments,
+  newSegmentHeader,
+  sealFrame,
+  segmentName,
+} from "./segment.ts";
+
+/** The calls on files that tests make fail. */
+export interface JournalFiles {
+  writeSync(
+    fd: number,
+    data: Uint8Array,
+    offset: number,
+    length: number,
+    position: number,
+  ): number;
+  ftruncateSync(fd: number, length: number): void;
+  fdatasync(fd: number, done: (error: Error | null) => void): void;
+}
+
+export interface JournalOptions {
+  readonly folder: string;
+  /** Number of the first segment to create; no file has it yet. */
+  readonly firstSegment: number;
+  /** Bytes after which the next frame goes into a new segment. */
+  readonly segmentBytes: number;
+  /** Whether `sync` will be called: segments stay open until the disk has them. */
+  readonly synced: boolean;
+  readonly files?: JournalFiles;
+}
+
+interface Segment {
+  readonly index: number;
+  readonly fd: number;
+  readonly salt: number;
+  /** End of the good data. */
+  end: number;
+  /** Has data the disk may not have. */
+  dirty: boolean;
+  /** A sync of it is under way. */
+  syncing: boolean;
+}
+
+const PROBE = Buffer.alloc(4096);
+
+export class Journal {
+  readonly #folder: string;
+  readonly #segmentBytes: number;
+  readonly #synced: boolean;
+  readonly #files: JournalFiles;
+  #current: Segment;
+  /** Every segment whose file is open: the current one and those not synced yet. */
+  readonly #open = new Set<Segment>();
+  #broken: Error | undefined;
+
+  /** Creates the first segment. Throws what the file system throws. */
+  constructor(options: JournalOptions) {
+    this.#folder = options.folder;
+    this.#segmentBytes = options.segmentBytes;
+    this.#synced = options.synced;
+    this.#files = options.files ?? fs;
+    this.#current = this.#create(options.firstSegment);
+  }
+
+  /** Why no write can ever succeed again, or undefined. */
+  get broken(): Error | undefined {
+    return this.#broken;
+  }
+
+  /** End of everything written. */
+  get position(): JournalPosition {
+    return { segment: this.#current.index, offset: this.#current.end };
+  }
+
+  /**
+   * Appends one frame; the first FRAME_HEADER_BYTES of `frame` are filled in here. When it throws, nothing of the frame is left and
+   * a later write may succeed (unless `broken`).
+   */
+  write(frame: Buffer): void {
+    if (this.#broken !== undefined) throw this.#broken;
+    if (this.#current.end >= this.#segmentBytes) this.#roll();
+    const segment = this.#current;
+    sealFrame(frame, segment.salt);
+    this.#put(segment, frame);
+    segment.end += frame.length;
+    segment.dirty = this.#synced;
+  }
+
+  /** Resolves when everything written before the call is on the disk. A failure breaks the journal: the kernel forgets what it lost. */
+  async sync(): Promise<void> {
+    if (this.#broken !== undefined) throw this.#broken;
+    try {
+      for (const segment of [...this.#open])
+        if (segment.dirty) await this.#syncOne(segment);
+    } catch (cause) {
+      this.#broken = new Error("The journal cannot be flushed to disk", {
+        cause,
+      });
+      throw this.#broken;
+    }
+  }
+
+  /** Throws when a write would fail now. Leaves nothing behind. */
+  probe(): void {
+    if (this.#broken !== undefined) throw this.#broken;
+    this.#put(this.#current, PROBE);
+    this.#cut(this.#current);
+  }
+
+  /** Deletes the segments that lie wholly before `position`. */
+  dropBefore(position: JournalPosition): void {
+    for (const index of listSegments(this.#folder))
+      if (index < position.segment)
+        fs.rmSync(join(this.#folder, segmentName(index)), { force: true });
+  }
+
+  /** Bytes of all segment files. */
+  bytes(): number {
+    let sum = 0;
+    for (const index of listSegments(this.#folder))
+      sum += fs.statSync(join(this.#folder, segmentName(index))).size;
+    return sum;
+  }
+
+  /** Closes the files. Nothing may be called afterwards. */
+  close(): void {
+    for (const segment of this.#open) fs.closeSync(segment.fd);
+    this.#open.clear();
+  }
+
+  #roll(): void {
+    const before = this.#current;
+    this.#current = this.#create(before.index + 1);
+    this.#release(before);
+  }
+
+  /** Closes a segment nothing more will be written to or synced in. */
+  #release(segment: Segment): void {
+    if (segment === this.#current || segment.dirty || segment.syncing) return;
+    this.#open.delete(segment);
+    fs.closeSync(segment.fd);
+  }
+
+  #create(index: number): Segment {
+    const path = join(this.#folder, segmentName(index));
+    const { header, salt } = newSegmentHeader();
+    const fd = fs.openSync(path, "wx");
+    const segment: Segment = {
+      index,
+      fd,
+      salt,
+      end: 0,
+      dirty: this.#synced,
+      syncing: false,
+    };
+    try {
+      this.#put(segment, header);
+    } catch (error) {
+      fs.closeSync(fd);
+      fs.rmSync(path, { force: true });
+      throw error;
+    }
+    segment.end = header.length;
+    this.#open.add(segment);
+    syncFolder(this.#folder);
+    return segment;
+  }
+
+  /** Writes all of `data` behind the good end, or throws having cut it off. Does not move the end. */
+  #put(segment: Segment, data: Buffer): void {
+    let done = 0;
+    try {
+      while (done < data.length) {
+        const { fd, end } = segment;
+        const left = data.length - done;
+        const count = this.#files.writeSync(fd, data, done, left, end + done);
+        if (count === 0) throw new Error("The file takes no more bytes");
+        done += count;
+      }
+    } catch (error) {
+      this.#cut(segment);
+      throw error;
+    }
+  }
+
+  #cut(segment: Segment): void {
+    try {
+      this.#files.ftruncateSync(segment.fd, segment.end);
+    } catch (cause) {
+      this.#broken = new Error("The journal cannot be cut back", { cause });
+      throw this.#broken;
+    }
+  }
+
+  async #syncOne(segment: Segment): Promise<void> {
+    segment.dirty = false;
+    segment.syncing = true;
+    try {
+      await new Promise<void>((resolve, reject) => {
+        const done = (error: Error | null) =>
+          error ? reject(error) : resolve();
+        this.#files.fdatasync(segment.fd, done);
+      });
+    } finally {
+      segment.syncing = false;
+    }
+    this.#release(segment);
+  }
+}
+
+/** Makes created and deleted names durable. */
+function syncFolder(folder: string): void {
+  const fd = fs.openSync(folder, "r");
+  try {
+    fs.fsyncSync(fd);
+  } finally {
+    fs.closeSync(fd);
+  }
+}

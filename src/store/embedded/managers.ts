@@ -1,0 +1,58 @@
+// Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
+
+import type { ManagerStore } from "../../broker/ports.ts";
+import { fieldsOf, type Stored } from "./database.ts";
+import type { ControlParts } from "./transact.ts";
+
+const VERSION = 1;
+
+export function createManagerTables(
+  { tables, lock, transact }: ControlParts,
+  clock: () => number,
+): ManagerStore {
+  return {
+    async putPasswordOnce(username, password) {
+      return lock.run(`manager ${username}`, async () => {
+        const stored = tables.managers.get(username);
+        if (stored !== undefined)
+          return { passwordHash: String(fieldsOf(stored, VERSION)[0]) };
+        await transact(() => {
+          const value = [VERSION, password.passwordHash];
+          void tables.managers.put(username, value);
+        });
+        return password;
+      });
+    },
+
+    async putAccessToken(tokenHash, username, expiresAtMs) {
+      const key = hex(tokenHash);
+      const value = [VERSION, username, expiresAtMs];
+      await lock.run(`token ${key}`, () =>
+        transact(() => void tables.tokens.put(key, value)),
+      );
+    },
+
+    async accessTokenOwner(tokenHash) {
+      const stored = tables.tokens.get(hex(tokenHash));
+      if (stored === undefined || !isTokenValid(stored, clock()))
+        return undefined;
+      return String(fieldsOf(stored, VERSION)[0]);
+    },
+
+    async removeAccessToken(tokenHash) {
+      const key = hex(tokenHash);
+      await lock.run(`token ${key}`, () =>
+        transact(() => void tables.tokens.remove(key)),
+      );
+    },
+  };
+}
+
+/** Whether a stored access token is still good. */
+export function isTokenValid(stored: Stored, nowMs: number): boolean {
+  return nowMs < Number(fieldsOf(stored, VERSION)[1]);
+}
+
+function hex(hash: Uint8Array): string {
+  return Buffer.from(hash).toString("hex");
+}

@@ -1,0 +1,169 @@
+// One journal record ⇄ bytes: the codec of everything the message path stores. The same bytes are the value in the database's log.
+// Pure. Layout, little-endian: version u8, kind u8, flags u8, channelType u8, expireS u32, timestampMs f64, messageId f64,
+// messageSeq f64, then strings (length u16, UTF-8): key, channelId, fromUid, clientMsgNo, [streamNo], [tagKey]; the rest is the payload.
+
+import { BrokerError } from "../../broker/errors.ts";
+import {
+  type ChannelType,
+  expiresAtMs,
+  type Message,
+} from "../../broker/model.ts";
+
+/** The newest record format this build writes and reads. */
+export const RECORD_VERSION = 1;
+
+/** A message of a channel's log. */
+export const MESSAGE_RECORD = 1;
+/** Only the memory of a clientMsgNo: the message itself was not to be kept. */
+export const MARK_RECORD = 2;
+/** Only the promise that no message id below `messageId` will be given again. */
+export const CEILING_RECORD = 3;
+export type RecordKind =
+  | typeof MESSAGE_RECORD
+  | typeof MARK_RECORD
+  | typeof CEILING_RECORD;
+
+const FIXED_BYTES = 32;
+const TIMESTAMP_AT = 8;
+const ID_AT = 16;
+const SEQ_AT = 24;
+
+const RED_DOT = 1;
+const DEDUPE = 2;
+const HAS_STREAM = 4;
+const HAS_TAG = 8;
+
+/** Strings up to here are written byte by byte while they are ASCII: cheaper than a call into C++. */
+const SHORT = 32;
+
+export interface StoredRecord {
+  readonly kind: RecordKind;
+  readonly message: Message;
+  /** The sender chose the clientMsgNo: a retry is answered with this message. */
+  readonly dedupe: boolean;
+}
+
+/** Room the record of `message` needs at most; strings take up to 3 bytes per UTF-16 unit. */
+export function maxRecordBytes(message: Message): number {
+  const units =
+    message.key.length +
+    message.channel.id.length +
+    message.fromUid.length +
+    message.clientMsgNo.length +
+    (message.streamNo?.length ?? 0) +
+    (message.tagKey?.length ?? 0);
+  return FIXED_BYTES + 12 + units * 3 + message.payload.length;
+}
+
+/** Writes the record at `at` and returns the position behind it. The target has room for `maxRecordBytes`. */
+export function encodeRecord(
+  target: Buffer,
+  at: number,
+  record: StoredRecord,
+): number {
+  const { kind, message, dedupe } = record;
+  const { streamNo, tagKey, payload } = message;
+  target[at] = RECORD_VERSION;
+  target[at + 1] = kind;
+  target[at + 2] =
+    (message.header.redDot ? RED_DOT : 0) |
+    (dedupe ? DEDUPE : 0) |
+    (streamNo === undefined ? 0 : HAS_STREAM) |
+    (tagKey === undefined ? 0 : HAS_TAG);
+  target[at + 3] = message.channel.type;
+  target.writeUInt32LE(message.expireS, at + 4);
+  target.writeDoubleLE(message.timestampMs, at + TIMESTAMP_AT);
+  target.writeDoubleLE(message.messageId, at + ID_AT);
+  target.writeDoubleLE(message.messageSeq, at + SEQ_AT);
+  let end = writeString(target, at + FIXED_BYTES, message.key);
+  end = writeString(target, end, message.channel.id);
+  end = writeString(target, end, message.fromUid);
+  end = writeString(target, end, message.clientMsgNo);
+  if (streamNo !== undefined) end = writeString(target, end, streamNo);
+  if (tagKey !== undefined) end = writeString(target, end, tagKey);
+  target.set(payload, end);
+  return end + payload.length;
+}
+
+/** Reads a whole record. Keeps no reference to `data`. Throws `internal` on a newer format. */
+export function decodeRecord(data: Uint8Array): StoredRecord {
+  const bytes = asBuffer(data);
+  assertVersion(bytes[0]);
+  const flags = bytes[2] ?? 0;
+  let at = FIXED_BYTES;
+  const next = (): string => {
+    const start = at + 2;
+    at = start + bytes.readUInt16LE(at);
+    return bytes.toString("utf8", start, at);
+  };
+  const key = next();
+  const channel = { id: next(), type: bytes[3] as ChannelType };
+  const kind = bytes[1] as RecordKind;
+  const message: Message = {
+    messageId: bytes.readDoubleLE(ID_AT),
+    messageSeq: bytes.readDoubleLE(SEQ_AT),
+    key,
+    channel,
+    fromUid: next(),
+    clientMsgNo: next(),
+    timestampMs: bytes.readDoubleLE(TIMESTAMP_AT),
+    header: {
+      noPersist: kind !== MESSAGE_RECORD,
+      redDot: (flags & RED_DOT) !== 0,
+    },
+    expireS: bytes.readUInt32LE(4),
+    streamNo: flags & HAS_STREAM ? next() : undefined,
+    tagKey: flags & HAS_TAG ? next() : undefined,
+    payload: Uint8Array.prototype.slice.call(data, at),
+  };
+  return { kind, message, dedupe: (flags & DEDUPE) !== 0 };
+}
+
+/** What decides whether a stored record is shown, without reading the rest of it. */
+export function peekTimes(data: Uint8Array): {
+  readonly timestampMs: number;
+  readonly expiresAtMs: number;
+} {
+  const bytes = asBuffer(data);
+  assertVersion(bytes[0]);
+  const timestampMs = bytes.readDoubleLE(TIMESTAMP_AT);
+  const expireS = bytes.readUInt32LE(4);
+  return { timestampMs, expiresAtMs: expiresAtMs({ timestampMs, expireS }) };
+}
+
+function assertVersion(version: number | undefined): void {
+  if (version === undefined || version > RECORD_VERSION)
+    throw new BrokerError("internal", {
+      message: `A stored message has format ${version}; this build reads up to ${RECORD_VERSION}`,
+    });
+}
+
+function asBuffer(data: Uint8Array): Buffer {
+  return Buffer.isBuffer(data)
+    ? data
+    : Buffer.from(data.buffer, data.byteOffset, data.length);
+}
+
+function writeString(target: Buffer, at: number, text: string): number {
+  const start = at + 2;
+  const size = shortAscii(target, start, text) ?? target.write(text, start);
+  target[at] = size & 0xff;
+  target[at + 1] = size >>> 8;
+  return start + size;
+}
+
+/** Undefined: not short or not ASCII. */
+function shortAscii(
+  target: Buffer,
+  start: number,
+  text: string,
+): number | undefined {
+  const size = text.length;
+  if (size > SHORT) return undefined;
+  for (let i = 0; i < size; i++) {
+    const unit = text.charCodeAt(i);
+    if (unit > 0x7f) return undefined;
+    target[start + i] = unit;
+  }
+  return size;
+}

@@ -1,0 +1,153 @@
+// Brings the tail back after a restart: replays the journal behind the last checkpoint. No state of its own.
+// Drops an unfinished last write (nobody was told it succeeded) and refuses to go on when anything before valid data is damaged or missing.
+
+import { readFileSync, rmSync, truncateSync } from "node:fs";
+import { join } from "node:path";
+import { BrokerError } from "../../broker/errors.ts";
+import { CEILING_RECORD, decodeRecord, MESSAGE_RECORD } from "./record.ts";
+import {
+  hasFrameAfter,
+  type JournalPosition,
+  listSegments,
+  readFrames,
+  readSegmentHeader,
+  SEGMENT_HEADER_BYTES,
+  SEGMENT_VERSION,
+  segmentName,
+} from "./segment.ts";
+import { dedupeKeyOf, type Tail } from "./tail.ts";
+
+export interface Recovered {
+  /** Number for the first new segment. */
+  readonly nextSegment: number;
+  /** The greatest message id in what was replayed. */
+  readonly lastMessageId: number;
+  /** Bytes of an unfinished write that were cut off. */
+  readonly droppedBytes: number;
+}
+
+interface Scan {
+  readonly path: string;
+  readonly bytes: Buffer;
+  readonly end: number;
+  readonly salt: number | undefined;
+}
+
+/** Replays the segments of `folder` from `position` on into `tail`. Throws `internal` with a sentence when it cannot be whole. */
+export function recover(
+  folder: string,
+  position: JournalPosition,
+  tail: Tail,
+): Recovered {
+  const indexes = listSegments(folder).filter((i) => i >= position.segment);
+  assertNoGap(indexes, position, folder);
+  let lastMessageId = 0;
+  const torn: Scan[] = [];
+  for (const index of indexes) {
+    const isFirst = index === position.segment;
+    const from = isFirst ? position.offset : 0;
+    let count = 0;
+    const scan = replay(join(folder, segmentName(index)), from, (record) => {
+      count++;
+      lastMessageId = Math.max(lastMessageId, restore(record, tail));
+    });
+    const [first] = torn;
+    if (first !== undefined && count > 0) throw damaged(first);
+    if (scan.end >= scan.bytes.length) continue;
+    if (followsData(scan)) throw damaged(scan);
+    torn.push(scan);
+  }
+  for (const scan of torn) cutOff(scan);
+  const { segment, offset } = position;
+  return {
+    nextSegment: Math.max(offset > 0 ? segment : segment - 1, ...indexes) + 1,
+    lastMessageId,
+    droppedBytes: torn.reduce((sum, t) => sum + t.bytes.length - t.end, 0),
+  };
+}
+
+/** Reads one segment up to where its valid frames end. */
+function replay(
+  path: string,
+  from: number,
+  visit: (record: Buffer) => void,
+): Scan {
+  const bytes = readFileSync(path);
+  const header = readSegmentHeader(bytes);
+  if (header.kind === "newer")
+    throw new BrokerError("internal", {
+      message: `The journal file ${path} has format ${header.version}; this build reads up to ${SEGMENT_VERSION}. Start the newer build that wrote it`,
+    });
+  if (header.kind === "damaged") {
+    // A file that was being created when the process ended has no more than its header, or nothing but zeros.
+    const isUnborn =
+      bytes.length <= SEGMENT_HEADER_BYTES || bytes.every((byte) => byte === 0);
+    if (!isUnborn) throw damaged({ path, end: 0 });
+    return { path, bytes, end: 0, salt: undefined };
+  }
+  const { salt } = header;
+  const start = Math.max(from, SEGMENT_HEADER_BYTES);
+  // After a power cut the file may be shorter than what the database already has of it.
+  if (start >= bytes.length) return { path, bytes, end: bytes.length, salt };
+  const end = readFrames(bytes, { from: start, salt }, visit);
+  return { path, bytes, end, salt };
+}
+
+function followsData({ bytes, end, salt }: Scan): boolean {
+  return salt !== undefined && hasFrameAfter(bytes, end + 1, salt);
+}
+
+function cutOff({ path, end }: Scan): void {
+  if (end === 0) rmSync(path);
+  else truncateSync(path, end);
+}
+
+/** Puts one record back where it was; returns its message id. */
+function restore(bytes: Buffer, tail: Tail): number {
+  const { kind, message, dedupe } = decodeRecord(bytes);
+  if (kind === CEILING_RECORD) return message.messageId;
+  const channel = tail.channel(message.key);
+  const { head } = channel;
+  const record = {
+    channel,
+    message,
+    dedupeKey: dedupe ? dedupeKeyOf(message) : undefined,
+    bytes,
+    start: 0,
+    end: bytes.length,
+    settled: false,
+  };
+  if (kind === MESSAGE_RECORD) {
+    const before = channel.log.at(-1)?.message.messageSeq;
+    if (before !== undefined && message.messageSeq !== before + 1)
+      throw new BrokerError("internal", {
+        message: `The journal skips from ${before} to ${message.messageSeq} in channel ${message.key}`,
+      });
+  }
+  tail.place(record);
+  tail.settle(record);
+  // After a power cut the database may be ahead of the journal: a seq that was shown is never given again.
+  channel.head = Math.max(head, channel.head);
+  channel.assigned = channel.head;
+  return message.messageId;
+}
+
+function assertNoGap(
+  indexes: readonly number[],
+  position: JournalPosition,
+  folder: string,
+): void {
+  indexes.forEach((index, i) => {
+    const expected = i === 0 ? position.segment : (indexes[i - 1] ?? 0) + 1;
+    if (index !== expected)
+      throw new BrokerError("internal", {
+        message: `The journal file ${join(folder, segmentName(expected))} is missing but later ones exist; acknowledged messages would be lost. Restore it, or delete the later files to give up what they hold`,
+      });
+  });
+}
+
+function damaged({ path, end }: Pick<Scan, "path" | "end">): BrokerError {
+  return new BrokerError("internal", {
+    message: `The journal file ${path} is damaged at byte ${end} and valid data follows; acknowledged messages would be lost. Restore the file from a copy, or cut it off at that byte to give up what follows`,
+  });
+}

@@ -1,0 +1,116 @@
+// The format of the journal's files. A segment is a header and frames; a frame is one write: magic u32, crc32 u32, body length u32, body.
+// A body is a run of records, each with its length u32 before it. The checksum covers the length and the body and is seeded with the
+// segment's random salt, so that no bytes a user sends can look like a frame. Pure but for reading the folder. All numbers little-endian.
+
+import { randomBytes } from "node:crypto";
+import { readdirSync } from "node:fs";
+import { crc32 } from "../../lib/crc32.ts";
+
+/** The newest segment format this build writes and reads. */
+export const SEGMENT_VERSION = 1;
+export const SEGMENT_HEADER_BYTES = 16;
+export const FRAME_HEADER_BYTES = 12;
+
+const SEGMENT_MAGIC = 0x4c4a_444a; // "JDJL"
+const FRAME_MAGIC = Buffer.from([0xf5, 0x4a, 0x44, 0xfa]); // no valid UTF-8
+
+/** A place in the journal: everything before it has been read or stored. */
+export interface JournalPosition {
+  readonly segment: number;
+  readonly offset: number;
+}
+
+export function segmentName(index: number): string {
+  return `${String(index).padStart(8, "0")}.log`;
+}
+
+/** Numbers of the segments in `folder`, ascending. */
+export function listSegments(folder: string): number[] {
+  return readdirSync(folder)
+    .filter((name) => /^\d{8,}\.log$/.test(name))
+    .map((name) => Number.parseInt(name, 10))
+    .sort((a, b) => a - b);
+}
+
+/** A new segment's header and the salt in it. */
+export function newSegmentHeader(): {
+  readonly header: Buffer;
+  readonly salt: number;
+} {
+  const salt = randomBytes(4).readUInt32LE();
+  const header = Buffer.alloc(SEGMENT_HEADER_BYTES);
+  header.writeUInt32LE(SEGMENT_MAGIC, 0);
+  header.writeUInt32LE(SEGMENT_VERSION, 4);
+  header.writeUInt32LE(salt, 8);
+  header.writeUInt32LE(crc32(header.subarray(0, 12)), 12);
+  return { header, salt };
+}
+
+export type SegmentHeader =
+  | { readonly kind: "ok"; readonly salt: number }
+  | { readonly kind: "newer"; readonly version: number }
+  | { readonly kind: "damaged" };
+
+export function readSegmentHeader(bytes: Buffer): SegmentHeader {
+  if (
+    bytes.length < SEGMENT_HEADER_BYTES ||
+    bytes.readUInt32LE(0) !== SEGMENT_MAGIC ||
+    bytes.readUInt32LE(12) !== crc32(bytes.subarray(0, 12))
+  )
+    return { kind: "damaged" };
+  const version = bytes.readUInt32LE(4);
+  if (version > SEGMENT_VERSION) return { kind: "newer", version };
+  return { kind: "ok", salt: bytes.readUInt32LE(8) };
+}
+
+/** Fills in the header of a frame whose body already stands behind it. */
+export function sealFrame(frame: Buffer, salt: number): void {
+  frame.set(FRAME_MAGIC, 0);
+  frame.writeUInt32LE(frame.length - FRAME_HEADER_BYTES, 8);
+  frame.writeUInt32LE(crc32(frame.subarray(8), salt), 4);
+}
+
+/** End of the valid frame at `at`, or undefined. */
+function frameEnd(bytes: Buffer, at: number, salt: number): number | undefined {
+  const body = at + FRAME_HEADER_BYTES;
+  if (body > bytes.length || bytes.compare(FRAME_MAGIC, 0, 4, at, at + 4) !== 0)
+    return undefined;
+  const end = body + bytes.readUInt32LE(at + 8);
+  if (end > bytes.length) return undefined;
+  const sum = crc32(bytes.subarray(at + 8, end), salt);
+  return sum === bytes.readUInt32LE(at + 4) ? end : undefined;
+}
+
+/** Calls `visit` with every record from `from` on and returns where the valid frames end. */
+export function readFrames(
+  bytes: Buffer,
+  at: { readonly from: number; readonly salt: number },
+  visit: (record: Buffer) => void,
+): number {
+  let start = at.from;
+  for (;;) {
+    const end = frameEnd(bytes, start, at.salt);
+    if (end === undefined) return start;
+    let record = start + FRAME_HEADER_BYTES;
+    while (record < end) {
+      const next = record + 4 + bytes.readUInt32LE(record);
+      visit(bytes.subarray(record + 4, next));
+      record = next;
+    }
+    start = end;
+  }
+}
+
+/** Whether a valid frame starts anywhere at or after `from`: what tells damage in the middle from an unfinished last write. */
+export function hasFrameAfter(
+  bytes: Buffer,
+  from: number,
+  salt: number,
+): boolean {
+  let at = bytes.indexOf(FRAME_MAGIC, from);
+  while (at !== -1) {
+    if (frameEnd(bytes, at, salt) !== undefined) return true;
+    at = bytes.indexOf(FRAME_MAGIC, at + 1);
+  }
+  return false;
+}

@@ -1,0 +1,216 @@
+// The memory of what the journal has and the database does not: per channel its newest messages, and who sent which clientMsgNo.
+// Owns the map of active channels (their heads), the two generations of the dedupe map, and the counts that bound all of it.
+// Must never drop a record before the database has committed it.
+
+import type { ChannelKey, Message } from "../../broker/model.ts";
+import type { ChannelRow } from "./channel-rows.ts";
+
+/** Idle channels kept in memory for their heads; beyond, the oldest are forgotten (one database read brings them back). */
+const MAX_IDLE_CHANNELS = 100_000;
+
+/** A record on its way: placed, then written, then settled. */
+export interface TailRecord {
+  readonly channel: TailChannel;
+  readonly message: Message;
+  /** Under which the dedupe map has it; undefined when the server chose the clientMsgNo. */
+  readonly dedupeKey: string | undefined;
+  /** The bytes that hold its encoded form, from `start` to `end`. */
+  bytes: Buffer;
+  start: number;
+  end: number;
+  /** Durable, published and shown to reads. */
+  settled: boolean;
+}
+
+/** An active channel. */
+export interface TailChannel {
+  readonly key: ChannelKey;
+  /** The channel's number in the database's keys; 0 = none yet. */
+  number: number;
+  /** The last seq given. */
+  assigned: number;
+  /** The last seq shown. */
+  head: number;
+  /** Settled messages that the database does not have, by seq without gaps. */
+  readonly log: TailRecord[];
+  /** Settled records of which only the clientMsgNo is kept. */
+  readonly marks: TailRecord[];
+  /** How many of `log` and `marks` the running checkpoint writes. */
+  frozenLog: number;
+  frozenMarks: number;
+  /** `head` when they were marked. */
+  frozenHead: number;
+  /** Records placed and neither settled nor taken back. */
+  unsettled: number;
+  dirty: boolean;
+}
+
+export interface TailBounds {
+  readonly maxBytes: number;
+  readonly maxRecords: number;
+}
+
+export function dedupeKeyOf(message: {
+  readonly key: ChannelKey;
+  readonly fromUid: string;
+  readonly clientMsgNo: string;
+}): string {
+  return `${message.key}\n${message.fromUid}\n${message.clientMsgNo}`;
+}
+
+export class Tail {
+  readonly #loadRow: (key: ChannelKey) => ChannelRow | undefined;
+  readonly #bounds: TailBounds;
+  readonly #channels = new Map<ChannelKey, TailChannel>();
+  /** Channels with records the database does not have. */
+  #dirty = new Set<TailChannel>();
+  #dedupe = new Map<string, TailRecord>();
+  /** The part of the dedupe map that the running checkpoint writes. */
+  #frozenDedupe = new Map<string, TailRecord>();
+  #records = 0;
+  #bytes = 0;
+
+  constructor(
+    loadRow: (key: ChannelKey) => ChannelRow | undefined,
+    bounds: TailBounds,
+  ) {
+    this.#loadRow = loadRow;
+    this.#bounds = bounds;
+  }
+
+  get records(): number {
+    return this.#records;
+  }
+
+  /** Encoded bytes held. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** Whether so much more on top of what is held passes a bound. */
+  isFull(more: { readonly records: number; readonly bytes: number }): boolean {
+    return (
+      this.#records + more.records > this.#bounds.maxRecords ||
+      this.#bytes + more.bytes > this.#bounds.maxBytes
+    );
+  }
+
+  /** The channel in memory, brought in when it is not there. */
+  channel(key: ChannelKey): TailChannel {
+    const known = this.#channels.get(key);
+    if (known !== undefined) return known;
+    const row = this.#loadRow(key);
+    const head = row?.head ?? 0;
+    const channel: TailChannel = {
+      key,
+      number: row?.number ?? 0,
+      assigned: head,
+      head,
+      log: [],
+      marks: [],
+      frozenLog: 0,
+      frozenMarks: 0,
+      frozenHead: head,
+      unsettled: 0,
+      dirty: false,
+    };
+    this.#channels.set(key, channel);
+    return channel;
+  }
+
+  /** The channel if it is in memory. */
+  peek(key: ChannelKey): TailChannel | undefined {
+    return this.#channels.get(key);
+  }
+
+  /** The record that remembers `dedupeKey`, settled or not. */
+  seen(dedupeKey: string): TailRecord | undefined {
+    return this.#dedupe.get(dedupeKey) ?? this.#frozenDedupe.get(dedupeKey);
+  }
+
+  /** Takes a record's seq, counts it in and makes retries of it find it. */
+  place(record: TailRecord): void {
+    const { channel, message, dedupeKey } = record;
+    this.#records++;
+    this.#bytes += record.end - record.start;
+    channel.unsettled++;
+    if (message.messageSeq > 0) channel.assigned = message.messageSeq;
+    if (dedupeKey !== undefined) this.#dedupe.set(dedupeKey, record);
+  }
+
+  /** Takes back a placed record that was not written. Newest first, so that seqs go back in order. */
+  unplace(record: TailRecord): void {
+    this.#records--;
+    this.#bytes -= record.end - record.start;
+    const { channel, message, dedupeKey } = record;
+    channel.unsettled--;
+    if (dedupeKey !== undefined)
+      for (const seen of [this.#dedupe, this.#frozenDedupe])
+        if (seen.get(dedupeKey) === record) seen.delete(dedupeKey);
+    if (message.messageSeq > 0) channel.assigned = message.messageSeq - 1;
+  }
+
+  /** Shows a durable record to reads. */
+  settle(record: TailRecord): void {
+    const { channel, message } = record;
+    record.settled = true;
+    channel.unsettled--;
+    if (message.messageSeq > 0) {
+      channel.log.push(record);
+      channel.head = message.messageSeq;
+    } else channel.marks.push(record);
+    if (channel.dirty) return;
+    channel.dirty = true;
+    this.#dirty.add(channel);
+  }
+
+  /**
+   * Marks everything settled as being written to the database and returns its channels. `unsettled` stays behind. After a failure it is
+   * simply called again.
+   */
+  freeze(unsettled: Iterable<TailRecord>): TailChannel[] {
+    const frozen = this.#frozenDedupe;
+    if (frozen.size === 0) this.#frozenDedupe = this.#dedupe;
+    else for (const [key, record] of this.#dedupe) frozen.set(key, record);
+    this.#dedupe = new Map();
+    for (const record of unsettled)
+      if (record.dedupeKey !== undefined)
+        this.#dedupe.set(record.dedupeKey, record);
+    const channels = [...this.#dirty];
+    for (const channel of channels) {
+      channel.frozenLog = channel.log.length;
+      channel.frozenMarks = channel.marks.length;
+      channel.frozenHead = channel.head;
+    }
+    return channels;
+  }
+
+  /** Lets go of what the last `freeze` marked: the database has it. */
+  thaw(channels: readonly TailChannel[]): void {
+    this.#frozenDedupe = new Map();
+    for (const channel of channels) {
+      this.#letGo(channel.log.splice(0, channel.frozenLog));
+      this.#letGo(channel.marks.splice(0, channel.frozenMarks));
+      channel.frozenLog = 0;
+      channel.frozenMarks = 0;
+      if (channel.log.length + channel.marks.length > 0) continue;
+      channel.dirty = false;
+      this.#dirty.delete(channel);
+    }
+    this.#forgetIdle();
+  }
+
+  #letGo(records: readonly TailRecord[]): void {
+    this.#records -= records.length;
+    for (const record of records) this.#bytes -= record.end - record.start;
+  }
+
+  #forgetIdle(): void {
+    let excess = this.#channels.size - MAX_IDLE_CHANNELS;
+    if (excess <= 0) return;
+    for (const [key, channel] of this.#channels) {
+      if (excess-- <= 0) return;
+      if (!channel.dirty && channel.unsettled === 0) this.#channels.delete(key);
+    }
+  }
+}

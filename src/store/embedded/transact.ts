@@ -1,0 +1,25 @@
+// How control-plane steps write: one transaction, committed, and on the disk where that was asked for. No state.
+
+import type { KeyedLock } from "../../lib/keyed-lock.ts";
+import { commit, flushed, type Tables } from "./database.ts";
+
+/**
+ * Makes the puts and removes that `steps` issues (synchronously) one transaction. Resolves when it is as durable as the store promises;
+ * reads show it from then on at the latest. Throws `unavailable`.
+ */
+export type Transact = (steps: () => void) => Promise<void>;
+
+/** What every control-plane table works with. A step that reads before it writes runs under the lock of what it is about. */
+export interface ControlParts {
+  readonly tables: Tables;
+  readonly lock: KeyedLock;
+  readonly transact: Transact;
+}
+
+export function createTransact(tables: Tables, synced: boolean): Transact {
+  if (!synced) return (steps) => commit(tables, steps);
+  return async (steps) => {
+    await commit(tables, steps);
+    await flushed(tables);
+  };
+}

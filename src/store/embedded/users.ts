@@ -1,0 +1,46 @@
+// The device classes of users. No state but the table's.
+
+import type { Device, DeviceFlag, DeviceLevel } from "../../broker/model.ts";
+import type { UserStore } from "../../broker/ports.ts";
+import { fieldsOf, type Stored } from "./database.ts";
+import type { ControlParts } from "./transact.ts";
+
+const VERSION = 1;
+
+export function createUserTable({
+  tables,
+  lock,
+  transact,
+}: ControlParts): UserStore {
+  const read = (uid: string, flag: DeviceFlag): Device | undefined => {
+    const stored = tables.devices.get([uid, flag]);
+    return stored === undefined ? undefined : toDevice(uid, flag, stored);
+  };
+  return {
+    async device(uid, flag) {
+      return read(uid, flag);
+    },
+
+    async putDevice(device) {
+      const { uid, flag, level, tokenHash } = device;
+      return lock.run(`device ${flag} ${uid}`, async () => {
+        const before = read(uid, flag);
+        await transact(() => {
+          const value = [VERSION, level, Buffer.from(tokenHash)];
+          void tables.devices.put([uid, flag], value);
+        });
+        return before;
+      });
+    },
+  };
+}
+
+function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
+  const [level, tokenHash] = fieldsOf(stored, VERSION);
+  return {
+    uid,
+    flag,
+    level: level as DeviceLevel, // as written by putDevice
+    tokenHash: Uint8Array.from(tokenHash as Uint8Array),
+  };
+}

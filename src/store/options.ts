@@ -1,0 +1,71 @@
+// The store's configuration keys. A schema only: values reach the drivers as plain numbers and strings.
+
+import { type Static, Type } from "typebox";
+
+export const storeOptions = Type.Object(
+  {
+    driver: Type.Literal("embedded", {
+      default: "embedded",
+      description:
+        "Where data is kept: embedded = in a folder of this machine, by this one process.",
+    }),
+    path: Type.String({
+      default: "./data",
+      minLength: 1,
+      description:
+        "Folder of the embedded store. Created when missing; one process at a time.",
+    }),
+    durability: Type.Union([Type.Literal("process"), Type.Literal("disk")], {
+      default: "process",
+      description:
+        "What an acknowledged write survives: process = the death of this process, disk = power loss as well (waits for fsync).",
+    }),
+    checkpointMs: Type.Integer({
+      default: 200,
+      minimum: 10,
+      maximum: 60_000,
+      description:
+        "Milliseconds between moves of journalled messages into the database.",
+    }),
+    maxTailBytes: Type.Integer({
+      default: 67_108_864,
+      minimum: 1_048_576,
+      description:
+        "Bytes of journalled messages kept in memory before they are in the database; above it sends are refused as overloaded.",
+    }),
+    maxTailRecords: Type.Integer({
+      default: 500_000,
+      minimum: 1000,
+      description:
+        "Number of journalled messages kept in memory before they are in the database; above it sends are refused as overloaded.",
+    }),
+    segmentBytes: Type.Integer({
+      default: 67_108_864,
+      minimum: 65_536,
+      description:
+        "Bytes after which the journal goes on in a new file. A file is deleted when the database holds all of it.",
+    }),
+    dedupeWindowS: Type.Integer({
+      default: 86_400,
+      minimum: 1,
+      description:
+        "Seconds during which a repeated client_msg_no of one sender in one channel is answered with the first message.",
+    }),
+    retentionS: Type.Integer({
+      default: 0,
+      minimum: 0,
+      description:
+        "Seconds after which every message leaves history; 0 = never.",
+    }),
+    sweepIntervalMs: Type.Integer({
+      default: 10_000,
+      minimum: 100,
+      description:
+        "Milliseconds between removals of expired messages and access tokens from the database.",
+    }),
+  },
+  { additionalProperties: false },
+);
+
+/** The store's section of the configuration. */
+export type StoreConfig = Static<typeof storeOptions>;
