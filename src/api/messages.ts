@@ -1,11 +1,12 @@
 // The calls about messages: sending (the hot path of the control plane) and reading history. State: none.
 
-import type { Messages, Sent } from "../broker/messages.ts";
+import type { Messages, SendInput, Sent } from "../broker/messages.ts";
 import {
   channelSeenBy,
   type Message,
   PERSON_CHANNEL,
 } from "../broker/model.ts";
+import type { HistoryRange } from "../broker/ports.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 import { jsonReply } from "./reply.ts";
@@ -34,24 +35,7 @@ export function createMessageCalls({ messages }: MessageParts): MessageCalls {
           message: "payload must be standard base64 with padding",
           details: [{ path: "payload", message: "is not base64" }],
         });
-      const { header } = body;
-      const input = {
-        fromUid: body.from_uid,
-        channel: { id: body.channel_id, type: body.channel_type },
-        clientMsgNo: body.client_msg_no,
-        header: {
-          noPersist: header?.no_persist === 1,
-          redDot: header?.red_dot === 1,
-          syncOnce: header?.sync_once === 1,
-        },
-        expireS: body.expire ?? 0,
-        streamNo: body.stream_no || undefined,
-        tagKey: body.tag_key || undefined,
-        payload,
-        subscribers: body.subscribers,
-        origin: undefined,
-      };
-      return messages.send(input).then(sentReply);
+      return messages.send(toInput(body, payload)).then(sentReply);
     },
 
     async history(query) {
@@ -62,16 +46,7 @@ export function createMessageCalls({ messages }: MessageParts): MessageCalls {
           message: "uid is required for a personal channel",
           details: [{ path: "uid", message: "is required" }],
         });
-      const page = await messages.history(
-        { channel, uid },
-        {
-          fromSeq: query.from_seq ?? 1,
-          toSeq: query.to_seq || Number.MAX_SAFE_INTEGER,
-          limit: query.limit ?? HISTORY_LIMIT,
-          reverse: query.order === "desc",
-          maxBytes: HISTORY_BYTES,
-        },
-      );
+      const page = await messages.history({ channel, uid }, toRange(query));
       const body = {
         messages: page.messages.map((message) => toWire(message, uid)),
         head_seq: page.headSeq,
@@ -79,6 +54,36 @@ export function createMessageCalls({ messages }: MessageParts): MessageCalls {
       };
       return jsonReply(JSON.stringify(body));
     },
+  };
+}
+
+function toInput(body: Body<"send">, payload: Uint8Array): SendInput {
+  const { header } = body;
+  return {
+    fromUid: body.from_uid,
+    channel: { id: body.channel_id, type: body.channel_type },
+    clientMsgNo: body.client_msg_no,
+    header: {
+      noPersist: header?.no_persist === 1,
+      redDot: header?.red_dot === 1,
+      syncOnce: header?.sync_once === 1,
+    },
+    expireS: body.expire ?? 0,
+    streamNo: body.stream_no || undefined,
+    tagKey: body.tag_key || undefined,
+    payload,
+    subscribers: body.subscribers,
+    origin: undefined,
+  };
+}
+
+function toRange(query: Body<"history">): HistoryRange {
+  return {
+    fromSeq: query.from_seq ?? 1,
+    toSeq: query.to_seq || Number.MAX_SAFE_INTEGER,
+    limit: query.limit ?? HISTORY_LIMIT,
+    reverse: query.order === "desc",
+    maxBytes: HISTORY_BYTES,
   };
 }
 

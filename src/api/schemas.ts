@@ -144,62 +144,69 @@ export interface BodyLimits {
   readonly maxUidsPerPresenceCall: number;
 }
 
+const userBodies = (maxUids: number) => ({
+  userToken: Type.Object({
+    uid: id("User id"),
+    token: Type.String({
+      minLength: 1,
+      maxLength: 4096,
+      description: "The token the user's client will connect with",
+    }),
+    device_flag: Type.Enum([0, 1, 2], {
+      type: "integer",
+      description: "0 app, 1 web, 2 desktop",
+    }),
+    device_level: Type.Optional(flag("0 secondary device, 1 main device")),
+  }),
+  deviceQuit: Type.Object({
+    uid: id("User id"),
+    device_flag: Type.Enum([-1, 0, 1, 2], {
+      type: "integer",
+      description: "0 app, 1 web, 2 desktop, -1 all three",
+    }),
+  }),
+  onlineStatus: uids("Users to look up", maxUids),
+});
+
+const channelBodies = (max: number) => ({
+  channel: Type.Object({
+    channel_id: channelId,
+    channel_type: channelType,
+    ...channelFlags,
+    subscribers: Type.Optional(uids("Initial subscribers", max)),
+  }),
+  channelInfo: Type.Object({
+    channel_id: channelId,
+    channel_type: channelType,
+    ...channelFlags,
+  }),
+  subscriberAdd: Type.Object({
+    channel_id: channelId,
+    channel_type: Type.Optional(channelType),
+    subscribers: uids("Users to add; empty only with reset 1", max),
+    reset: Type.Optional(flag("1: replaces the list")),
+    temp_subscriber: Type.Optional(flag("1: temporary subscribers")),
+  }),
+  subscriberRemove: Type.Object({
+    channel_id: channelId,
+    channel_type: channelType,
+    subscribers: Type.Array(id("user id"), {
+      minItems: 1,
+      maxItems: max,
+      description: "Users to remove, all or none",
+    }),
+    temp_subscriber: Type.Optional(
+      flag("Which membership is removed: 0 permanent, 1 temporary"),
+    ),
+  }),
+});
+
 /** The schemas of all bodies and queries, with the configured limits in them. */
 export function createSchemas(limits: BodyLimits) {
-  const max = limits.maxSubscribersPerCall;
   return {
-    userToken: Type.Object({
-      uid: id("User id"),
-      token: Type.String({
-        minLength: 1,
-        maxLength: 4096,
-        description: "The token the user's client will connect with",
-      }),
-      device_flag: Type.Enum([0, 1, 2], {
-        type: "integer",
-        description: "0 app, 1 web, 2 desktop",
-      }),
-      device_level: Type.Optional(flag("0 secondary device, 1 main device")),
-    }),
-    deviceQuit: Type.Object({
-      uid: id("User id"),
-      device_flag: Type.Enum([-1, 0, 1, 2], {
-        type: "integer",
-        description: "0 app, 1 web, 2 desktop, -1 all three",
-      }),
-    }),
-    onlineStatus: uids("Users to look up", limits.maxUidsPerPresenceCall),
-    channel: Type.Object({
-      channel_id: channelId,
-      channel_type: channelType,
-      ...channelFlags,
-      subscribers: Type.Optional(uids("Initial subscribers", max)),
-    }),
-    channelInfo: Type.Object({
-      channel_id: channelId,
-      channel_type: channelType,
-      ...channelFlags,
-    }),
-    subscriberAdd: Type.Object({
-      channel_id: channelId,
-      channel_type: Type.Optional(channelType),
-      subscribers: uids("Users to add; empty only with reset 1", max),
-      reset: Type.Optional(flag("1: replaces the list")),
-      temp_subscriber: Type.Optional(flag("1: temporary subscribers")),
-    }),
-    subscriberRemove: Type.Object({
-      channel_id: channelId,
-      channel_type: channelType,
-      subscribers: Type.Array(id("user id"), {
-        minItems: 1,
-        maxItems: max,
-        description: "Users to remove, all or none",
-      }),
-      temp_subscriber: Type.Optional(
-        flag("Which membership is removed: 0 permanent, 1 temporary"),
-      ),
-    }),
-    send: sendBody(max),
+    ...userBodies(limits.maxUidsPerPresenceCall),
+    ...channelBodies(limits.maxSubscribersPerCall),
+    send: sendBody(limits.maxSubscribersPerCall),
     history: historyQuery,
     login: Type.Object({
       username: Type.String({ minLength: 1, maxLength: 128 }),
