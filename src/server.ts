@@ -25,7 +25,10 @@ import { type Logger, roomLogger } from "./observe/logger.ts";
 import { createMetrics, type Metrics } from "./observe/metrics.ts";
 import { createNativeProtocol } from "./protocol/native/native.ts";
 import { NATIVE_VERSION } from "./protocol/native/ops.ts";
-import { createEmbeddedStore } from "./store/embedded/store.ts";
+import {
+  createEmbeddedStore,
+  type EmbeddedStore,
+} from "./store/embedded/store.ts";
 import { createListener } from "./transport/listener.ts";
 import type {
   HttpEndpoint,
@@ -60,7 +63,7 @@ interface Node extends ServerDeps {
   readonly config: Config;
   readonly metrics: Metrics;
   readonly cluster: SingleNode;
-  readonly store: ReturnType<typeof createEmbeddedStore>;
+  readonly store: EmbeddedStore;
   readonly messages: Messages;
   status: "stopped" | "starting" | "ready" | "draining" | "closed";
 }
@@ -127,9 +130,19 @@ function createNode(config: Config, deps: ServerDeps): Node {
     clock: Date.now,
     onProblem: (error, what) => log.error({ err: error }, what),
   });
+  exposeStats(store, metrics);
   const messages = createMessages(store, config.messages);
   const status = "stopped";
   return { ...deps, config, metrics, cluster, store, messages, status };
+}
+
+function exposeStats(store: EmbeddedStore, { families }: Metrics): void {
+  families.messagesDuplicate.of().from(() => store.stats().duplicates);
+  families.storeAppends.of().from(() => store.stats().appends);
+  families.storeCheckpoints.of().from(() => store.stats().checkpoints);
+  families.storeTailRecords.of().from(() => store.stats().tailRecords);
+  families.storeTailBytes.of().from(() => store.stats().tailBytes);
+  families.storeJournalBytes.of().from(() => store.stats().journalBytes);
 }
 
 function createNodeManagers(node: Node): Managers {
@@ -276,18 +289,27 @@ function clientContext(node: Node, hub: Hub): ClientContext {
 
 /** Equal addresses: one listener serves both. */
 function createListeners(
-  { config }: Node,
+  { config, logger }: Node,
   endpoints: {
     readonly http: HttpEndpoint;
     readonly sockets: Gateway["endpoint"];
   },
 ): { readonly api: Listener; readonly client: Listener } {
   const { http, sockets } = endpoints;
+  const log = roomLogger(logger, "transport");
+  const onError = (error: unknown, where: string) =>
+    log.error({ err: error }, where);
   const apiAddress = addressOf(config.api.listen);
   const clientAddress = addressOf(config.client.listen);
   const apiTls = tlsFiles(config.api.tls);
   if (sameAddress(apiAddress, clientAddress)) {
-    const both = createListener({ ...apiAddress, tls: apiTls, http, sockets });
+    const both = createListener({
+      ...apiAddress,
+      tls: apiTls,
+      http,
+      sockets,
+      onError,
+    });
     return { api: both, client: both };
   }
   const tls = tlsFiles(config.client.tls);
@@ -297,8 +319,15 @@ function createListeners(
       tls: apiTls,
       http,
       sockets: undefined,
+      onError,
     }),
-    client: createListener({ ...clientAddress, tls, http: undefined, sockets }),
+    client: createListener({
+      ...clientAddress,
+      tls,
+      http: undefined,
+      sockets,
+      onError,
+    }),
   };
 }
 
