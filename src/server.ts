@@ -3,6 +3,7 @@
 
 import { randomBytes } from "node:crypto";
 import { createHttpEndpoint } from "./api/endpoint.ts";
+import { measuredManagers, measuredMessages } from "./api/measured.ts";
 import { credentialRule } from "./api/protected-mode.ts";
 import { createChannels } from "./broker/channels.ts";
 import { BrokerError } from "./broker/errors.ts";
@@ -98,7 +99,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     },
 
     close() {
-      closing ??= stop(node, gateway, all);
+      if (closing === undefined) closing = stop(node, gateway, all);
       return closing;
     },
   };
@@ -184,8 +185,8 @@ function createApi(node: Node, managers: Managers): HttpEndpoint {
   return createHttpEndpoint({
     users: createUsers(ports),
     channels: createChannels(ports),
-    messages: node.messages,
-    managers,
+    messages: measuredMessages(node.messages, metrics.api),
+    managers: measuredManagers(managers, metrics.api),
     migration: () => ({
       status: "migrated",
       step: "",

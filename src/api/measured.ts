@@ -1,0 +1,55 @@
+// The use cases of the control plane, counted and timed. State: none; the numbers belong to whoever hands in the metrics.
+
+import { BrokerError, type ErrorCode } from "../broker/errors.ts";
+import type { Managers } from "../broker/managers.ts";
+import type { Messages } from "../broker/messages.ts";
+
+/** What the control plane tells the metrics table; times in milliseconds. */
+export interface ApiMetrics {
+  sent(channelType: number, ms: number): void;
+  refused(code: ErrorCode): void;
+  login(outcome: "ok" | "failed" | "throttled"): void;
+}
+
+export function measuredMessages(
+  messages: Messages,
+  metrics: ApiMetrics,
+): Messages {
+  return {
+    ...messages,
+    async send(input) {
+      const startedMs = performance.now();
+      try {
+        const sent = await messages.send(input);
+        metrics.sent(input.channel.type, performance.now() - startedMs);
+        return sent;
+      } catch (error) {
+        if (error instanceof BrokerError) metrics.refused(error.code);
+        throw error;
+      }
+    },
+  };
+}
+
+export function measuredManagers(
+  managers: Managers,
+  metrics: ApiMetrics,
+): Managers {
+  return {
+    start: () => managers.start(),
+    authenticate: (token) => managers.authenticate(token),
+    logout: (token) => managers.logout(token),
+    async login(username, password, clientAddress) {
+      try {
+        const login = await managers.login(username, password, clientAddress);
+        metrics.login("ok");
+        return login;
+      } catch (error) {
+        const isThrottled =
+          error instanceof BrokerError && error.code === "too_many_attempts";
+        metrics.login(isThrottled ? "throttled" : "failed");
+        throw error;
+      }
+    },
+  };
+}
