@@ -1,0 +1,147 @@
+// docs/protocol/native.md tells the truth: its examples are decoded and encoded again, its tables compared with the code's.
+
+import { readFileSync } from "node:fs";
+import { Packr } from "msgpackr";
+import t from "tap";
+import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
+import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
+import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
+import { createEncoder } from "../../src/protocol/native/encode.ts";
+import { WIRE_CODES, WIRE_REASONS } from "../../src/protocol/native/errors.ts";
+import {
+  CLIENT_OPS,
+  NATIVE_SUBPROTOCOL,
+  PUSH_OPS,
+  REPLY_OPS,
+} from "../../src/protocol/native/ops.ts";
+import { decodeClientFrame, fromHex, toHex } from "./native-codec.ts";
+
+const page = readFileSync(
+  new URL("../../docs/protocol/native.md", import.meta.url),
+  "utf8",
+);
+const msgpackr = new Packr({ useRecords: false, int64AsType: "number" });
+const encoder = createEncoder();
+
+const FIRST_SERVER_OP = 64;
+const examples = [...page.matchAll(/```frame\n(.+)\n([0-9a-f]+)\n```/g)].map(
+  ([, text = "", hex = ""]) => ({ text, array: arrayOf(text), hex }),
+);
+
+t.test("each kind of frame has an example", async (t) => {
+  const ops = [CLIENT_OPS, REPLY_OPS, PUSH_OPS].flatMap(Object.values);
+  t.same(new Set(examples.map(({ array }) => array[0])), new Set(ops));
+  t.equal(page.match(/```frame/g)?.length, examples.length, "all are read");
+});
+
+t.test("the bytes of each example are its array", async (t) => {
+  for (const { text, array, hex } of examples)
+    t.same(comparable(msgpackr.unpack(fromHex(hex))), comparable(array), text);
+});
+
+t.test("each example is decoded and encoded to the same bytes", async (t) => {
+  for (const { text, hex } of examples)
+    t.equal(toHex(recoded(fromHex(hex))), hex, text);
+});
+
+t.test("the sample session can be read from end to end", async (t) => {
+  const [, session = ""] = page.match(/```session\n([^`]+)```/) ?? [];
+  const kinds = session
+    .trim()
+    .split("\n")
+    .map((line) => {
+      const bytes = msgpackr.pack(arrayOf(line.slice(2)));
+      return line.startsWith("> ")
+        ? `> ${decodeClientFrame(bytes).kind}`
+        : `< ${decodeServerFrame(bytes, "bob").kind}`;
+    });
+  t.same(kinds, [
+    "> connect",
+    "< connack",
+    "< messages",
+    "> recvack",
+    "> send",
+    "< sendack",
+    "< message",
+    "> send",
+    "< error",
+    "> disconnect",
+    "< disconnect",
+  ]);
+});
+
+t.test("each frame has a section under its number", async (t) => {
+  const sections = [...page.matchAll(/^### (\d+) ([A-Z]+)/gm)].map(
+    ([, op, name = ""]) => `${op} ${name.toLowerCase()}`,
+  );
+  const frames = [CLIENT_OPS, REPLY_OPS, PUSH_OPS].flatMap((table) =>
+    Object.entries(table).map(([name, op]) => `${op} ${name}`),
+  );
+  t.same(sections, frames.sort(byNumber));
+});
+
+t.test("the error codes are those of the table", async (t) => {
+  const rows = rowsOf("Error codes").map(([code, retry]) => [code, retry]);
+  const codes = Object.entries(ERRORS).map(([code, { retry }]) => [
+    `\`${WIRE_CODES[code as keyof typeof ERRORS]}\``,
+    retry ? "yes" : "no",
+  ]);
+  t.same(rows, codes);
+});
+
+t.test("the close codes are those of the table", async (t) => {
+  const rows = rowsOf("Close codes")
+    .filter(([code = ""]) => /^\d{4}$/.test(code))
+    .map(([code, name]) => `${code} ${name}`);
+  const reasons = Object.entries(CLOSE_REASONS).map(
+    ([reason, { code }]) =>
+      `${code} ${WIRE_REASONS[reason as keyof typeof CLOSE_REASONS]}`,
+  );
+  t.same(rows, reasons.sort(byNumber));
+});
+
+t.test("the subprotocol is named", async (t) => {
+  t.ok(page.includes(`\`${NATIVE_SUBPROTOCOL}\``));
+});
+
+/** An example's array: JSON, but for nil and h'…'. */
+function arrayOf(text: string): readonly unknown[] {
+  const json = text
+    .replace(/\bnil\b/g, "null")
+    .replace(/h'([0-9a-f]*)'/g, '{"bin":"$1"}');
+  return JSON.parse(json, (_key, value) =>
+    typeof value?.bin === "string" ? fromHex(value.bin) : value,
+  );
+}
+
+/** With bins as text, so that only contents are compared. */
+function comparable(value: unknown): unknown {
+  if (value instanceof Uint8Array) return `h'${toHex(value)}'`;
+  return Array.isArray(value) ? value.map(comparable) : value;
+}
+
+function recoded(bytes: Uint8Array): Uint8Array {
+  const op = bytes[1] ?? 0;
+  if (op < FIRST_SERVER_OP) return encodeOperation(decodeClientFrame(bytes));
+  const frame = decodeServerFrame(bytes, "bob");
+  return "ref" in frame ? encoder.reply(frame) : encoder.push(frame);
+}
+
+/** The cells of all table rows of a section. */
+function rowsOf(section: string): readonly (readonly string[])[] {
+  const [, text = ""] = page.split(new RegExp(`^## ${section}$`, "m"));
+  const [body = ""] = text.split(/^## /m);
+  return body
+    .split("\n")
+    .filter((line) => /^\| [`\d]/.test(line))
+    .map((line) =>
+      line
+        .split("|")
+        .slice(1, -1)
+        .map((cell) => cell.trim()),
+    );
+}
+
+function byNumber(a: string, b: string): number {
+  return Number.parseInt(a, 10) - Number.parseInt(b, 10);
+}
