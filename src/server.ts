@@ -267,8 +267,10 @@ function clientContext(node: Node, hub: Hub): ClientContext {
       },
       maxHeldBytes: client.maxBufferedBytes,
       maxSessionsPerUser: client.maxConnectionsPerUser,
-      nextSessionId: () =>
-        `${cluster.nodeId}-${((sessionCount += 1)).toString(36)}`,
+      nextSessionId() {
+        sessionCount += 1;
+        return `${cluster.nodeId}-${sessionCount.toString(36)}`;
+      },
     },
     operations: {
       messages: node.messages,
