@@ -66,17 +66,19 @@ export class Hub {
 
   /** Once resolved, live messages of the group are held for the session until `follow`. */
   async join(session: Session, channelId: string): Promise<void> {
-    const isNew = !this.#groups.has(channelId);
     this.#group(channelId).hold(session);
-    if (isNew) await this.#cluster.listen(groupTopic(channelId));
+    await this.#cluster.listen(groupTopic(channelId)); // also when another session's listen is still under way
   }
 
-  /** Gives the session the group's messages live from now on, ending a `join` before it. Harmless when it follows already. */
-  follow(session: Session, channelId: string): void {
+  /**
+   * Gives the session the group's messages live, ending a `join` before it: at once those that reach the node, and once resolved all.
+   * Harmless when it follows already or was told out of the group.
+   */
+  async follow(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
-    const isNew = !this.#groups.has(channelId);
+    if (session.removedFrom.has(channelId)) return;
     this.#group(channelId).add(session);
-    if (isNew) void this.#cluster.listen(groupTopic(channelId));
+    await this.#cluster.listen(groupTopic(channelId));
   }
 
   /** Stops giving it the group's messages; harmless when it does not get them. */
@@ -131,9 +133,22 @@ export class Hub {
   #changeMembership({ uid, channelId, member }: MembershipEvent): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
-      if (!member) this.unfollow(session, channelId);
-      else if (session.hasJoined) this.follow(session, channelId);
+      if (member) this.#admit(session, channelId);
+      else this.#dismiss(session, channelId);
     }
+  }
+
+  /** A session that is joining looks for itself what it is a member of by now. */
+  #admit(session: Session, channelId: string): void {
+    session.removedFrom.delete(channelId);
+    if (!session.hasJoined) return;
+    this.follow(session, channelId).catch(() => session.end("unavailable")); // it comes back and resumes
+  }
+
+  #dismiss(session: Session, channelId: string): void {
+    if (!session.hasJoined) session.removedFrom.add(channelId);
+    this.unfollow(session, channelId);
+    session.dropHeld(channelId);
   }
 
   #group(channelId: string): Group {

@@ -57,99 +57,113 @@ export async function joinChannels(
   plan: JoinPlan,
   parts: JoinPorts & { readonly limits: JoinLimits },
 ): Promise<void> {
-  const joining = new Joining(session, parts);
-  const allowed = plan.points.filter(
-    (_, at) => plan.results[at]?.status === "ok",
-  );
-  await joining.resumePersonal(allowed);
-  await joining.joinGroups(plan.groups, allowed);
+  const points = allowedPoints(session.uid, plan);
+  const joining = new Joining(session, points, parts);
+  await joining.resumePersonal();
+  await joining.joinGroups(plan.groups);
   await joining.settle();
+}
+
+/** The points that may be resumed, by channel key: a channel named twice counts once, as named last. */
+function allowedPoints(
+  uid: string,
+  { points, results }: JoinPlan,
+): Map<ChannelKey, ResumePoint> {
+  return new Map(
+    points
+      .filter((_, at) => results[at]?.status === "ok")
+      .map((point) => [channelKey(point.channel, uid), point]),
+  );
 }
 
 class Joining {
   readonly #session: Session;
+  /** The named channels, and of the groups those that are not level yet. */
+  readonly #points: Map<ChannelKey, ResumePoint>;
   readonly #parts: JoinPorts & { readonly limits: JoinLimits };
   /** Through which seq each named channel has been pushed. */
   readonly #cursors = new Map<ChannelKey, number>();
 
   constructor(
     session: Session,
+    points: Map<ChannelKey, ResumePoint>,
     parts: JoinPorts & { readonly limits: JoinLimits },
   ) {
     this.#session = session;
+    this.#points = points;
     this.#parts = parts;
+    for (const [key, { lastSeq }] of points) this.#cursors.set(key, lastSeq);
   }
 
   /** Personal messages are held since the session entered, so reading once to the end misses nothing. */
-  async resumePersonal(points: readonly ResumePoint[]): Promise<void> {
-    for (const point of points)
-      if (point.channel.type !== GROUP_CHANNEL) {
-        this.#start(point);
-        await this.#readToEnd(point.channel);
-      }
+  async resumePersonal(): Promise<void> {
+    for (const { channel } of this.#points.values())
+      if (channel.type !== GROUP_CHANNEL) await this.#readToEnd(channel);
     await this.#handOver();
   }
 
-  async joinGroups(
-    groups: readonly string[],
-    points: readonly ResumePoint[],
-  ): Promise<void> {
-    const named = new Map(
-      points
-        .filter(({ channel }) => channel.type === GROUP_CHANNEL)
-        .map((point) => [point.channel.id, point]),
-    );
-    for (const channelId of groups)
-      if (!named.has(channelId))
-        this.#parts.hub.follow(this.#session, channelId);
-    for (const point of named.values()) await this.#resumeGroup(point);
+  /** Follows the groups at once that are not named, then resumes the named ones, one after the other. */
+  async joinGroups(groups: readonly string[]): Promise<void> {
+    const { hub } = this.#parts;
+    const named: ChannelRef[] = [];
+    const following: Promise<void>[] = [];
+    for (const id of groups) {
+      const channel: ChannelRef = { id, type: GROUP_CHANNEL };
+      const key = channelKey(channel, this.#session.uid);
+      if (this.#points.has(key)) named.push(channel);
+      else following.push(hub.follow(this.#session, id));
+    }
+    await Promise.all(following);
+    for (const channel of named) await this.#resumeGroup(channel);
   }
 
-  /** Membership may have changed since the groups were read; events of such changes were only noted. */
+  /** Membership may have changed since the groups were read: of that, only what ended took effect at once. */
   async settle(): Promise<void> {
     const { hub, store } = this.#parts;
     const session = this.#session;
     while (session.membershipsStale && session.ended === undefined) {
       session.membershipsStale = false;
+      session.removedFrom.clear();
       const groups = new Set(await store.groupsOf(session.uid));
       for (const { channelId } of [...session.groups])
         if (!groups.has(channelId)) hub.unfollow(session, channelId);
-      for (const channelId of groups) hub.follow(session, channelId);
+      await this.joinGroups([...groups].filter((id) => !session.follows(id)));
     }
     session.hasJoined = true;
   }
 
   /** Reads without holding first, however long that takes, then holds for the short rest. */
-  async #resumeGroup(point: ResumePoint): Promise<void> {
-    const { hub } = this.#parts;
-    const session = this.#session;
-    this.#start(point);
-    await this.#readToEnd(point.channel);
-    if (session.ended !== undefined) return;
-    await hub.join(session, point.channel.id);
-    await this.#readToEnd(point.channel);
+  async #resumeGroup(channel: ChannelRef): Promise<void> {
+    await this.#readToEnd(channel);
+    if (this.#isOver(channel)) return;
+    await this.#parts.hub.join(this.#session, channel.id);
+    await this.#readToEnd(channel);
     await this.#handOver();
   }
 
-  /** Everything read is also published; what was published and not read is held: push that, and go live. */
+  /** Everything read is also published; what was published and not read is held: push that, and go live in the same breath. */
   async #handOver(): Promise<void> {
     const { cluster, hub } = this.#parts;
     const session = this.#session;
     await cluster.barrier();
     session.release(this.#cursors);
-    if (session.joining !== undefined)
-      hub.follow(session, session.joining.channelId);
+    if (session.joining === undefined) return; // personal channels, or told out of the group meanwhile
+    const id = session.joining.channelId;
+    this.#points.delete(channelKey({ id, type: GROUP_CHANNEL }, session.uid));
+    await hub.follow(session, id);
   }
 
-  #start({ channel, lastSeq }: ResumePoint): void {
-    this.#cursors.set(channelKey(channel, this.#session.uid), lastSeq);
+  /** Nothing of the channel may go out any more. */
+  #isOver({ id, type }: ChannelRef): boolean {
+    const { ended, removedFrom } = this.#session;
+    if (ended !== undefined) return true;
+    return type === GROUP_CHANNEL && removedFrom.has(id);
   }
 
   async #readToEnd(channel: ChannelRef): Promise<void> {
-    const session = this.#session;
-    const key = channelKey(channel, session.uid);
+    const key = channelKey(channel, this.#session.uid);
     let more = true;
-    while (more && session.ended === undefined)
+    while (more && !this.#isOver(channel))
       more = await this.#readPage(key, channel);
   }
 
@@ -166,6 +180,7 @@ class Joining {
       maxBytes: limits.pageBytes,
       reverse: false,
     });
+    if (this.#isOver(channel)) return false;
     const lastSeq = messages.at(-1)?.messageSeq ?? afterSeq;
     const throughSeq = more ? lastSeq : headSeq;
     this.#cursors.set(key, throughSeq);

@@ -5,11 +5,15 @@ import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
 import {
   type ChannelKey,
   channelSeenBy,
+  GROUP_CHANNEL,
   type Message,
 } from "../broker/model.ts";
 import type { Codec, Frame, Push, Reply } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
 import type { Group } from "./group.ts";
+
+/** What a held message costs beside its payload, about: without it, tiny messages would be held without bound. */
+const HELD_OVERHEAD_BYTES = 256;
 
 /** How far a session has read each channel it resumes: messages through that seq are not pushed again. */
 export type Cursors = ReadonlyMap<ChannelKey, number>;
@@ -27,6 +31,8 @@ export class Session {
   membershipsStale = false;
   /** It follows all its groups; changes of membership apply directly. */
   hasJoined = false;
+  /** Groups its user was told out of while it joins: not to be followed on what was read before. */
+  readonly removedFrom = new Set<string>();
   readonly #maxHeldBytes: number;
   #held: Message[] | undefined = [];
   #heldBytes = 0;
@@ -92,10 +98,23 @@ export class Session {
 
   /** Keeps a live message until `release`. More than the bound ends the session, which then resumes from where it was. */
   hold(message: Message): void {
-    if (this.#held === undefined) this.#held = [];
+    if (this.#ended !== undefined) return;
+    this.#held ??= [];
     this.#held.push(message);
-    this.#heldBytes += message.payload.length;
+    this.#heldBytes += message.payload.length + HELD_OVERHEAD_BYTES;
     if (this.#heldBytes > this.#maxHeldBytes) this.end("slow_reader");
+  }
+
+  /** Its user left the group: nothing of it goes out any more. */
+  dropHeld(channelId: string): void {
+    const held = this.#held;
+    if (held === undefined) return;
+    this.#held = [];
+    this.#heldBytes = 0;
+    for (const message of held) {
+      const { id, type } = message.channel;
+      if (type !== GROUP_CHANNEL || id !== channelId) this.hold(message);
+    }
   }
 
   startHolding(): void {

@@ -1,0 +1,64 @@
+// What a careful client makes of its pushes: how far it is level in each channel, and every gap or repeat it notices.
+
+import { type ChannelRef, PERSON_CHANNEL } from "../../src/broker/model.ts";
+import type { ResumePoint } from "../../src/protocol/protocol.ts";
+import type { Seen } from "./recorder.ts";
+
+export interface ClientView {
+  /** The seq through which the client has everything, by channel. */
+  readonly levels: ReadonlyMap<string, number>;
+  /** Numbers of the messages without a seq, in order. */
+  readonly unstored: readonly string[];
+  readonly problems: readonly string[];
+}
+
+export function nameOf({ type, id }: ChannelRef): string {
+  return `${type === PERSON_CHANNEL ? "person" : "group"} ${id}`;
+}
+
+export function clientView(
+  seen: readonly Seen[],
+  points: readonly ResumePoint[],
+): ClientView {
+  const levels = new Map(
+    points.map(({ channel, lastSeq }) => [nameOf(channel), lastSeq]),
+  );
+  const unstored: string[] = [];
+  const problems: string[] = [];
+
+  /** A channel not named at connect is level from the first message on. */
+  function advance(name: string, fromSeq: number, throughSeq: number): void {
+    const level = levels.get(name) ?? fromSeq - 1;
+    if (fromSeq !== level + 1)
+      problems.push(`${name}: ${fromSeq} follows ${level}`);
+    levels.set(name, throughSeq);
+  }
+
+  for (const push of seen) {
+    if (push.kind === "message") {
+      const { seq, no } = push.message;
+      if (seq === 0) unstored.push(no);
+      else advance(nameOf(push.channel), seq, seq);
+    }
+    if (push.kind === "messages") {
+      const { afterSeq, throughSeq } = push;
+      const name = nameOf(push.channel);
+      advance(name, afterSeq + 1, throughSeq);
+      if (!isAscendingWithin(push.messages, afterSeq, throughSeq))
+        problems.push(`${name}: a run beyond or out of its order`);
+    }
+  }
+  return { levels, unstored, problems };
+}
+
+function isAscendingWithin(
+  messages: readonly { readonly seq: number }[],
+  afterSeq: number,
+  throughSeq: number,
+): boolean {
+  const seqs = [afterSeq, ...messages.map(({ seq }) => seq)];
+  return (
+    seqs.every((seq, at) => at === 0 || seq > (seqs[at - 1] ?? 0)) &&
+    (seqs.at(-1) ?? 0) <= throughSeq
+  );
+}

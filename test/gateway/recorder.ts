@@ -1,0 +1,151 @@
+// Connections that record what is sent to them, with transport topics that work, and a codec whose frames a test can read.
+// One `Wire` stands for one listener.
+
+import { BrokerError } from "../../src/broker/errors.ts";
+import type { ChannelRef, Message } from "../../src/broker/model.ts";
+import type { Codec, Push, Reply } from "../../src/protocol/protocol.ts";
+import type { Connection, TopicPublisher } from "../../src/transport/types.ts";
+
+/** What stands for a message in a readable frame. */
+export interface SeenMessage {
+  readonly seq: number;
+  readonly no: string;
+  readonly from: string;
+}
+
+/** A frame of the test's codec, read back. `format` tells whose codec wrote it. */
+export type Seen = { readonly format: string } & (
+  | {
+      readonly kind: "message";
+      readonly channel: ChannelRef;
+      readonly message: SeenMessage;
+    }
+  | {
+      readonly kind: "messages";
+      readonly channel: ChannelRef;
+      readonly afterSeq: number;
+      readonly throughSeq: number;
+      readonly messages: readonly SeenMessage[];
+    }
+  | { readonly kind: "disconnect"; readonly reason: string }
+  | { readonly kind: "reply"; readonly reply: Reply }
+);
+
+function readable(message: Message): SeenMessage {
+  const { messageSeq, clientMsgNo, fromUid } = message;
+  return { seq: messageSeq, no: clientMsgNo, from: fromUid };
+}
+
+/** Writes readable frames and counts the pushes it encoded. */
+export class CountingCodec implements Codec {
+  readonly format: string;
+  encodedPushes = 0;
+
+  constructor(format: string) {
+    this.format = format;
+  }
+
+  decode(): never {
+    throw new BrokerError("internal", { message: "Only pushes are tested" });
+  }
+
+  encodeReply(reply: Reply): string {
+    return JSON.stringify({ format: this.format, kind: "reply", reply });
+  }
+
+  encodePush(push: Push): string {
+    this.encodedPushes += 1;
+    const { format } = this;
+    switch (push.kind) {
+      case "message":
+        return JSON.stringify({
+          ...push,
+          format,
+          message: readable(push.message),
+        });
+      case "messages":
+        return JSON.stringify({
+          ...push,
+          format,
+          messages: push.messages.map(readable),
+        });
+      case "disconnect":
+        return JSON.stringify({ ...push, format });
+    }
+  }
+}
+
+export class RecordedConnection implements Connection {
+  readonly id: number;
+  readonly remoteAddress = "127.0.0.1";
+  readonly frames: string[] = [];
+  readonly topics = new Set<string>();
+  /** What `bufferedBytes` says: a client that does not read. */
+  unread = 0;
+  endedWith: number | undefined;
+  readonly #wire: Wire;
+
+  constructor(id: number, wire: Wire) {
+    this.id = id;
+    this.#wire = wire;
+  }
+
+  /** Everything it was sent, read back. */
+  get seen(): readonly Seen[] {
+    return this.frames.map((frame) => JSON.parse(frame));
+  }
+
+  /** Numbers of the single messages it was pushed. */
+  get messageNos(): readonly string[] {
+    return this.seen.flatMap((one) =>
+      one.kind === "message" ? [one.message.no] : [],
+    );
+  }
+
+  send(frame: Uint8Array | string): void {
+    if (this.endedWith === undefined) this.frames.push(String(frame));
+  }
+
+  subscribe(topic: string): void {
+    this.topics.add(topic);
+  }
+
+  unsubscribe(topic: string): void {
+    this.topics.delete(topic);
+  }
+
+  publish(topic: string, frame: Uint8Array | string): void {
+    this.#wire.publishBut(this, topic, frame);
+  }
+
+  bufferedBytes(): number {
+    return this.unread;
+  }
+
+  end(code: number): void {
+    this.endedWith ??= code;
+  }
+}
+
+export class Wire implements TopicPublisher {
+  readonly #connections: RecordedConnection[] = [];
+
+  connect(): RecordedConnection {
+    const made = new RecordedConnection(this.#connections.length + 1, this);
+    this.#connections.push(made);
+    return made;
+  }
+
+  publish(topic: string, frame: Uint8Array | string): void {
+    this.publishBut(undefined, topic, frame);
+  }
+
+  publishBut(
+    sender: RecordedConnection | undefined,
+    topic: string,
+    frame: Uint8Array | string,
+  ): void {
+    for (const one of this.#connections)
+      if (one !== sender && one.topics.has(topic)) one.send(frame);
+  }
+}

@@ -1,0 +1,111 @@
+// A node's hub between a shared server and recorded connections, and sessions that join it: what the gateway's tests play in.
+
+import {
+  type ChannelRef,
+  channelKey,
+  GROUP_CHANNEL,
+  PERSON_CHANNEL,
+} from "../../src/broker/model.ts";
+import type { ClusterEvent } from "../../src/broker/ports.ts";
+import { Hub } from "../../src/gateway/hub.ts";
+import { joinChannels, planJoin } from "../../src/gateway/join.ts";
+import { Session } from "../../src/gateway/session.ts";
+import type { ResumePoint, ResumeResult } from "../../src/protocol/protocol.ts";
+import type { Random } from "./random.ts";
+import { CountingCodec, type RecordedConnection, Wire } from "./recorder.ts";
+import { SharedServer } from "./shared-server.ts";
+
+export const group = (id: string): ChannelRef => ({ id, type: GROUP_CHANNEL });
+export const person = (id: string): ChannelRef => ({
+  id,
+  type: PERSON_CHANNEL,
+});
+
+export interface Joiner {
+  readonly session: Session;
+  readonly connection: RecordedConnection;
+  readonly codec: CountingCodec;
+  readonly points: readonly ResumePoint[];
+  /** What the connack told of the points. */
+  results: readonly ResumeResult[];
+  /** Set once the session is level and live. */
+  isLive: boolean;
+}
+
+export interface JoinerSpec {
+  readonly uid: string;
+  readonly points?: readonly ResumePoint[];
+  readonly format?: string;
+  readonly maxHeldBytes?: number;
+}
+
+const LIMITS = { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 };
+
+export class World {
+  readonly server: SharedServer;
+  readonly hub: Hub;
+  /** Told of each event right after the hub took it. */
+  onDelivered: (event: ClusterEvent) => void = () => {};
+  readonly #wire = new Wire();
+  #sessions = 0;
+
+  constructor(random: Random) {
+    this.server = new SharedServer(random, (event) => {
+      this.hub.deliver(event);
+      this.onDelivered(event);
+    });
+    this.hub = new Hub({
+      cluster: this.server.cluster,
+      publisher: this.#wire,
+    });
+  }
+
+  /** A session that has not entered yet. */
+  session(spec: JoinerSpec): Joiner {
+    const { uid, points = [], format = "f", maxHeldBytes = 1_000_000 } = spec;
+    this.#sessions += 1;
+    const connection = this.#wire.connect();
+    const codec = new CountingCodec(format);
+    const session = new Session({
+      sessionId: `s${this.#sessions}`,
+      uid,
+      codec,
+      connection,
+      maxHeldBytes,
+    });
+    return { session, connection, codec, points, results: [], isLive: false };
+  }
+
+  /** Enters, plans and joins as the gateway does at a connect. */
+  async join(joiner: Joiner): Promise<void> {
+    const { session, points } = joiner;
+    const { hub } = this;
+    const { store, cluster } = this.server;
+    await hub.enter(session);
+    if (session.ended !== undefined) return;
+    const plan = await planJoin(session.uid, points, { store });
+    if (session.ended !== undefined) return;
+    joiner.results = plan.results;
+    await joinChannels(session, plan, { store, cluster, hub, limits: LIMITS });
+    joiner.isLive = session.ended === undefined;
+  }
+
+  /** A session that is live when this resolves. */
+  async live(spec: JoinerSpec): Promise<Joiner> {
+    const joiner = this.session(spec);
+    const joining = this.join(joiner);
+    await this.server.settle();
+    await joining;
+    return joiner;
+  }
+
+  /** What the gateway does when a connection is gone. */
+  disconnect({ session }: Joiner): void {
+    session.gone("goodbye");
+    this.hub.leave(session);
+  }
+
+  headSeq(channel: ChannelRef, uid: string): number {
+    return this.server.headSeq(channelKey(channel, uid));
+  }
+}
