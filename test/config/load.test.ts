@@ -2,7 +2,8 @@
 
 import t from "tap";
 import { ConfigError } from "../../src/config/errors.ts";
-import { loadConfig, type Sources } from "../../src/config/load.ts";
+import type { Sources } from "../../src/config/gather.ts";
+import { loadConfig } from "../../src/config/load.ts";
 
 /** Files by path; every other path is missing. */
 function files(contents: Record<string, unknown>) {

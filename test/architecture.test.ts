@@ -1,0 +1,270 @@
+// The rules of the code base: who imports whom, how long things are, what form a file has. Part of `npm run check` and of `npm test`.
+// Reads the sources as they are now; the rules themselves are first tried on files that break them.
+
+import { fileURLToPath } from "node:url";
+import t from "tap";
+import {
+  browserViolations,
+  formViolations,
+  importCycles,
+  type Limits,
+  type Room,
+  roomViolations,
+  sizeViolations,
+} from "./architecture/rules.ts";
+import { readProject, readTexts } from "./architecture/source-facts.ts";
+
+const LIMITS: Limits = {
+  fileLines: 400,
+  functionLines: 60,
+  parameters: 3,
+  localImports: 7,
+};
+/** Nine in ten files are at most so long. */
+const USUAL_FILE_LINES = 300;
+const USUAL_SHARE = 0.9;
+
+/** Beyond a limit, and why. Names a file, or a file and a function. */
+const EXCEPTIONS: Readonly<Record<string, string>> = {
+  "src/server.ts": "wiring: it is where all parts meet",
+  "src/store/embedded/engine.ts": "wiring of the embedded store's parts",
+  "src/protocol/protocol.ts constructor":
+    "FrameError's `fatal` is rare, last and has a default",
+};
+
+const DOMAIN = ["broker/model.ts", "broker/errors.ts"];
+const PORTS = [...DOMAIN, "broker/ports.ts"];
+/** Open to all. */
+const COMMON = ["lib/", "observe/"];
+/** Computation without input or output. */
+const PURE_NODE = ["node:crypto", "node:zlib", "node:net", "node:buffer"];
+
+const ROOMS: Readonly<Record<string, Room>> = {
+  "lib/": { local: [], packages: [], node: PURE_NODE },
+  "observe/": {
+    local: ["lib/"],
+    packages: ["pino", "prom-client", "typebox"],
+    node: ["node:perf_hooks"],
+  },
+  "broker/": { local: COMMON, packages: [], node: PURE_NODE },
+  "protocol/": {
+    local: [...COMMON, ...DOMAIN],
+    packages: ["msgpackr"],
+    node: PURE_NODE,
+  },
+  "transport/": {
+    local: COMMON,
+    packages: ["uWebSockets.js"],
+    node: "any",
+  },
+  "gateway/": {
+    local: [...COMMON, "broker/", "protocol/", "transport/types.ts"],
+    packages: [],
+    node: PURE_NODE,
+  },
+  "api/": {
+    local: [...COMMON, "broker/", "transport/types.ts"],
+    packages: ["typebox", "typebox/compile", "typebox/value"],
+    node: PURE_NODE,
+  },
+  "store/": {
+    local: [...COMMON, ...PORTS],
+    packages: ["lmdb", "msgpackr"],
+    node: "any",
+  },
+  "cluster/": { local: [...COMMON, ...PORTS], packages: [], node: "any" },
+  "webhook/": { local: [...COMMON, ...PORTS], packages: [], node: "any" },
+  "config/": {
+    local: [
+      ...COMMON,
+      "api/options.ts",
+      "broker/options.ts",
+      "gateway/options.ts",
+      "store/options.ts",
+      // The rule "no open API without a credential" is one between keys, and is said once.
+      "api/protected-mode.ts",
+    ],
+    packages: ["typebox", "typebox/value"],
+    node: ["node:fs", "node:net", "node:path", "node:util"],
+  },
+  "client/": {
+    local: ["lib/", "protocol/", "broker/model.ts", "broker/errors.ts"],
+    packages: ["msgpackr", "ws"],
+    node: [],
+  },
+  "admin/": { local: ["client/"], packages: [], node: [] },
+  "server.ts": {
+    local: [
+      ...COMMON,
+      "api/",
+      "broker/",
+      "client/",
+      "cluster/",
+      "config/",
+      "gateway/",
+      "protocol/",
+      "store/",
+      "transport/",
+      "webhook/",
+    ],
+    packages: [],
+    node: "any",
+  },
+  "start.ts": {
+    local: [...COMMON, "server.ts", "config/"],
+    packages: [],
+    node: "any",
+  },
+  "main.ts": {
+    // `jindou hash-password` makes the hash the broker checks.
+    local: [...COMMON, "start.ts", "config/", "broker/passwords.ts"],
+    packages: [],
+    node: "any",
+  },
+};
+
+/** A room's options are a TypeBox schema, whatever else the room may import. */
+for (const room of ["broker/", "gateway/", "store/"]) {
+  const rule = ROOMS[room];
+  if (rule === undefined) throw new Error(`${room} is no room`);
+  Object.assign(ROOMS, {
+    [`${room}options.ts`]: {
+      ...rule,
+      local: [...rule.local, room],
+      packages: ["typebox"],
+    },
+  });
+}
+
+/** Taken into browsers by the SDK. */
+const BROWSER_SAFE = ["src/protocol/native/", "src/client/"];
+
+const files = readProject(fileURLToPath(new URL("..", import.meta.url)));
+const sources = files.filter((file) => file.path.startsWith("src/"));
+
+t.test("the sources were read", async (t) => {
+  t.ok(sources.length > 50);
+  t.ok(sources.flatMap((file) => file.functions).length > 200);
+  t.ok(sources.flatMap((file) => file.imports).length > 200);
+});
+
+t.test("a room imports only what the table allows", async (t) => {
+  t.same(roomViolations(files, ROOMS), []);
+});
+
+t.test("no imports go round in a circle", async (t) => {
+  t.same(importCycles(sources), []);
+});
+
+t.test("files, functions and import lists keep their limits", async (t) => {
+  const exceptions = new Set(Object.keys(EXCEPTIONS));
+  t.same(sizeViolations(files, LIMITS, exceptions), []);
+});
+
+t.test("every exception is still needed", async (t) => {
+  const all = sizeViolations(files, LIMITS, new Set()).join("\n");
+  for (const name of Object.keys(EXCEPTIONS)) t.match(all, `${name} has `);
+});
+
+t.test("nine in ten files have at most 300 lines", async (t) => {
+  const usual = sources.filter((file) => file.lines <= USUAL_FILE_LINES);
+  const share = usual.length / sources.length;
+  t.comment(`${(share * 100).toFixed(1)} % of ${sources.length} files`);
+  t.ok(share >= USUAL_SHARE);
+});
+
+t.test(
+  "a file opens with a comment, is no barrel and exports nothing as default",
+  async (t) => {
+    t.same(formViolations(files), []);
+  },
+);
+
+t.test("what the SDK takes along needs no Node.js", async (t) => {
+  t.same(browserViolations(sources, BROWSER_SAFE), []);
+});
+
+t.test("a forbidden import of any form is found", async (t) => {
+  const broken = readTexts({
+    "src/broker/a.ts": [
+      'import type { X } from "../api/x.ts";',
+      'export { y } from "uWebSockets.js";',
+      'export const z = () => import("../store/z.ts");',
+      'export type W = import("node:fs").Stats;',
+      'import "../lib/fine.ts";',
+    ].join("\n"),
+    "src/elsewhere/b.ts": "export {};",
+    "src/transport/types.ts": 'import "../broker/model.ts";',
+  });
+  t.same(
+    [...roomViolations(broken, ROOMS)].sort(),
+    [
+      "src/broker/a.ts may not import ../api/x.ts",
+      "src/broker/a.ts may not import uWebSockets.js",
+      "src/broker/a.ts may not import ../store/z.ts",
+      "src/broker/a.ts may not import node:fs",
+      "src/elsewhere/b.ts is in no room of the table",
+      "src/transport/types.ts may not import ../broker/model.ts",
+    ].sort(),
+  );
+});
+
+t.test("a circle is found, types included", async (t) => {
+  const broken = readTexts({
+    "src/lib/a.ts": 'import "./b.ts";',
+    "src/lib/b.ts": 'import type { C } from "./c.ts";',
+    "src/lib/c.ts": 'import "./a.ts"; export interface C {}',
+    "src/lib/d.ts": 'import "./a.ts"; import "./c.ts";',
+  });
+  t.equal(importCycles(broken).length, 1);
+});
+
+t.test("what is too long is found, each function by itself", async (t) => {
+  const body = "  f();\n".repeat(5);
+  const limits = {
+    ...LIMITS,
+    fileLines: 20,
+    functionLines: 6,
+    localImports: 1,
+  };
+  const broken = readTexts({
+    "src/lib/long.ts": "//\n".repeat(21),
+    "src/lib/fine.ts": "//\n".repeat(20),
+    "src/lib/f.ts": `class C {\n  #m(a, b, c, d) {\n${body}  }\n}`,
+    "src/lib/g.ts": `export const make = () => {\n  const f = () => {\n${body.slice(7)}  };\n  return f;\n};`,
+    "src/lib/i.ts": 'import "./f.ts"; import "./g.ts";',
+  });
+  const found = sizeViolations(broken, limits, new Set(["src/lib/i.ts"]));
+  t.same(
+    [...found].sort(),
+    [
+      "src/lib/f.ts #m has 4 parameters",
+      "src/lib/f.ts #m has 7 lines",
+      "src/lib/long.ts has 21 lines",
+    ].sort(),
+  );
+});
+
+t.test("a file of the wrong form is found", async (t) => {
+  const broken = readTexts({
+    "src/lib/a.ts": "export default 1;",
+    "src/lib/b.ts": "// x\nexport default function f() {}",
+    "src/lib/index.ts": "// x\nexport const a = 1;",
+    "src/lib/c.ts": '// x\nexport * from "./a.ts";',
+    "src/client/index.ts": '// x\nexport * from "../lib/a.ts";',
+    "src/main.ts": "#!/usr/bin/env node\n// x\nexport {};",
+  });
+  t.equal(formViolations(broken).length, 5);
+});
+
+t.test("a need for Node.js is found, also further down", async (t) => {
+  const broken = readTexts({
+    "src/client/a.ts": 'import "../lib/b.ts"; export const x = y.process;',
+    "src/lib/b.ts": 'import "node:fs"; export const n = Buffer.alloc(1);',
+    "src/lib/c.ts": "export const n = Buffer.alloc(1);",
+  });
+  t.same(browserViolations(broken, ["src/client/"]), [
+    "src/lib/b.ts needs node:fs",
+    "src/lib/b.ts needs Buffer",
+  ]);
+});

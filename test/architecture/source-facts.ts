@@ -1,0 +1,196 @@
+// What the architecture rules need to know of a source file, read with TypeScript's own parser (the API that TypeScript 7 ships
+// as `typescript/unstable/sync`; the compiler is pinned exactly, so it changes only with a deliberate upgrade). Judges nothing.
+
+import { posix } from "node:path";
+import {
+  isArrowFunction,
+  isCallExpression,
+  isExportAssignment,
+  isExportDeclaration,
+  isFunctionLikeDeclaration,
+  isIdentifier,
+  isImportDeclaration,
+  isImportTypeNode,
+  isLiteralTypeNode,
+  isStringLiteral,
+  type Node,
+  type SourceFile,
+  SyntaxKind,
+} from "typescript/unstable/ast";
+import { createVirtualFileSystem } from "typescript/unstable/fs";
+import { API } from "typescript/unstable/sync";
+
+export interface Import {
+  readonly specifier: string;
+  /** Path from the project's root; undefined for a package or a module of Node.js. */
+  readonly file: string | undefined;
+}
+
+export interface FunctionFacts {
+  readonly name: string;
+  readonly firstLine: number;
+  /** A function within it counts as one line: it is measured by itself, like a method of a class. */
+  readonly lines: number;
+  readonly parameters: number;
+}
+
+export interface FileFacts {
+  /** From the project's root, with slashes. */
+  readonly path: string;
+  readonly lines: number;
+  readonly opensWithComment: boolean;
+  readonly hasDefaultExport: boolean;
+  /** Nothing but `export … from`. */
+  readonly isBarrel: boolean;
+  readonly imports: readonly Import[];
+  readonly functions: readonly FunctionFacts[];
+  /** Names of Node.js that a browser lacks and the file uses as a value. */
+  readonly nodeGlobals: readonly string[];
+}
+
+/** The facts of every file of the project in `folder`. */
+export function readProject(folder: string): readonly FileFacts[] {
+  return readWith(new API({ cwd: folder }), folder);
+}
+
+/** The facts of files that exist only here: what the rules' own tests judge. */
+export function readTexts(
+  texts: Readonly<Record<string, string>>,
+): readonly FileFacts[] {
+  const files = { "/p/tsconfig.json": '{"include":["**/*.ts"]}' };
+  const sources = Object.fromEntries(
+    Object.entries(texts).map(([path, text]) => [`/p/${path}`, text]),
+  );
+  const fs = createVirtualFileSystem({ ...files, ...sources });
+  return readWith(new API({ cwd: "/p", fs }), "/p");
+}
+
+function readWith(api: API, folder: string): readonly FileFacts[] {
+  try {
+    const snapshot = api.updateSnapshot({
+      openProjects: [`${folder}/tsconfig.json`],
+    });
+    return snapshot.getProjects().flatMap(({ rootFiles, program }) =>
+      rootFiles.map((file) => {
+        const source = program.getSourceFile(file);
+        if (source === undefined) throw new Error(`${file} was not parsed`);
+        return factsOf(posix.relative(folder, file), source);
+      }),
+    );
+  } finally {
+    api.close();
+  }
+}
+
+function factsOf(path: string, source: SourceFile): FileFacts {
+  const nodes = [...descendants(source)];
+  const { text, statements } = source;
+  return {
+    path,
+    lines: text.replace(/\n$/, "").split("\n").length,
+    opensWithComment: /^(#![^\n]*\n)?\/\//.test(text),
+    hasDefaultExport: nodes.some(isDefaultExport),
+    isBarrel:
+      statements.length > 0 &&
+      statements.every(
+        (node) => isExportDeclaration(node) && node.moduleSpecifier,
+      ),
+    imports: nodes.flatMap((node) => importOf(node, path)),
+    functions: nodes.flatMap((node) => functionOf(node, source)),
+    nodeGlobals: nodes.flatMap(nodeGlobalOf),
+  };
+}
+
+function* descendants(node: Node): Generator<Node> {
+  for (const child of childrenOf(node)) {
+    yield child;
+    yield* descendants(child);
+  }
+}
+
+function childrenOf(node: Node): readonly Node[] {
+  const children: Node[] = [];
+  // The visitor returns nothing: a value would end the walk.
+  node.forEachChild((child) => {
+    children.push(child);
+  });
+  return children;
+}
+
+function isDefaultExport(node: Node): boolean {
+  if (isExportAssignment(node)) return true;
+  const modifiers = "modifiers" in node ? node.modifiers : undefined;
+  return (
+    Array.isArray(modifiers) &&
+    modifiers.some((modifier) => modifier.kind === SyntaxKind.DefaultKeyword)
+  );
+}
+
+function importOf(node: Node, from: string): readonly Import[] {
+  const specifier = specifierOf(node);
+  if (specifier === undefined) return [];
+  const isLocal = specifier.startsWith(".");
+  const file = posix.join(posix.dirname(from), specifier);
+  return [{ specifier, file: isLocal ? file : undefined }];
+}
+
+/** What `import … from`, `export … from`, `import("…")` as an expression or as a type name. */
+function specifierOf(node: Node): string | undefined {
+  if (isImportDeclaration(node) || isExportDeclaration(node))
+    return literal(node.moduleSpecifier);
+  if (isImportTypeNode(node))
+    return isLiteralTypeNode(node.argument)
+      ? literal(node.argument.literal)
+      : undefined;
+  const isDynamic =
+    isCallExpression(node) && node.expression.kind === SyntaxKind.ImportKeyword;
+  return isDynamic ? literal(node.arguments[0]) : undefined;
+}
+
+function literal(node: Node | undefined): string | undefined {
+  return node !== undefined && isStringLiteral(node) ? node.text : undefined;
+}
+
+function functionOf(node: Node, source: SourceFile): readonly FunctionFacts[] {
+  if (!isFunctionLikeDeclaration(node) || node.body === undefined) return [];
+  const lineAt = (position: number) =>
+    source.getLineAndCharacterOfPosition(position).line + 1;
+  const firstLine = lineAt(node.getStart(source));
+  const name = nameOf(node, source);
+  const parameters = node.parameters.filter(
+    (parameter) => parameter.name.getText(source) !== "this",
+  ).length;
+  const span = (part: Node) => lineAt(part.end) - lineAt(part.getStart(source));
+  const inner = [...outermostFunctions(node.body)].map(span);
+  const lines = span(node) + 1 - inner.reduce((sum, more) => sum + more, 0);
+  return [{ name, firstLine, lines, parameters }];
+}
+
+function nameOf(node: Node, source: SourceFile): string {
+  if (node.kind === SyntaxKind.Constructor) return "constructor";
+  const named = isArrowFunction(node) ? node.parent : node;
+  if (!("name" in named) || named.name === undefined) return "(anonymous)";
+  return (named.name as Node).getText(source);
+}
+
+function* outermostFunctions(node: Node): Generator<Node> {
+  for (const child of childrenOf(node)) {
+    if (isFunctionLikeDeclaration(child)) yield child;
+    else yield* outermostFunctions(child);
+  }
+}
+
+const NODE_GLOBALS = new Set([
+  "Buffer",
+  "process",
+  "setImmediate",
+  "__dirname",
+]);
+
+/** A free name, not a property (`x.process`) nor a name being declared. */
+function nodeGlobalOf(node: Node): readonly string[] {
+  if (!isIdentifier(node) || !NODE_GLOBALS.has(node.text)) return [];
+  const { parent } = node;
+  const isName = "name" in parent && parent.name === node;
+  return isName ? [] : [node.text];
+}
