@@ -105,7 +105,7 @@ async function start(
     const server = await startRaw(workbench, "topics", new Uint8Array());
     return { server, opening: { upgrade: NATIVE_UPGRADE } };
   }
-  const server = await startBroker(workbench, subject.directory);
+  const server = await startBroker(workbench, subject);
   const uids = Array.from({ length: count }, (_, at) =>
     USER.replace(CONNECTION_NUMBER, connectionNumber(at)),
   );

@@ -84,7 +84,7 @@ async function start(
       publishOpening: { upgrade: upgradeRequest("/publish") },
     };
   }
-  const server = await startBroker(workbench, subject.directory);
+  const server = await startBroker(workbench, subject);
   const uids = Array.from({ length: members + 1 }, (_, at) => memberName(at));
   const backend = new Backend(server.apiPort);
   await backend.registerUsers(uids);

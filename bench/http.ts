@@ -77,8 +77,7 @@ function body(clientMsgNo: string | undefined): string {
 }
 
 function start({ workbench }: Bench, subject: Subject): Promise<Server> {
-  if (subject.kind === "broker")
-    return startBroker(workbench, subject.directory);
+  if (subject.kind === "broker") return startBroker(workbench, subject);
   return startRaw(
     workbench,
     "http",

@@ -1,4 +1,4 @@
-// `npm run bench -- [names] [--quick] [--against <git-ref>] [--rounds N] [--seconds S]`: runs one benchmark or all, prints a table for each
+// `npm run bench -- [names] [--quick] [--against <git-ref>] [--rounds N] [--seconds S] [--profile]`: runs one benchmark or all, prints a table for each
 // and writes bench/results/<name>.json (`<name>-quick.json`). Everything it started is gone when it ends, however it ends. Figures never fail a run.
 
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -10,7 +10,6 @@ import { fanout } from "./fanout.ts";
 import { http } from "./http.ts";
 import { socketSend } from "./socket-send.ts";
 import {
-  type Bench,
   type Benchmark,
   type Plan,
   type Row,
@@ -18,6 +17,7 @@ import {
   type Subject,
 } from "./support/benchmark.ts";
 import { buildCommit, buildHere, commitOf, ROOT } from "./support/builds.ts";
+import { hotSpots } from "./support/profile.ts";
 import { table } from "./support/table.ts";
 import { Workbench } from "./support/workbench.ts";
 
@@ -29,6 +29,9 @@ const BENCHMARKS: readonly Benchmark[] = [
 ];
 const RESULTS = join(ROOT, "bench/results");
 
+/** Load average above which figures are called noisy. */
+const QUIET_LOAD = 0.5;
+
 const FULL: Plan = { isQuick: false, rounds: 3, warmupS: 0.5, seconds: 2 };
 const QUICK: Plan = { isQuick: true, rounds: 1, warmupS: 0.1, seconds: 0.2 };
 
@@ -37,6 +40,8 @@ interface CommandLine {
   readonly plan: Plan;
   /** A git reference; empty: compare with the raw server. */
   readonly against: string;
+  /** Print where our build spends its time, too. */
+  readonly isProfiled: boolean;
 }
 
 const workbench = new Workbench();
@@ -53,41 +58,63 @@ try {
   process.exit(1);
 }
 
-async function runAll({ chosen, plan, against }: CommandLine): Promise<void> {
+async function runAll(line: CommandLine): Promise<void> {
   const directory = buildHere();
-  const ours: Subject = { kind: "broker", name: "jindou", directory };
-  if (against === "")
-    return runEach(chosen, {
-      subjects: [{ kind: "raw", name: "raw uWebSockets.js" }, ours],
-      plan,
-      workbench,
-    });
-  const commit = await commitOf(against);
+  if (line.against === "")
+    return runEach(
+      line,
+      { kind: "raw", name: "raw uWebSockets.js" },
+      directory,
+    );
+  const commit = await commitOf(line.against);
   const build = await buildCommit(commit, workbench);
-  const theirs: Subject = {
-    kind: "broker",
-    name: `jindou ${commit}`,
-    directory: build.directory,
-  };
+  const name = `jindou ${commit}`;
   try {
-    await runEach(chosen, { subjects: [theirs, ours], plan, workbench });
+    await runEach(
+      line,
+      { kind: "broker", name, directory: build.directory },
+      directory,
+    );
   } finally {
     await build.remove();
   }
 }
 
 async function runEach(
-  chosen: readonly Benchmark[],
-  bench: Bench,
+  { chosen, plan, isProfiled }: CommandLine,
+  baseline: Subject,
+  directory: string,
 ): Promise<void> {
   for (const benchmark of chosen) {
     const loadBefore = loadavg()[0] ?? 0;
-    const all = await benchmark.run(bench);
-    const rows =
-      bench.subjects[0].kind === "raw" ? all : all.map(withoutTarget);
-    process.stdout.write(table(benchmark, rows));
-    writeResult(benchmark, { rows, plan: bench.plan, loadBefore });
+    const profile = isProfiled
+      ? { profileFolder: workbench.folder("profile") }
+      : {};
+    const ours: Subject = {
+      kind: "broker",
+      name: "jindou",
+      directory,
+      ...profile,
+    };
+    const all = await benchmark.run({
+      subjects: [baseline, ours],
+      plan,
+      workbench,
+    });
+    const rows = baseline.kind === "raw" ? all : all.map(withoutTarget);
+    print(table(benchmark, rows));
+    if (loadBefore > QUIET_LOAD)
+      print(
+        `noisy: the machine's load average was ${loadBefore.toFixed(1)} before it began\n`,
+      );
+    if (profile.profileFolder !== undefined)
+      print(hotSpots(profile.profileFolder));
+    writeResult(benchmark, { rows, plan, loadBefore });
   }
+}
+
+function print(text: string): void {
+  process.stdout.write(text);
 }
 
 /** Targets are ratios to the raw server. */
@@ -109,7 +136,6 @@ function writeResult(
     cpu: cpus()[0]?.model,
     cores: cpus().length,
     node: process.version,
-    /** Runnable processes before the benchmark began: above 0.5 the figures are noisy. */
     loadBefore,
   };
   const judged = rows.map((row) => ({ ...row, reached: reached(row) }));
@@ -134,6 +160,7 @@ function parseCommandLine(args: readonly string[]): CommandLine {
     options: {
       quick: { type: "boolean", default: false },
       against: { type: "string", default: "" },
+      profile: { type: "boolean", default: false },
       rounds: { type: "string" },
       seconds: { type: "string" },
     },
@@ -146,7 +173,7 @@ function parseCommandLine(args: readonly string[]): CommandLine {
   };
   const chosen =
     positionals.length === 0 ? BENCHMARKS : positionals.map(benchmarkOf);
-  return { chosen, plan, against: values.against };
+  return { chosen, plan, against: values.against, isProfiled: values.profile };
 }
 
 function benchmarkOf(name: string): Benchmark {

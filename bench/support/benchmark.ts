@@ -11,6 +11,8 @@ export type Subject =
       readonly kind: "broker";
       readonly name: string;
       readonly directory: string;
+      /** Where to write profiles of the process; they cost it some speed. */
+      readonly profileFolder?: string;
     };
 
 /** How long and how often. */

@@ -40,6 +40,7 @@ export async function buildCommit(
   workbench: Workbench,
 ): Promise<Build> {
   const directory = join(workbench.folder("build"), "tree");
+  await run("git", ["worktree", "prune"], { cwd: ROOT }); // of runs that were killed
   await run("git", ["worktree", "add", "--detach", directory, commit], {
     cwd: ROOT,
   });

@@ -102,6 +102,13 @@ static void queue(Connection *connection, const Template *template, uint64_t num
   out->end += (size_t)template->length;
 }
 
+/** Tells the first time why a connection could not go on. */
+static void explain(const char *what, const uint8_t *bytes, size_t length) {
+  static int isTold;
+  if (!isTold) fprintf(stderr, "load: %s: %.*s\n", what, (int)length, (const char *)bytes);
+  isTold = 1;
+}
+
 /** A ping is answered with an empty pong; its payload is of no interest to the servers measured here. */
 static void queue_pong(Connection *connection) {
   static uint8_t pong[] = {0x8a, 0x80, 0, 0, 0, 0};
@@ -182,7 +189,7 @@ static int take_http(Connection *connection, uint64_t at) {
   size_t total = (size_t)(end - head) + 4;
   int isGood = memcmp(head + 9, "200", 3) == 0;
   if (connection->life == UPGRADING) {
-    if (memcmp(head + 9, "101", 3) != 0) { die(connection); return 0; }
+    if (memcmp(head + 9, "101", 3) != 0) { explain("upgrade refused", (uint8_t *)head, total); die(connection); return 0; }
     connection->life = OPENING;
     if (connection->open != NULL) queue(connection, connection->open, messageNumber++);
     if (connection->repliesToGo == 0) { connection->life = READY; readyCount++; }
@@ -192,8 +199,7 @@ static int take_http(Connection *connection, uint64_t at) {
     *end = '\r';
     if (field != NULL) total += (size_t)atol(field + 15);
     if (total > available) return 0;
-    static int isFirstBad = 1;
-    if (!isGood && isFirstBad) { isFirstBad = 0; fprintf(stderr, "load: first bad reply: %.*s\n", (int)total, head); }
+    if (!isGood) explain("bad reply", (uint8_t *)head, total);
     answered(connection, isGood, at);
   }
   in->start += total;
@@ -214,10 +220,16 @@ static int take_frame(Connection *connection, uint64_t at) {
   if (available < head + length) return 0;
   in->start += head + length;
   int opcode = frame[0] & 15;
-  if (opcode == 8) { die(connection); return 0; }
+  if (opcode == 8) {
+    fprintf(stderr, "load: closed with %d\n", length < 2 ? 1005 : frame[head] << 8 | frame[head + 1]);
+    explain("its reason", frame + head + 2, length < 2 ? 0 : length - 2);
+    die(connection);
+    return 0;
+  }
   if (opcode == 9) queue_pong(connection);
   if (opcode > 2) return 1;
   int isGood = length >= (uint64_t)expectedLength && memcmp(frame + head, expected, (size_t)expectedLength) == 0;
+  if (!isGood && connection->life == READY && connection->role != PUBLISHER) explain("unexpected frame", frame + head, length);
   answered(connection, isGood, at);
   return 1;
 }
@@ -233,7 +245,10 @@ static void read_some(Connection *connection) {
   static uint8_t shared[READ_BYTES];
   Buffer *in = &connection->in;
   ssize_t got = read(connection->fd, shared, sizeof shared);
-  if (got == 0 || (got < 0 && errno != EAGAIN)) return die(connection);
+  if (got == 0 || (got < 0 && errno != EAGAIN)) {
+    explain("closed by the server", (const uint8_t *)"", 0);
+    return die(connection);
+  }
   if (got < 0) return;
   bytesIn += (uint64_t)got;
   Buffer kept = *in;
@@ -258,7 +273,7 @@ static void on_event(struct epoll_event *event) {
     int error = 0;
     socklen_t size = sizeof error;
     getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) { fprintf(stderr, "load: connect: %s\n", strerror(error)); return die(connection); }
+    if (error != 0) { explain("connect", (uint8_t *)strerror(error), strlen(strerror(error))); return die(connection); }
     if (connection->upgrade != NULL) { connection->life = UPGRADING; queue(connection, connection->upgrade, 0); }
     else { connection->life = READY; readyCount++; }
   }

@@ -1,6 +1,8 @@
 // Starting what is measured: a build of the broker on an empty store, or the raw server. Both are processes of their own. No state.
 
 import { fileURLToPath } from "node:url";
+import type { Subject } from "./benchmark.ts";
+import { profilerArgs } from "./profile.ts";
 import type { RawKind } from "./raw-server.ts";
 import type { Child, Workbench } from "./workbench.ts";
 
@@ -12,26 +14,30 @@ export interface Server {
   stop(): Promise<void>;
 }
 
+const SETTINGS = {
+  JINDOU_API_LISTEN: "127.0.0.1:0",
+  JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+  JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
+  JINDOU_DRAIN_TIMEOUT_MS: "1000",
+  JINDOU_LOG_LEVEL: "info",
+};
+
 const RAW_SERVER = fileURLToPath(new URL("./raw-server.ts", import.meta.url));
 
-/** Starts `dist/main.js` of `directory`. What a bench may send per connection is not limited, nothing else differs from the defaults. */
+/** Starts the build's `dist/main.js`. What a bench may send per connection is not limited, nothing else differs from the defaults. */
 export async function startBroker(
   workbench: Workbench,
-  directory: string,
+  { directory, profileFolder }: Extract<Subject, { kind: "broker" }>,
 ): Promise<Server> {
   const folder = workbench.folder("store");
+  const profiler =
+    profileFolder === undefined ? [] : profilerArgs(profileFolder);
   const child = workbench.spawn({
     name: `The broker of ${directory}`,
     command: process.execPath,
-    args: ["dist/main.js", "start"],
+    args: [...profiler, "dist/main.js", "start"],
     cwd: directory,
-    env: {
-      JINDOU_API_LISTEN: "127.0.0.1:0",
-      JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
-      JINDOU_STORE_PATH: folder,
-      JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
-      JINDOU_LOG_LEVEL: "info",
-    },
+    env: { ...SETTINGS, JINDOU_STORE_PATH: folder },
   });
   const ready = JSON.parse(await child.line('"ready"')) as Record<
     string,
@@ -42,7 +48,8 @@ export async function startBroker(
     apiPort: Number(ready.apiPort),
     clientPort: Number(ready.clientPort),
     async stop() {
-      await child.stop();
+      if (profileFolder === undefined) await child.stop();
+      else await child.finish();
       workbench.removeFolder(folder);
     },
   };

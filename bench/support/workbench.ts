@@ -80,6 +80,13 @@ export class Child {
     if (!this.hasEnded) await once(this.#process, "close");
   }
 
+  /** Asks it to end and waits until it has. */
+  async finish(): Promise<void> {
+    if (this.hasEnded) return;
+    this.#process.kill("SIGTERM");
+    await once(this.#process, "close");
+  }
+
   /** Ends it at once and waits until it is gone. */
   async stop(): Promise<void> {
     if (this.hasEnded) return;
@@ -93,7 +100,9 @@ export class Child {
 
   failure(what: string): Error {
     const output = `${this.#stderr}${this.#stdout}`.trim();
-    return new Error(`${this.#name} ${what}:\n${output}`);
+    const { signalCode } = this.#process;
+    const end = signalCode === null ? "" : ` (${signalCode})`;
+    return new Error(`${this.#name} ${what}${end}:\n${output}`);
   }
 }
 
