@@ -119,8 +119,10 @@ export class Hub {
     message: Message,
     origin: Session | undefined,
   ): void {
+    const isGroup = message.channel.type === GROUP_CHANNEL;
+    let frames = new Map<string, Frame>();
     for (const uid of uids) {
-      const frames = new Map<string, Frame>();
+      if (!isGroup) frames = new Map(); // each calls a conversation by the other's name
       for (const session of this.sessionsOf(uid)) {
         if (session === origin) continue;
         this.#deliveries += 1;
@@ -177,7 +179,7 @@ function pairOf(message: Message): readonly string[] {
   return channel.id === fromUid ? [fromUid] : [fromUid, channel.id];
 }
 
-/** The message as the sessions of one user and format get it; encoded on first use. */
+/** The message as the sessions of one view and format get it; encoded on first use. */
 function frameFor(
   session: Session,
   message: Message,
