@@ -76,20 +76,39 @@ export async function startBroker(
   };
 }
 
-export interface ChildBroker extends Broker {
+/** The built binary as its own process (`npm test` builds it first), ready or not. */
+export interface BrokerProcess {
   readonly process: ChildProcess;
+  readonly dataPath: string;
+  /** Everything it has written so far: log lines and what it says to the operator. */
+  output(): string;
+  /** Resolves when it listens; rejects when it ends before. */
+  ready(): Promise<ChildBroker>;
   /** kill -9, and waits until it is gone. */
   kill(): Promise<void>;
+  /** Sends the signal; resolves with how the process ended. */
+  stop(signal: NodeJS.Signals): Promise<Exit>;
+  /** How it ended, once it has. */
+  readonly exited: Promise<Exit>;
+}
+
+export interface Exit {
+  /** Null when a signal ended it. */
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+export interface ChildBroker extends Broker, Omit<BrokerProcess, "ready"> {
   /** SIGTERM; resolves with the exit code. */
   terminate(): Promise<number | null>;
 }
 
-/** The built binary as its own process (`npm test` builds it first). */
-export async function spawnBroker(
+/** Starts the binary and does not wait for it, for tests of what happens before it is ready. */
+export async function launchBroker(
   t: Test,
   settings: Settings = {},
   dataPath?: string,
-): Promise<ChildBroker> {
+): Promise<BrokerProcess> {
   const path = dataPath ?? (await tempFolder(t));
   const child = spawn(process.execPath, ["dist/main.js", "start"], {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
@@ -99,46 +118,73 @@ export async function spawnBroker(
     },
     stdio: ["ignore", "pipe", "pipe"],
   });
-  const gone = once(child, "exit");
+  const exited = once(child, "exit").then(([code, signal]) => ({
+    code,
+    signal,
+  }));
+  const stop = (signal: NodeJS.Signals) => {
+    child.kill(signal);
+    return exited;
+  };
   const kill = async () => {
-    child.kill("SIGKILL");
-    await gone;
+    await stop("SIGKILL");
   };
   t.teardown(kill);
-  const ports = await readPorts(child);
-  return {
-    ...ports,
-    dataPath: path,
-    passwords: [],
+  let output = "";
+  const read = (chunk: Buffer) => {
+    output += chunk.toString();
+  };
+  child.stdout?.on("data", read);
+  child.stderr?.on("data", read);
+  const running: Omit<BrokerProcess, "ready"> = {
     process: child,
-    call: caller(ports.apiPort),
+    dataPath: path,
+    output: () => output,
+    exited,
     kill,
-    close: kill,
-    async terminate() {
-      child.kill("SIGTERM");
-      const [code] = await gone;
-      return code;
+    stop,
+  };
+  return {
+    ...running,
+    async ready() {
+      const ports = await readPorts(running);
+      return {
+        ...running,
+        ...ports,
+        passwords: [],
+        call: caller(ports.apiPort),
+        close: kill,
+        terminate: async () => (await stop("SIGTERM")).code,
+      };
     },
   };
 }
 
+/** The built binary as its own process, ready. */
+export async function spawnBroker(
+  t: Test,
+  settings: Settings = {},
+  dataPath?: string,
+): Promise<ChildBroker> {
+  const launched = await launchBroker(t, settings, dataPath);
+  return launched.ready();
+}
+
 /** The ports are in the log line that says the node is ready. */
 function readPorts(
-  child: ChildProcess,
+  running: Omit<BrokerProcess, "ready">,
 ): Promise<{ apiPort: number; clientPort: number }> {
   return new Promise((resolve, reject) => {
-    let output = "";
-    const read = (chunk: Buffer) => {
-      output += chunk.toString();
-      const api = /"apiPort":(\d+)/.exec(output);
-      const client = /"clientPort":(\d+)/.exec(output);
-      if (api && client)
-        resolve({ apiPort: Number(api[1]), clientPort: Number(client[1]) });
+    const look = () => {
+      const api = /"apiPort":(\d+)/.exec(running.output());
+      const client = /"clientPort":(\d+)/.exec(running.output());
+      if (!api || !client) return;
+      resolve({ apiPort: Number(api[1]), clientPort: Number(client[1]) });
     };
-    child.stdout?.on("data", read);
-    child.stderr?.on("data", read);
-    child.once("exit", (code) =>
-      reject(new Error(`the broker exited with ${code}: ${output}`)),
+    running.process.stdout?.on("data", look);
+    look();
+    void running.exited.then(({ code }) =>
+      reject(new Error(`the broker exited with ${code}: ${running.output()}`)),
     );
   });
 }
