@@ -1,0 +1,79 @@
+// The commands that end by themselves: what they print and their exit codes.
+
+import { readFileSync } from "node:fs";
+import t from "tap";
+import { parsePasswordHash } from "../../src/broker/passwords.ts";
+import { helpText } from "../../src/config/command-line.ts";
+import { loadConfig } from "../../src/config/load.ts";
+import { type Invocation, jindou } from "./jindou.ts";
+
+const VERSION = JSON.parse(
+  readFileSync(new URL("../../package.json", import.meta.url), "utf8"),
+).version;
+
+t.test(
+  "--help and --version print to standard output and exit with 0",
+  async (t) => {
+    const [help, version] = await Promise.all([
+      jindou(t, ["--help"]),
+      jindou(t, ["--version"]),
+    ]);
+    t.match(help, { code: 0, stdout: helpText(), stderr: "" });
+    t.match(version, { code: 0, stdout: `${VERSION}\n`, stderr: "" });
+  },
+);
+
+t.test("check-config exits with 0 for a valid configuration", async (t) => {
+  const env = { JINDOU_LOG_LEVEL: "warn" };
+  t.match(await jindou(t, ["check-config"], { env }), { code: 0, stderr: "" });
+});
+
+t.test(
+  "what is not valid exits with 2 and one sentence per problem",
+  async (t) => {
+    const cases: readonly [readonly string[], Invocation, number][] = [
+      [["serve"], {}, 1],
+      [["check-config", "--config=/no/such.json"], {}, 1],
+      [["check-config"], { env: { JINDOU_A: "1", JINDOU_B: "1" } }, 2],
+      [["start", "--api.listen=0.0.0.0:0"], {}, 1],
+      [["hash-password"], { input: "\n" }, 1],
+    ];
+    const results = await Promise.all(
+      cases.map(([argv, invocation]) => jindou(t, argv, invocation)),
+    );
+    for (const [index, { code, stdout, stderr }] of results.entries()) {
+      const name = cases[index]?.[0].join(" ");
+      t.equal(code, 2, name ?? "");
+      t.equal(stdout, "", "nothing on standard output");
+      const lines = stderr.trimEnd().split("\n");
+      t.equal(lines.length, cases[index]?.[2], stderr);
+      for (const line of lines) t.match(line, /^jindou: .*[.?]$/);
+    }
+  },
+);
+
+t.test(
+  "print-config prints the merged configuration with secrets masked",
+  async (t) => {
+    const env = { JINDOU_ADMIN_PASSWORD: "hunter2", JINDOU_NODE_ID: "n1" };
+    const argv = ["print-config", "--node.id", "n2"];
+    const { code, stdout } = await jindou(t, argv, { env });
+    t.equal(code, 0);
+    t.notMatch(stdout, /hunter2/);
+    const shown = JSON.parse(stdout);
+    t.equal(shown.node.id, "n2");
+    t.same(shown.client, loadConfig().client);
+  },
+);
+
+t.test("hash-password prints a hash that the managers accept", async (t) => {
+  const { code, stdout } = await jindou(t, ["hash-password"], {
+    input: "correct horse\n",
+  });
+  t.equal(code, 0);
+  t.notMatch(stdout, /horse/);
+  t.ok(parsePasswordHash(stdout.trimEnd()));
+  const account = { username: "a", passwordHash: stdout.trimEnd() };
+  const env = { JINDOU_MANAGERS: JSON.stringify([account]) };
+  t.equal(loadConfig({ env }).managers[0]?.passwordHash, stdout.trimEnd());
+});

@@ -1,0 +1,124 @@
+// A node as a process: ready, signals, exit codes, and what it says when it cannot start.
+
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { type Invocation, type Running, spawnJindou } from "./jindou.ts";
+
+/** Settings of a node on free loopback ports with its own data folder. */
+async function settings(t: Test): Promise<Record<string, string>> {
+  const folder = await mkdtemp(join(tmpdir(), "jindou-main-"));
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  return {
+    JINDOU_API_LISTEN: "127.0.0.1:0",
+    JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+    JINDOU_STORE_PATH: join(folder, "data"),
+    JINDOU_ADMIN_PASSWORD: "hunter2",
+    JINDOU_DRAIN_TIMEOUT_MS: "60000",
+  };
+}
+
+async function started(t: Test, invocation: Invocation = {}) {
+  const env = { ...(await settings(t)), ...invocation.env };
+  const node = spawnJindou(t, [], { ...invocation, env });
+  const { apiPort, clientPort } = await node.logged("ready");
+  return {
+    node,
+    env,
+    apiPort: Number(apiPort),
+    clientPort: Number(clientPort),
+  };
+}
+
+async function stopped({ child, ended }: Running, signal: NodeJS.Signals) {
+  child.kill(signal);
+  return ended;
+}
+
+t.test("SIGTERM and SIGINT drain and exit with 0", async (t) => {
+  for (const signal of ["SIGTERM", "SIGINT"] as const) {
+    const { node, apiPort } = await started(t);
+    const url = `http://127.0.0.1:${apiPort}/healthz`;
+    t.equal((await fetch(url)).status, 200);
+    const { code, stdout, stderr } = await stopped(node, signal);
+    t.equal(code, 0, signal);
+    t.match(stdout, /"msg":"stopped"/, "the last line reached the log");
+    t.equal(stderr, "", "no banner without a terminal");
+  }
+});
+
+t.test("a second signal ends a drain at once with 1", async (t) => {
+  const { node, clientPort } = await started(t);
+  const silent = connect(clientPort, "127.0.0.1");
+  t.teardown(() => silent.destroy());
+  silent.write(
+    "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+  );
+  await once(silent, "data");
+  node.child.kill("SIGTERM");
+  await node.logged("stopping");
+  const { code, stdout } = await stopped(node, "SIGTERM");
+  t.equal(code, 1);
+  t.notMatch(stdout, /"msg":"stopped"/);
+});
+
+t.test(
+  "a bug that nobody caught is logged as fatal and exits with 1",
+  async (t) => {
+    for (const bug of [
+      'throw new Error("boom")',
+      'Promise.reject(new Error("boom"))',
+    ]) {
+      const preload = `process.on("SIGUSR2", () => { ${bug}; });`;
+      const { node } = await started(t, { preload });
+      const { code, stdout, stderr } = await stopped(node, "SIGUSR2");
+      t.equal(code, 1, bug);
+      t.match(stdout, /"level":"fatal".*boom/);
+      t.equal(stderr, "");
+    }
+  },
+);
+
+t.test(
+  "what is in the way of a start is one sentence and exit code 1",
+  async (t) => {
+    const { env, clientPort } = await started(t);
+    const other = await settings(t);
+    const taken = `127.0.0.1:${clientPort}`;
+    const inTheWay: readonly Record<string, string>[] = [
+      { ...other, JINDOU_STORE_PATH: env.JINDOU_STORE_PATH ?? "" },
+      { ...other, JINDOU_CLIENT_LISTEN: taken },
+      {
+        ...other,
+        JINDOU_API_TLS_CERT_FILE: "/no/such.pem",
+        JINDOU_API_TLS_KEY_FILE: "/no/such.key",
+      },
+    ];
+    for (const settings of inTheWay) {
+      const { code, stderr } = await spawnJindou(t, [], { env: settings })
+        .ended;
+      t.equal(code, 1);
+      t.match(stderr, /^jindou: [^\n]+[.!?]\n$/);
+    }
+  },
+);
+
+t.test(
+  "a password made on first start is shown once, on standard error only",
+  async (t) => {
+    const { JINDOU_ADMIN_PASSWORD: _, ...env } = await settings(t);
+    const runs = [];
+    for (let run = 0; run < 2; run++) {
+      const node = spawnJindou(t, [], { env });
+      await node.logged("ready");
+      runs.push(await stopped(node, "SIGTERM"));
+    }
+    const password = /password (\S+)/.exec(runs[0]?.stderr ?? "")?.[1] ?? "";
+    t.ok(password.length >= 16);
+    t.notOk(runs[0]?.stdout.includes(password));
+    t.equal(runs[1]?.stderr, "");
+  },
+);
