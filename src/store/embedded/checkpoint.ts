@@ -3,6 +3,7 @@
 // journal position; then the tail lets go; and only when the disk has all of it are old segments deleted. A crash in between means that
 // some records are written again with the same keys and values.
 
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { expiresAtMs } from "../../broker/model.ts";
 import type { Clock } from "../../broker/ports.ts";
 import type { Appends } from "./appends.ts";
@@ -18,9 +19,10 @@ const STATE = "journal";
 const STATE_VERSION = 1;
 const EXPIRY_VALUE = Buffer.from([1]);
 /** Longest stretch of one event-loop turn. */
-const STEP_MS = 2;
+const STEP_MS = 0.5;
 /** Records between looks at the time. */
-const STEP_RECORDS = 64;
+const STEP_RECORDS = 16;
+const STEPS_UNDER_WAY = 8;
 
 /** How far the database has the journal. */
 export interface CheckpointState {
@@ -110,6 +112,7 @@ export class Checkpoint {
     await flushed(tables);
   }
 
+  /** Runs by itself from now on. */
   start(): void {
     this.#timer = setInterval(() => void this.run(), this.#parts.intervalMs);
     this.#timer.unref();
@@ -158,14 +161,21 @@ export class Checkpoint {
     this.#dropJournal(state.position);
   }
 
-  /** Commits the records step by step, so that no event-loop turn is long and no step waits in lmdb's queue for another. */
+  /** Commits the records in steps, one per event-loop turn, with a few steps on their way to the disk at a time. */
   async #putAll(channels: TailChannel[]): Promise<void> {
     const puts = this.#puts(channels);
+    const steps: Promise<void>[] = [];
+    const failures: unknown[] = [];
     let isDone = false;
-    while (!isDone)
-      await commit(this.#parts.tables, () => {
+    while (!isDone && failures.length === 0) {
+      const step = commit(this.#parts.tables, () => {
         isDone = advance(puts);
       });
+      steps.push(step.catch((error: unknown) => void failures.push(error)));
+      await (steps.length < STEPS_UNDER_WAY ? nextTurn() : steps.shift());
+    }
+    await Promise.all(steps);
+    if (failures.length > 0) throw failures[0];
   }
 
   /** Every put of a checkpoint in the order of keys; stops after each record. */

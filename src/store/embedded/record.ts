@@ -114,7 +114,7 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
     expireS: bytes.readUInt32LE(4),
     streamNo: flags & HAS_STREAM ? next() : undefined,
     tagKey: flags & HAS_TAG ? next() : undefined,
-    payload: Uint8Array.prototype.slice.call(data, at),
+    payload: new Uint8Array(bytes.subarray(at)),
   };
   return { kind, message, dedupe: (flags & DEDUPE) !== 0 };
 }
