@@ -79,7 +79,7 @@ export function createUsers(ports: {
       await endSessions(uid, "logged_out", (one) => flags.includes(one.flag));
     },
 
-    onlineStatus(uids) {
+    async onlineStatus(uids) {
       for (const uid of uids) assertId(uid, "uid");
       return directory.presence(uids);
     },

@@ -1,0 +1,194 @@
+// Who may open a session, and whom it ends.
+
+import t from "tap";
+import {
+  type DeviceLevel,
+  MAIN_DEVICE,
+  SECONDARY_DEVICE,
+  SYSTEM_UID,
+} from "../../src/broker/model.ts";
+import { createSessions, type Login } from "../../src/broker/sessions.ts";
+import { startNode, type TestNode } from "./node.ts";
+
+let opened = 0;
+
+function login(kind: Partial<Login> = {}): Login {
+  opened += 1;
+  return {
+    sessionId: `s${opened}`,
+    nodeId: "n1",
+    uid: "alice",
+    token: "right",
+    flag: 0,
+    deviceId: "",
+    level: undefined,
+    ...kind,
+  };
+}
+
+/** A node on which alice has the token `right` on her app. */
+async function nodeOfAlice(
+  t: Parameters<typeof startNode>[0],
+  level: DeviceLevel = MAIN_DEVICE,
+): Promise<TestNode> {
+  const node = await startNode(t);
+  await node.users.setToken({ uid: "alice", token: "right", flag: 0, level });
+  return node;
+}
+
+t.test("uid, flag and token must match what was registered", async (t) => {
+  const { sessions, cluster } = await nodeOfAlice(t);
+  for (const wrong of [
+    { token: "wrong" },
+    { token: "" },
+    { flag: 1 },
+    { uid: "bob" },
+  ] as const)
+    await t.rejects(sessions.open(login(wrong)), { code: "unauthorized" });
+  t.same(await cluster.sessionsOf("alice"), []);
+  const right = login();
+  const record = await sessions.open(right);
+  t.match(record, { sessionId: right.sessionId, uid: "alice", flag: 0 });
+  t.same(await cluster.sessionsOf("alice"), [record]);
+});
+
+t.test("the registered level counts, not the claimed one", async (t) => {
+  const { sessions } = await nodeOfAlice(t, SECONDARY_DEVICE);
+  const record = await sessions.open(login({ level: MAIN_DEVICE }));
+  t.equal(record.level, SECONDARY_DEVICE);
+});
+
+t.test("without authentication the claimed level counts", async (t) => {
+  const { openSessions } = await startNode(t);
+  const open = async (level: DeviceLevel | undefined) =>
+    (await openSessions.open(login({ token: "", level }))).level;
+  t.equal(await open(MAIN_DEVICE), MAIN_DEVICE);
+  t.equal(await open(undefined), SECONDARY_DEVICE);
+});
+
+t.test("a logged out device's token opens nothing", async (t) => {
+  const { sessions, users } = await nodeOfAlice(t);
+  await users.quitDevice("alice", [0]);
+  for (const token of ["right", ""])
+    await t.rejects(sessions.open(login({ token })), { code: "unauthorized" });
+});
+
+t.test("nobody connects as the system, or under no id", async (t) => {
+  const { sessions, openSessions } = await startNode(t);
+  for (const one of [sessions, openSessions]) {
+    await t.rejects(one.open(login({ uid: SYSTEM_UID })), {
+      code: "reserved_uid",
+    });
+    for (const uid of ["", "a@b", "x".repeat(129)])
+      await t.rejects(one.open(login({ uid })), { code: "bad_id" });
+    await t.rejects(one.open(login({ deviceId: "d\n" })), { code: "bad_id" });
+  }
+});
+
+t.test(
+  "a main kicks the main before it, on a named device or not",
+  async (t) => {
+    const { sessions, cluster, events } = await nodeOfAlice(t);
+    const first = await sessions.open(login({ deviceId: "d1" }));
+    const second = await sessions.open(login({ deviceId: "d2" }));
+    const third = await sessions.open(login());
+    const kicked = ({ sessionId }: { sessionId: string }) => ({
+      kind: "end_session",
+      uid: "alice",
+      sessionId,
+      reason: "kicked",
+    });
+    t.same(events, [kicked(first), kicked(second)]);
+    t.same(await cluster.sessionsOf("alice"), [third]);
+  },
+);
+
+t.test("the same device is replaced, not kicked", async (t) => {
+  for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
+    const { sessions, events } = await nodeOfAlice(t, level);
+    const first = await sessions.open(login({ deviceId: "d1" }));
+    await sessions.open(login({ deviceId: "d1" }));
+    t.match(events, [{ sessionId: first.sessionId, reason: "replaced" }]);
+    t.equal(events.length, 1);
+  }
+});
+
+t.test("secondary sessions stay", async (t) => {
+  const { sessions, cluster, events } = await nodeOfAlice(t, SECONDARY_DEVICE);
+  await sessions.open(login());
+  await sessions.open(login());
+  t.same(events, []);
+  t.equal((await cluster.sessionsOf("alice")).length, 2);
+});
+
+t.test("of mains that log in at once exactly one survives", async (t) => {
+  const { sessions, cluster, events } = await nodeOfAlice(t);
+  const logins = Array.from({ length: 20 }, () => sessions.open(login()));
+  await Promise.all(logins);
+  t.equal((await cluster.sessionsOf("alice")).length, 1);
+  t.equal(events.length, 19);
+});
+
+t.test(
+  "a token that changes while its session opens opens nothing",
+  async (t) => {
+    const node = await nodeOfAlice(t);
+    const { store, cluster, users } = node;
+    const sessions = createSessions(
+      {
+        store,
+        publisher: cluster,
+        directory: {
+          async register(session) {
+            await users.setToken({
+              uid: "alice",
+              token: "new",
+              flag: 0,
+              level: MAIN_DEVICE,
+            });
+            return cluster.register(session);
+          },
+          unregister: (session) => cluster.unregister(session),
+          sessionsOf: (uid) => cluster.sessionsOf(uid),
+          presence: (uids) => cluster.presence(uids),
+        },
+      },
+      "token",
+    );
+    await t.rejects(sessions.open(login()), { code: "unauthorized" });
+    t.same(await cluster.sessionsOf("alice"), []);
+  },
+);
+
+t.test(
+  "any race of logins and a token change leaves no session of the old token",
+  async (t) => {
+    const node = await nodeOfAlice(t);
+    const { sessions, users, cluster } = node;
+    for (let round = 0; round < 20; round++) {
+      const token = `t${round}`;
+      const device = { uid: "alice", flag: 0, level: MAIN_DEVICE } as const;
+      await users.setToken({ ...device, token });
+      const opening = Array.from({ length: 5 }, async (_, at) => {
+        for (let turn = 0; turn < at; turn++) await Promise.resolve();
+        return sessions.open(login({ token }));
+      });
+      await Promise.allSettled([
+        ...opening,
+        users.setToken({ ...device, token: "changed" }),
+      ]);
+      t.same(await cluster.sessionsOf("alice"), [], `round ${round}`);
+    }
+  },
+);
+
+t.test("closing takes the session out, twice is harmless", async (t) => {
+  const { sessions, cluster } = await nodeOfAlice(t);
+  const first = await sessions.open(login({ deviceId: "d1" }));
+  const second = await sessions.open(login({ deviceId: "d1" }));
+  await sessions.close(first);
+  t.same(await cluster.sessionsOf("alice"), [second]);
+  await sessions.close(second);
+  await sessions.close(second);
+  t.same(await cluster.sessionsOf("alice"), []);
+});

@@ -1,0 +1,146 @@
+// Tokens, logging out and online status, as the backend sees users.
+
+import t from "tap";
+import {
+  MAIN_DEVICE,
+  SECONDARY_DEVICE,
+  type SessionRecord,
+  SYSTEM_UID,
+} from "../../src/broker/model.ts";
+import { hashToken } from "../../src/broker/tokens.ts";
+import { startNode } from "./node.ts";
+
+const MAIN = { flag: 0, level: MAIN_DEVICE } as const;
+const SECONDARY = { flag: 0, level: SECONDARY_DEVICE } as const;
+
+function record(
+  sessionId: string,
+  kind: Partial<SessionRecord> = {},
+): SessionRecord {
+  return {
+    sessionId,
+    nodeId: "n1",
+    uid: "alice",
+    deviceId: "",
+    ...MAIN,
+    ...kind,
+  };
+}
+
+const ended = (sessionId: string, reason: string) => ({
+  kind: "end_session",
+  uid: "alice",
+  sessionId,
+  reason,
+});
+
+t.test("a token is registered as its hash, per device flag", async (t) => {
+  const { users, store } = await startNode(t);
+  await users.setToken({ uid: "alice", token: "one", ...MAIN });
+  await users.setToken({ uid: "alice", token: "two", ...SECONDARY, flag: 1 });
+  t.match(await store.device("alice", 0), { level: MAIN_DEVICE });
+  const device = await store.device("alice", 1);
+  t.equal(device?.level, SECONDARY_DEVICE);
+  t.same(Buffer.from(device?.tokenHash ?? []), hashToken("two"));
+  t.equal(await store.device("alice", 2), undefined);
+});
+
+t.test("a changed token ends the flag's main sessions only", async (t) => {
+  const { users, cluster, events } = await startNode(t);
+  await users.setToken({ uid: "alice", token: "one", ...MAIN });
+  for (const session of [
+    record("main"),
+    record("secondary", SECONDARY),
+    record("other-flag", { flag: 1 }),
+    record("other-user", { uid: "bob" }),
+  ])
+    await cluster.register(session);
+  await users.setToken({ uid: "alice", token: "one", ...MAIN });
+  t.same(events, [], "an equal token changes nothing");
+  await users.setToken({ uid: "alice", token: "two", ...MAIN });
+  t.same(events, [ended("main", "token_changed")]);
+  const left = await cluster.sessionsOf("alice");
+  t.same(
+    left.map(({ sessionId }) => sessionId),
+    ["secondary", "other-flag"],
+  );
+});
+
+t.test("a first token ends nothing", async (t) => {
+  const { users, cluster, events } = await startNode(t);
+  await cluster.register(record("main"));
+  await users.setToken({ uid: "alice", token: "one", ...MAIN });
+  t.same(events, []);
+});
+
+t.test("a secondary device's changed token ends nothing", async (t) => {
+  const { users, cluster, events } = await startNode(t);
+  await users.setToken({ uid: "alice", token: "one", ...SECONDARY });
+  await cluster.register(record("secondary", SECONDARY));
+  await users.setToken({ uid: "alice", token: "two", ...SECONDARY });
+  t.same(events, []);
+});
+
+t.test(
+  "a main device that becomes secondary with a new token loses its sessions",
+  async (t) => {
+    const { users, cluster, events } = await startNode(t);
+    await users.setToken({ uid: "alice", token: "one", ...MAIN });
+    await cluster.register(record("main"));
+    await users.setToken({ uid: "alice", token: "two", ...SECONDARY });
+    t.same(events, [ended("main", "token_changed")]);
+  },
+);
+
+t.test("a quit device's token is worthless and its sessions end", async (t) => {
+  const { users, cluster, events, store } = await startNode(t);
+  await users.setToken({ uid: "alice", token: "one", ...MAIN });
+  for (const session of [
+    record("app"),
+    record("app-2", SECONDARY),
+    record("web", { flag: 1 }),
+    record("desktop", { flag: 2 }),
+  ])
+    await cluster.register(session);
+  await users.quitDevice("alice", [0, 2]);
+  t.same(
+    events,
+    ["app", "app-2", "desktop"].map((one) => ended(one, "logged_out")),
+  );
+  const device = await store.device("alice", 0);
+  t.equal(device?.level, MAIN_DEVICE, "the level is kept");
+  t.equal(device?.tokenHash.length, 0);
+  t.equal((await store.device("alice", 2))?.tokenHash.length, 0);
+  t.equal(
+    await store.device("alice", 1),
+    undefined,
+    "not one that was not named",
+  );
+});
+
+t.test("the system neither registers nor quits", async (t) => {
+  const { users } = await startNode(t);
+  const system = { uid: SYSTEM_UID, token: "one", ...MAIN };
+  await t.rejects(users.setToken(system), { code: "reserved_uid" });
+  await t.rejects(users.setToken({ ...system, uid: "a@b" }), {
+    code: "bad_id",
+  });
+  await t.rejects(users.quitDevice(SYSTEM_UID, [0]), { code: "reserved_uid" });
+  await t.rejects(users.quitDevice("", [0]), { code: "bad_id" });
+});
+
+t.test("online status answers per uid in order", async (t) => {
+  const { users, cluster } = await startNode(t);
+  await cluster.register(record("web", { flag: 1 }));
+  t.same(await users.onlineStatus(["bob", "alice", "bob"]), [
+    { uid: "bob", online: false, flag: 0 },
+    { uid: "alice", online: true, flag: 1 },
+    { uid: "bob", online: false, flag: 0 },
+  ]);
+  t.same(await users.onlineStatus([]), []);
+});
+
+t.test("online status of no id rejects, and does not throw", async (t) => {
+  const { users } = await startNode(t);
+  await t.rejects(users.onlineStatus(["alice", "a#b"]), { code: "bad_id" });
+});
