@@ -98,6 +98,21 @@ export function createMessages(
     return refusePersonSend(facts, fromUid, channel.id);
   }
 
+  /** The listed uids that belong to the channel [decisions: subscribers on send]. */
+  async function recipients(
+    uids: readonly string[],
+    { channel, fromUid }: SendInput,
+  ): Promise<readonly string[]> {
+    const belongs = async (uid: string): Promise<boolean> => {
+      if (channel.type !== GROUP_CHANNEL)
+        return uid === channel.id || uid === fromUid;
+      return (await store.groupFacts(channel.id, uid)).isSubscriber;
+    };
+    const listed = [...new Set(uids)];
+    const isMember = await Promise.all(listed.map(belongs));
+    return listed.filter((_, at) => isMember[at]);
+  }
+
   return {
     async send(input) {
       const isCommand = check(input, limits);
@@ -108,7 +123,14 @@ export function createMessages(
           ? await decided
           : await lanes.enter(`${input.origin} ${draft.key}`, decided);
       if (refused !== undefined) throw new BrokerError(refused);
-      const { messageId, messageSeq } = await store.append(draft);
+      const { messageId, messageSeq } = await store.append(
+        input.subscribers === undefined
+          ? draft
+          : {
+              ...draft,
+              recipients: await recipients(input.subscribers, input),
+            },
+      );
       return { messageId, messageSeq, clientMsgNo: draft.clientMsgNo };
     },
 
@@ -163,6 +185,6 @@ function toDraft(input: SendInput, isCommand: boolean): MessageDraft {
     tagKey: input.tagKey,
     payload: input.payload,
     origin: input.origin,
-    recipients: input.subscribers,
+    recipients: undefined,
   };
 }

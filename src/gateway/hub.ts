@@ -56,8 +56,9 @@ export class Hub {
 
   /** Forgets a session; harmless when it is not in. */
   leave(session: Session): void {
-    for (const group of [...session.groups]) this.#leaveGroup(session, group);
-    if (session.joining) this.#leaveGroup(session, session.joining);
+    for (const { channelId } of [...session.groups])
+      this.unfollow(session, channelId);
+    if (session.joining) this.unfollow(session, session.joining.channelId);
     const left = this.sessionsOf(session.uid).filter((one) => one !== session);
     if (left.length > 0) this.#byUid.set(session.uid, left);
     else if (this.#byUid.delete(session.uid))
@@ -84,7 +85,10 @@ export class Hub {
   /** Stops giving it the group's messages; harmless when it does not get them. */
   unfollow(session: Session, channelId: string): void {
     const group = this.#groups.get(channelId);
-    if (group !== undefined) this.#leaveGroup(session, group);
+    if (group === undefined) return;
+    group.remove(session);
+    if (group.isEmpty && this.#groups.delete(channelId))
+      this.#cluster.unlisten(groupTopic(channelId));
   }
 
   /** The listener of the cluster's events. */
@@ -159,12 +163,6 @@ export class Hub {
     const made = new Group(channelId);
     this.#groups.set(channelId, made);
     return made;
-  }
-
-  #leaveGroup(session: Session, group: Group): void {
-    group.remove(session);
-    if (group.isEmpty && this.#groups.delete(group.channelId))
-      this.#cluster.unlisten(groupTopic(group.channelId));
   }
 
   #find(uid: string, sessionId: string | undefined): Session | undefined {

@@ -10,7 +10,6 @@ import {
 } from "../broker/model.ts";
 import type { Codec, Frame, Push, Reply } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
-import type { Group } from "./group.ts";
 
 /** What a held message costs beside its payload, about: without it, tiny messages would be held without bound. */
 const HELD_OVERHEAD_BYTES = 256;
@@ -18,15 +17,20 @@ const HELD_OVERHEAD_BYTES = 256;
 /** How far a session has read each channel it resumes: messages through that seq are not pushed again. */
 export type Cursors = ReadonlyMap<ChannelKey, number>;
 
+/** A group as its sessions see it. */
+export interface FollowedGroup {
+  readonly channelId: string;
+}
+
 export class Session {
   readonly sessionId: string;
   readonly uid: string;
   readonly codec: Codec;
   readonly connection: Connection;
   /** The groups it gets live messages of; kept by the hub. */
-  readonly groups: Group[] = [];
+  readonly groups: FollowedGroup[] = [];
   /** The group it is just joining: its live messages are held. */
-  joining: Group | undefined;
+  joining: FollowedGroup | undefined;
   /** Its memberships changed: what was read of them before is old. */
   membershipsStale = false;
   /** It follows all its groups; changes of membership apply directly. */
