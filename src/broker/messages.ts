@@ -98,17 +98,19 @@ export function createMessages(
     return refusePersonSend(facts, fromUid, channel.id);
   }
 
-  /** The listed uids that belong to the channel [decisions: subscribers on send]. */
-  async function recipients(
-    uids: readonly string[],
-    { channel, fromUid }: SendInput,
-  ): Promise<readonly string[]> {
+  /** The listed uids that belong to the channel [decisions: subscribers on send]; undefined: nobody is listed. */
+  async function recipients({
+    subscribers,
+    channel,
+    fromUid,
+  }: SendInput): Promise<readonly string[] | undefined> {
+    if (subscribers === undefined) return undefined;
     const belongs = async (uid: string): Promise<boolean> => {
       if (channel.type !== GROUP_CHANNEL)
         return uid === channel.id || uid === fromUid;
       return (await store.groupFacts(channel.id, uid)).isSubscriber;
     };
-    const listed = [...new Set(uids)];
+    const listed = [...new Set(subscribers)];
     const isMember = await Promise.all(listed.map(belongs));
     return listed.filter((_, at) => isMember[at]);
   }
@@ -117,19 +119,14 @@ export function createMessages(
     async send(input) {
       const isCommand = check(input, limits);
       const draft = toDraft(input, isCommand);
-      const decided = refusal(input);
-      const refused =
+      const decided = Promise.all([refusal(input), recipients(input)]);
+      const [refused, listed] =
         input.origin === undefined
           ? await decided
           : await lanes.enter(`${input.origin} ${draft.key}`, decided);
       if (refused !== undefined) throw new BrokerError(refused);
       const { messageId, messageSeq } = await store.append(
-        input.subscribers === undefined
-          ? draft
-          : {
-              ...draft,
-              recipients: await recipients(input.subscribers, input),
-            },
+        listed === undefined ? draft : { ...draft, recipients: listed },
       );
       return { messageId, messageSeq, clientMsgNo: draft.clientMsgNo };
     },
@@ -156,6 +153,7 @@ function check(input: SendInput, limits: MessageLimits): boolean {
     assertLabel(input.clientMsgNo, "client_msg_no");
   if (input.streamNo !== undefined) assertLabel(input.streamNo, "stream_no");
   if (input.tagKey !== undefined) assertLabel(input.tagKey, "tag_key");
+  for (const uid of input.subscribers ?? []) assertId(uid, "subscribers");
   if (input.payload.length > limits.maxPayloadBytes)
     throw new BrokerError("too_large", {
       message: `payload exceeds ${limits.maxPayloadBytes} bytes`,
@@ -168,6 +166,7 @@ function check(input: SendInput, limits: MessageLimits): boolean {
       message: "subscribers is only for commands (sync_once 1 or type 99)",
       details: [{ path: "subscribers", message: "not a command" }],
     });
+  for (const uid of input.subscribers ?? []) assertId(uid, "subscribers");
   return isCommand;
 }
 
