@@ -140,7 +140,11 @@ export function createMessages(
         store.headSeq(key),
         store.readMessages(key, { ...range, limit }),
       ]);
-      return { ...slice, headSeq };
+      const newest = range.reverse ? slice.messages[0] : slice.messages.at(-1);
+      return {
+        ...slice,
+        headSeq: Math.max(headSeq, newest?.messageSeq ?? 0), // one may come between the two reads
+      };
     },
   };
 }

@@ -1,0 +1,194 @@
+// Channels and their members, and what live sessions are told of each change.
+
+import t from "tap";
+import { group, person, rules, startNode, type TestNode } from "./node.ts";
+
+const PERMANENT = { membership: "permanent", reset: false } as const;
+const TEMPORARY = { membership: "temporary", reset: false } as const;
+
+/** The changes of membership announced since the last call, as `+uid` and `-uid`. */
+function announced({ events }: TestNode): readonly string[] {
+  return events
+    .splice(0)
+    .map((one) =>
+      one.kind === "membership"
+        ? `${one.member ? "+" : "-"}${one.uid}@${one.channelId}`
+        : one.kind,
+    );
+}
+
+async function members(
+  { store }: TestNode,
+  channelId: string,
+  uids: readonly string[],
+): Promise<readonly string[]> {
+  const facts = await Promise.all(
+    uids.map((uid) => store.groupFacts(channelId, uid)),
+  );
+  return uids.filter((_, at) => facts[at]?.isSubscriber);
+}
+
+t.test("a created group has its subscribers, told once each", async (t) => {
+  const node = await startNode(t);
+  const info = rules(group("g"), { large: true });
+  await node.channels.create(info, ["alice", "bob", "alice"]);
+  t.same(announced(node), ["+alice@g", "+bob@g"]);
+  t.same(await node.store.channel(group("g")), info);
+  t.same(await members(node, "g", ["alice", "bob", "carol"]), ["alice", "bob"]);
+});
+
+t.test("an id is taken once per type", async (t) => {
+  const node = await startNode(t);
+  await node.channels.create(rules(group("x")), ["alice"]);
+  await node.channels.create(rules(person("x")), []);
+  announced(node);
+  await t.rejects(
+    node.channels.create(rules(group("x"), { ban: true }), ["bob"]),
+    { code: "channel_exists" },
+  );
+  t.same(announced(node), []);
+  t.match(await node.store.channel(group("x")), { ban: false });
+  t.same(await members(node, "x", ["bob"]), []);
+});
+
+t.test("of creations at once exactly one wins", async (t) => {
+  const { channels } = await startNode(t);
+  const results = await Promise.allSettled(
+    Array.from({ length: 10 }, () => channels.create(rules(group("g")), [])),
+  );
+  const won = results.filter(({ status }) => status === "fulfilled");
+  t.equal(won.length, 1);
+});
+
+t.test(
+  "creating with disband disbands the existing one for good",
+  async (t) => {
+    const node = await startNode(t);
+    const gone = rules(group("g"), { disband: true });
+    await node.channels.create(rules(group("g"), { ban: true }), ["alice"]);
+    announced(node);
+    await node.channels.create(gone, ["bob"]);
+    t.match(await node.store.channel(group("g")), { disband: true, ban: true });
+    t.same(await members(node, "g", ["bob"]), []);
+    await t.rejects(node.channels.create(rules(group("g")), []), {
+      code: "channel_exists",
+    });
+    await t.resolves(
+      node.channels.create(gone, []),
+      "disbanding again is done",
+    );
+    const info = await node.channels.update(group("g"), { disband: false });
+    t.equal(info.disband, true);
+    t.same(announced(node), [], "nobody is told into a group that is gone");
+  },
+);
+
+t.test("flags change one by one", async (t) => {
+  const { channels, store } = await startNode(t);
+  await channels.create(rules(group("g"), { sendBan: true }), []);
+  const info = await channels.update(group("g"), { ban: true });
+  t.match(info, { ban: true, sendBan: true, large: false });
+  t.same(await store.channel(group("g")), info);
+  await t.rejects(channels.update(group("other"), { ban: true }), {
+    code: "channel_not_found",
+  });
+});
+
+t.test(
+  "who is added is told; who was a member of any kind is not",
+  async (t) => {
+    const node = await startNode(t);
+    await node.channels.create(rules(group("g")), ["alice"]);
+    announced(node);
+    await node.channels.addSubscribers(
+      group("g"),
+      ["alice", "bob", "bob"],
+      PERMANENT,
+    );
+    t.same(announced(node), ["+bob@g"]);
+    await node.channels.addSubscribers(group("g"), ["bob", "carol"], TEMPORARY);
+    t.same(announced(node), ["+carol@g"]);
+  },
+);
+
+t.test("a reset list tells who came and who went", async (t) => {
+  const node = await startNode(t);
+  await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
+  await node.channels.addSubscribers(group("g"), ["carol"], TEMPORARY);
+  announced(node);
+  await node.channels.addSubscribers(group("g"), ["bob", "dave"], {
+    membership: "permanent",
+    reset: true,
+  });
+  t.same([...announced(node)].sort(), ["+dave@g", "-alice@g"]);
+});
+
+t.test("nobody is added to what is not there or gone", async (t) => {
+  const { channels } = await startNode(t);
+  await channels.create(rules(group("gone"), { disband: true }), []);
+  await t.rejects(channels.addSubscribers(group("none"), ["a"], PERMANENT), {
+    code: "channel_not_found",
+  });
+  await t.rejects(channels.addSubscribers(group("gone"), ["a"], PERMANENT), {
+    code: "channel_disbanded",
+  });
+});
+
+t.test(
+  "removal is all or nothing, and tells who is a member no more",
+  async (t) => {
+    const node = await startNode(t);
+    await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
+    await node.channels.addSubscribers(group("g"), ["bob", "dave"], TEMPORARY);
+    announced(node);
+    const remove = (...uids: string[]): Promise<void> =>
+      node.channels.removeSubscribers(group("g"), uids, "permanent");
+    await t.rejects(remove("alice", "dave", "erin"), {
+      code: "not_in_channel",
+      details: [{ message: "dave" }, { message: "erin" }],
+    });
+    t.same(announced(node), []);
+    t.same(await members(node, "g", ["alice"]), ["alice"]);
+    await remove("alice", "bob", "alice");
+    t.same(announced(node), ["-alice@g"], "bob is still there temporarily");
+    t.same(await members(node, "g", ["alice", "bob"]), ["bob"]);
+    await node.channels.removeSubscribers(group("g"), ["bob"], "temporary");
+    t.same(announced(node), ["-bob@g"]);
+  },
+);
+
+t.test("removal from what is not there or gone is refused", async (t) => {
+  const node = await startNode(t);
+  await node.channels.create(rules(group("g")), ["alice"]);
+  const remove = (id: string, uids: readonly string[]): Promise<void> =>
+    node.channels.removeSubscribers(group(id), uids, "permanent");
+  await t.rejects(remove("none", ["alice"]), { code: "channel_not_found" });
+  await t.rejects(remove("g", []), { code: "bad_request" });
+  await node.channels.update(group("g"), { disband: true });
+  await t.rejects(remove("g", ["alice"]), { code: "channel_disbanded" });
+});
+
+t.test("a contact list moves no session", async (t) => {
+  const node = await startNode(t);
+  await node.channels.create(rules(person("alice")), ["bob"]);
+  await node.channels.addSubscribers(person("alice"), ["carol"], PERMANENT);
+  await node.channels.removeSubscribers(person("alice"), ["bob"], "permanent");
+  t.same(announced(node), []);
+  t.match(await node.store.personFacts("carol", "alice"), { isContact: true });
+  t.match(await node.store.personFacts("bob", "alice"), { isContact: false });
+});
+
+t.test("ids are checked wherever they come in", async (t) => {
+  const { channels } = await startNode(t);
+  const bad = { code: "bad_id" };
+  for (const id of ["", "a@b", "x".repeat(129), "a\u0000"]) {
+    await t.rejects(channels.create(rules(group(id)), []), bad);
+    await t.rejects(channels.create(rules(group("g")), ["ok", id]), bad);
+    await t.rejects(channels.update(group(id), {}), bad);
+    await t.rejects(channels.addSubscribers(group("g"), [id], PERMANENT), bad);
+    await t.rejects(
+      channels.removeSubscribers(group("g"), [id], "permanent"),
+      bad,
+    );
+  }
+});

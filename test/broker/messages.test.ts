@@ -1,0 +1,380 @@
+// Sending and reading history as use cases over the real store: what is refused, what is answered, what is published, in which order.
+
+import t from "tap";
+import { createMessages, type SendInput } from "../../src/broker/messages.ts";
+import { type Message, SYSTEM_UID } from "../../src/broker/model.ts";
+import type { ClusterEvent } from "../../src/broker/ports.ts";
+import {
+  group,
+  HISTORY_LIMIT,
+  MAX_PAYLOAD_BYTES,
+  person,
+  rules,
+  startNode,
+  type TestNode,
+} from "./node.ts";
+
+const json = (value: unknown): Uint8Array =>
+  new TextEncoder().encode(JSON.stringify(value));
+
+const TEXT = json({ type: 1, content: "hi" });
+const COMMAND = json({ type: 99, cmd: "unreadClear", param: {} });
+const HEADER = { noPersist: false, redDot: true, syncOnce: false };
+
+/** Alice to Bob by HTTP, unless told otherwise. */
+function input(given: Partial<SendInput> = {}): SendInput {
+  return {
+    fromUid: "alice",
+    channel: person("bob"),
+    clientMsgNo: undefined,
+    header: HEADER,
+    expireS: 0,
+    streamNo: undefined,
+    tagKey: undefined,
+    payload: TEXT,
+    subscribers: undefined,
+    origin: undefined,
+    ...given,
+  };
+}
+
+type MessageEvent = Extract<ClusterEvent, { readonly kind: "message" }>;
+
+const published = ({ events }: TestNode): readonly MessageEvent[] =>
+  events.flatMap((one) => (one.kind === "message" ? [one] : []));
+
+const RANGE = {
+  fromSeq: 1,
+  toSeq: Number.MAX_SAFE_INTEGER,
+  limit: 100,
+  reverse: false,
+  maxBytes: 1_000_000,
+};
+
+const seqs = (messages: readonly Message[]): readonly number[] =>
+  messages.map(({ messageSeq }) => messageSeq);
+
+t.test(
+  "a sent message is answered, kept and published as it came",
+  async (t) => {
+    const node = await startNode(t);
+    const sent = await node.messages.send(
+      input({
+        clientMsgNo: "n1",
+        expireS: 60,
+        streamNo: "stream",
+        tagKey: "tag",
+        origin: "s1",
+      }),
+    );
+    t.match(sent, { messageSeq: 1, clientMsgNo: "n1" });
+    t.ok(Number.isSafeInteger(sent.messageId));
+    const [event, ...more] = published(node);
+    t.same(more, []);
+    t.match(event, {
+      origin: "s1",
+      recipients: undefined,
+      message: {
+        ...sent,
+        key: "1:alice@bob",
+        channel: person("bob"),
+        fromUid: "alice",
+        timestampMs: node.clock.nowMs,
+        header: { noPersist: false, redDot: true },
+        expireS: 60,
+        streamNo: "stream",
+        tagKey: "tag",
+      },
+    });
+    for (const [uid, channel] of [
+      ["alice", person("bob")],
+      ["bob", person("alice")],
+    ] as const) {
+      const page = await node.messages.history({ uid, channel }, RANGE);
+      t.equal(page.headSeq, 1);
+      t.same(seqs(page.messages), [1]);
+      t.same(Buffer.from(page.messages[0]?.payload ?? []), Buffer.from(TEXT));
+    }
+  },
+);
+
+t.test("one conversation is one sequence for both users", async (t) => {
+  const { messages } = await startNode(t);
+  const to = (fromUid: string, uid: string) =>
+    messages.send(input({ fromUid, channel: person(uid) }));
+  t.equal((await to("alice", "bob")).messageSeq, 1);
+  t.equal((await to("bob", "alice")).messageSeq, 2);
+  t.equal((await to("alice", "carol")).messageSeq, 1);
+  t.equal((await to("alice", "alice")).messageSeq, 1);
+});
+
+t.test(
+  "without a clientMsgNo the server makes one, and a retry is new",
+  async (t) => {
+    const { messages } = await startNode(t);
+    const first = await messages.send(input());
+    const second = await messages.send(input());
+    t.not(first.clientMsgNo, second.clientMsgNo);
+    t.ok(first.clientMsgNo.length > 0);
+    t.same([first.messageSeq, second.messageSeq], [1, 2]);
+    t.ok(second.messageId > first.messageId);
+  },
+);
+
+t.test("a retry gets the first answer and is published once", async (t) => {
+  const node = await startNode(t);
+  const send = (given: Partial<SendInput> = {}) =>
+    node.messages.send(input({ clientMsgNo: "n1", ...given }));
+  const sent = await Promise.all([send(), send(), send({ origin: "s1" })]);
+  t.strictSame(sent[1], sent[0]);
+  t.strictSame(sent[2], sent[0]);
+  t.equal(published(node).length, 1);
+  const other = await send({ fromUid: "bob", channel: person("alice") });
+  t.equal(other.messageSeq, 2, "another sender's number is another message");
+  node.clock.nowMs += 3_600_001;
+  t.equal((await send()).messageSeq, 3, "the window is over");
+});
+
+t.test("what is not persisted is published and not kept", async (t) => {
+  const node = await startNode(t);
+  const header = { ...HEADER, noPersist: true };
+  const sent = await node.messages.send(input({ header, clientMsgNo: "n1" }));
+  t.equal(sent.messageSeq, 0);
+  const again = await node.messages.send(input({ header, clientMsgNo: "n1" }));
+  t.strictSame(again, sent);
+  t.equal(published(node).length, 1);
+  const view = { uid: "alice", channel: person("bob") };
+  t.match(await node.messages.history(view, RANGE), {
+    headSeq: 0,
+    messages: [],
+  });
+});
+
+t.test("commands stay out of the channel's sequence and history", async (t) => {
+  const node = await startNode(t);
+  const commands = [
+    input({ payload: COMMAND }),
+    input({ header: { ...HEADER, syncOnce: true } }),
+  ];
+  for (const command of commands)
+    t.equal((await node.messages.send(command)).messageSeq, 0);
+  t.equal(published(node).length, 2);
+  t.equal((await node.messages.send(input())).messageSeq, 1);
+});
+
+t.test(
+  "a restricted command goes to the listed users that belong",
+  async (t) => {
+    const node = await startNode(t);
+    await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
+    await node.channels.addSubscribers(group("g"), ["dave"], {
+      membership: "temporary",
+      reset: false,
+    });
+    const subscribers = ["bob", "erin", "bob", "dave", "alice"];
+    const command = { payload: COMMAND, subscribers };
+    await node.messages.send(input({ ...command, channel: group("g") }));
+    t.same(published(node)[0]?.recipients, ["bob", "dave", "alice"]);
+    await node.messages.send(input(command));
+    t.same(published(node)[1]?.recipients, ["bob", "alice"], "personal");
+    await node.messages.send(input({ ...command, subscribers: ["erin"] }));
+    t.same(published(node)[2]?.recipients, [], "nobody, and not everybody");
+  },
+);
+
+t.test("recipients are for commands only, and ids", async (t) => {
+  const { messages } = await startNode(t);
+  await t.rejects(messages.send(input({ subscribers: ["bob"] })), {
+    code: "bad_request",
+  });
+  await t.rejects(
+    messages.send(input({ payload: COMMAND, subscribers: ["a@b"] })),
+    { code: "bad_id" },
+  );
+});
+
+t.test("each rule of the channel refuses with its own code", async (t) => {
+  const node = await startNode(t);
+  const { channels, messages } = node;
+  const refused = (given: Partial<SendInput>, code: string) =>
+    t.rejects(messages.send(input(given)), { code });
+  await refused({ channel: group("none") }, "not_subscriber");
+  await channels.create(rules(group("g")), ["alice"]);
+  await t.resolves(messages.send(input({ channel: group("g") })));
+  await refused({ channel: group("g"), fromUid: "bob" }, "not_subscriber");
+  await channels.update(group("g"), { sendBan: true });
+  await refused({ channel: group("g") }, "send_banned");
+  await channels.update(group("g"), { ban: true });
+  await refused({ channel: group("g") }, "channel_banned");
+  const system = { channel: group("g"), fromUid: SYSTEM_UID };
+  await t.resolves(messages.send(input(system)));
+  await channels.update(group("g"), { disband: true });
+  await refused({ channel: group("g") }, "channel_disbanded");
+  await refused(system, "channel_disbanded");
+  await channels.create(rules(person("bob")), ["carol"]);
+  await refused({}, "stranger_refused");
+  await channels.update(person("bob"), { allowStranger: true });
+  await t.resolves(messages.send(input()));
+  await channels.update(person("bob"), { ban: true });
+  await refused({}, "channel_banned");
+  await channels.create(rules(person("alice"), { sendBan: true }), []);
+  await refused({ channel: person("dave") }, "send_banned");
+  t.equal(published(node).length, 3, "the refused were not published");
+});
+
+t.test("what no sender may send", async (t) => {
+  const node = await startNode(t);
+  const label = "x".repeat(129);
+  const cases: readonly (readonly [Partial<SendInput>, string])[] = [
+    [{ fromUid: "" }, "bad_id"],
+    [{ fromUid: "a#b" }, "bad_id"],
+    [{ channel: person("") }, "bad_id"],
+    [{ channel: group("g&h") }, "bad_id"],
+    [{ clientMsgNo: "" }, "bad_request"],
+    [{ clientMsgNo: label }, "bad_request"],
+    [{ streamNo: label }, "bad_request"],
+    [{ tagKey: label }, "bad_request"],
+    [{ payload: new Uint8Array() }, "bad_payload"],
+    [{ payload: json([1]) }, "bad_payload"],
+    [{ payload: new Uint8Array(MAX_PAYLOAD_BYTES + 1) }, "too_large"],
+  ];
+  for (const [given, code] of cases)
+    await t.rejects(node.messages.send(input(given)), { code });
+  t.same(node.events, []);
+  const full = { type: 1, content: "" };
+  const room = MAX_PAYLOAD_BYTES - json(full).length;
+  const payload = json({ ...full, content: "x".repeat(room) });
+  t.equal(payload.length, MAX_PAYLOAD_BYTES);
+  await t.resolves(node.messages.send(input({ payload })));
+});
+
+t.test("content is checked as configured", async (t) => {
+  const { store } = await startNode(t);
+  const bytes = Uint8Array.of(0, 255);
+  const wrong = json({ type: 2, url: "u" });
+  const send = (payload: Uint8Array, contentValidation: "strict" | "opaque") =>
+    createMessages(store, {
+      maxPayloadBytes: 100,
+      historyLimit: 10,
+      contentValidation,
+    }).send(input({ payload }));
+  await t.rejects(send(wrong, "strict"), { code: "bad_payload" });
+  await t.resolves(send(TEXT, "strict"));
+  await t.resolves(send(bytes, "opaque"));
+});
+
+t.test(
+  "sends of one origin into one channel keep their order, however long each decision takes",
+  async (t) => {
+    const { store, channels, cluster } = await startNode(t);
+    await channels.create(rules(group("g")), ["alice"]);
+    const gates: (() => void)[] = [];
+    const messages = createMessages(
+      {
+        ...store,
+        async groupFacts(channelId, uid) {
+          const facts = await store.groupFacts(channelId, uid);
+          await new Promise<void>((open) => gates.push(open));
+          return facts;
+        },
+      },
+      { maxPayloadBytes: 100, historyLimit: 10, contentValidation: "json" },
+    );
+    const order: string[] = [];
+    cluster.onEvent((event) => {
+      if (event.kind === "message") order.push(event.message.clientMsgNo);
+    });
+    const nos = ["a", "b", "c", "d", "e"];
+    const sent = nos.map((clientMsgNo) =>
+      messages.send(input({ channel: group("g"), clientMsgNo, origin: "s1" })),
+    );
+    while (gates.length < nos.length)
+      await new Promise((turn) => setImmediate(turn));
+    for (const at of [4, 2, 1, 3, 0]) {
+      gates[at]?.();
+      await new Promise((turn) => setImmediate(turn));
+    }
+    const results = await Promise.all(sent);
+    t.same(order, nos);
+    t.same(
+      results.map(({ messageSeq }) => messageSeq),
+      [1, 2, 3, 4, 5],
+    );
+  },
+);
+
+t.test("a refused send holds up nobody behind it", async (t) => {
+  const { messages, channels } = await startNode(t);
+  await channels.create(rules(group("g")), ["bob"]);
+  const origin = "s1";
+  const sends = [
+    input({ channel: group("g"), origin }),
+    input({ channel: group("g"), origin, fromUid: "bob" }),
+  ].map((one) => messages.send(one));
+  const [refused, sent] = await Promise.allSettled(sends);
+  t.match(refused, { reason: { code: "not_subscriber" } });
+  t.match(sent, { status: "fulfilled", value: { messageSeq: 1 } });
+});
+
+t.test("history is paged within its bounds", async (t) => {
+  const { messages } = await startNode(t);
+  for (let count = 0; count < HISTORY_LIMIT + 5; count++)
+    await messages.send(input());
+  const view = { uid: "alice", channel: person("bob") };
+  const first = await messages.history(view, RANGE);
+  t.equal(first.headSeq, HISTORY_LIMIT + 5);
+  t.equal(first.messages.length, HISTORY_LIMIT, "the limit is capped");
+  t.ok(first.more);
+  const rest = await messages.history(view, {
+    ...RANGE,
+    fromSeq: HISTORY_LIMIT + 1,
+  });
+  t.same(seqs(rest.messages), [21, 22, 23, 24, 25]);
+  t.notOk(rest.more);
+  const newest = await messages.history(view, {
+    ...RANGE,
+    limit: 2,
+    reverse: true,
+  });
+  t.same(seqs(newest.messages), [25, 24]);
+});
+
+t.test("history needs to know whose conversation it is", async (t) => {
+  const { messages } = await startNode(t);
+  const bad = { code: "bad_id" };
+  const uid = undefined;
+  await t.rejects(
+    messages.history({ uid, channel: person("bob") }, RANGE),
+    bad,
+  );
+  await t.rejects(messages.history({ uid, channel: group("") }, RANGE), bad);
+  t.match(await messages.history({ uid, channel: group("g") }, RANGE), {
+    headSeq: 0,
+    messages: [],
+    more: false,
+  });
+});
+
+t.test("a page never shows a message beyond its headSeq", async (t) => {
+  const { store, messages } = await startNode(t);
+  const limits = {
+    maxPayloadBytes: 100,
+    historyLimit: 10,
+    contentValidation: "json",
+  } as const;
+  const overtaken = createMessages(
+    {
+      ...store,
+      async readMessages(key, range) {
+        await messages.send(input()); // accepted between the two reads
+        return store.readMessages(key, range);
+      },
+    },
+    limits,
+  );
+  const view = { uid: "alice", channel: person("bob") };
+  const forward = await overtaken.history(view, RANGE);
+  t.same([forward.headSeq, seqs(forward.messages)], [1, [1]]);
+  const back = await overtaken.history(view, { ...RANGE, reverse: true });
+  t.same([back.headSeq, seqs(back.messages)], [2, [2, 1]]);
+});
