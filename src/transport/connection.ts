@@ -25,7 +25,8 @@ export interface SocketData {
 export interface ConnectionSurroundings {
   readonly turnEnd: TurnEnd;
   readonly farewells: Farewells;
-  readonly limits: Pick<SocketEndpoint, "maxBufferedBytes" | "slowReader">;
+  readonly maxBufferedBytes: number;
+  readonly slowReader: SocketEndpoint["slowReader"];
   readonly onError: ListenerSpec["onError"];
   /** Publishes to everyone. */
   publish(topic: string, frame: Frame): void;
@@ -51,6 +52,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   /** 0 = open. From then on nothing is sent and nothing received. */
   #endCode = 0;
   #isSubscriber = false;
+  #isCut = false;
 
   static #lastId = 0;
 
@@ -69,6 +71,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     if (this.#around.receiving === this) {
       this.#flush(socket);
       socket.send(frame, typeof frame !== "string");
+      this.endIfSlow();
     } else this.#enqueue(frame, socket);
   }
 
@@ -100,11 +103,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   end(code: number, message: string): void {
-    const socket = this.#socket;
-    if (socket === undefined || this.#endCode !== 0) return;
-    this.#flush(socket);
-    this.#endCode = code;
-    this.#around.farewells.add(socket, code, message);
+    this.#stop(code, message);
     this.#tellClosed();
   }
 
@@ -134,7 +133,6 @@ export class SocketConnection implements Connection, Reader, TurnTask {
       this.#failed(error);
     }
     this.#around.receiving = undefined;
-    this.endIfSlow();
   }
 
   drained(): void {
@@ -148,12 +146,14 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     }
   }
 
-  /** A frame did not fit below the hard limit: none may follow it, and the socket is cut off as soon as that is safe. */
+  /**
+   * The buffer is over the native limit, which what we write never takes it to: a peer that pings on and on and reads no answer. It is cut
+   * off, once no native code is at work on the socket.
+   */
   dropped(): void {
-    if (this.#endCode !== 0) return;
-    this.#endCode = this.#around.limits.slowReader.code;
-    this.#queue = undefined;
-    this.#queuedBytes = 0;
+    if (this.#isCut) return;
+    this.#isCut = true;
+    if (this.#endCode === 0) this.#endCode = this.#around.slowReader.code;
     setImmediate(() => this.#socket?.close());
   }
 
@@ -167,23 +167,35 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#tellClosed();
   }
 
-  /** Writes what the turn queued. */
+  /** Writes what the turn queued, or tells the owner of an end within the turn. */
   turnEnded(): void {
-    if (this.#socket === undefined || this.#endCode !== 0) return;
+    if (this.#endCode !== 0) return this.#tellClosed();
+    if (this.#socket === undefined) return;
     this.#flush(this.#socket);
     this.endIfSlow();
-    this.drained();
+    if (this.#endCode === 0) this.drained();
+    else this.#tellClosed();
   }
 
-  /** Ends the connection when its peer leaves too much unread. */
+  /** Stops a connection whose peer leaves too much unread. Its owner hears of it when the turn ends, never in the middle of a publish. */
   endIfSlow(): void {
-    const { maxBufferedBytes, slowReader } = this.#around.limits;
+    const { maxBufferedBytes, slowReader, turnEnd } = this.#around;
     if (this.#socket === undefined || this.#endCode !== 0) return;
-    if (this.#socket.getBufferedAmount() > maxBufferedBytes)
-      this.end(slowReader.code, slowReader.message);
+    if (this.#socket.getBufferedAmount() <= maxBufferedBytes) return;
+    this.#stop(slowReader.code, slowReader.message);
+    turnEnd.add(this);
   }
 
   // --- Helpers -----------------------------------------------------------------------------------------------------
+
+  /** From now on nothing is sent, received or subscribed to; what was sent before still goes out, and the close frame behind it. */
+  #stop(code: number, message: string): void {
+    const socket = this.#socket;
+    if (socket === undefined || this.#endCode !== 0) return;
+    this.#flush(socket);
+    this.#endCode = code;
+    this.#around.farewells.add(socket, code, message);
+  }
 
   #enqueue(frame: Frame, socket: WebSocket<SocketData>): void {
     if (this.#queue === undefined) {
@@ -192,7 +204,9 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     } else if (Array.isArray(this.#queue)) this.#queue.push(frame);
     else this.#queue = [this.#queue, frame];
     this.#queuedBytes += frameBytes(frame);
-    if (this.#queuedBytes > MAX_QUEUED_BYTES) this.#flush(socket);
+    if (this.#queuedBytes <= MAX_QUEUED_BYTES) return;
+    this.#flush(socket);
+    this.endIfSlow();
   }
 
   #flush(socket: WebSocket<SocketData>): void {

@@ -27,10 +27,14 @@ export const writeReplyAndClose: WriteReply = (res, reply) => {
   res.end(reply.body, true);
 };
 
-/** The reply to a HEAD request: all of it but the body. */
+/**
+ * The reply to a HEAD request: all of it but the body. The length is not given to `endWithoutBody`, which then takes the response for
+ * unfinished and ends the process.
+ */
 export const writeReplyHead: WriteReply = (res, reply) => {
   writeHead(res, reply);
-  res.endWithoutBody(Buffer.byteLength(reply.body));
+  res.writeHeader("content-length", `${Buffer.byteLength(reply.body)}`);
+  res.endWithoutBody();
 };
 
 function writeHead(res: HttpResponse, { status, headers }: HttpReply): void {

@@ -1,48 +1,43 @@
-// Looks for connections whose peers read too slowly. State: how much was published since the last look, and whether one is due.
-// Softly: no connection's buffer grows by more than was published since the last look (what is sent directly is checked when it is sent),
-// so after each half of the limit one pass at the turn's end ends those over the limit with the slow reader's code.
-// Hard: what takes a connection over twice the limit within one turn gets it cut off without a close frame (the native limit).
-// Nothing is ever left out in the middle. No JavaScript runs per receiver; a pass costs one cheap native call per connection.
+// Looks for connections whose peers read too slowly. State: how many bytes were published since the last look.
+// No connection's buffer grows by more than was published since the last look (what is sent directly is checked when it is written), so after
+// each half of the limit one pass stops those over the limit with the slow reader's code: they get all that came before, and then the
+// close frame. No JavaScript runs per receiver; a pass costs one cheap native call per connection.
+// The native limit is only a backstop far above, because it is not sound for our own frames: what does not fit is left out, and in a burst
+// of publishes a later frame may fit again before the connection is cut off, so that one in the middle is missing.
 
 import { frameBytes } from "./frame-bytes.ts";
-import type { TurnEnd, TurnTask } from "./turn-end.ts";
 
 /** The longest frame header a server writes. */
 const FRAME_HEADER_BYTES = 10;
 
+/** Published frames the native side may hold back per subscriber, outside the buffer: 32, none of which is longer than 16 KiB. */
+const MAX_HELD_BACK_BYTES = 32 * 16 * 1024;
+
+/** A limit for the native side that our own frames do not reach: a look comes first. */
+export function nativeLimit(maxBufferedBytes: number): number {
+  return 2 * (maxBufferedBytes + MAX_HELD_BACK_BYTES);
+}
+
 /** What may be reading slowly. */
 export interface Reader {
-  /** Ends it when its peer leaves too much unread. */
+  /** Stops it when its peer leaves too much unread; must not call back. */
   endIfSlow(): void;
 }
 
-export class SlowReaders implements TurnTask {
+export class SlowReaders {
   readonly #readers: Iterable<Reader>;
   readonly #bytesPerLook: number;
-  readonly #turnEnd: TurnEnd;
   #bytes = 0;
-  #isLookDue = false;
 
-  constructor(
-    readers: Iterable<Reader>,
-    maxBufferedBytes: number,
-    turnEnd: TurnEnd,
-  ) {
+  constructor(readers: Iterable<Reader>, maxBufferedBytes: number) {
     this.#readers = readers;
     this.#bytesPerLook = maxBufferedBytes / 2;
-    this.#turnEnd = turnEnd;
   }
 
-  /** Counts a frame that goes to some or all of the readers. */
+  /** Counts a frame that went to some or all of the readers, and looks when it is time. */
   published(frame: Uint8Array | string): void {
     this.#bytes += frameBytes(frame) + FRAME_HEADER_BYTES;
-    if (this.#isLookDue || this.#bytes < this.#bytesPerLook) return;
-    this.#isLookDue = true;
-    this.#turnEnd.add(this);
-  }
-
-  turnEnded(): void {
-    this.#isLookDue = false;
+    if (this.#bytes < this.#bytesPerLook) return;
     this.#bytes = 0;
     for (const reader of this.#readers) reader.endIfSlow();
   }

@@ -5,7 +5,7 @@ import type { TemplatedApp } from "uWebSockets.js";
 import type { SocketConnection, SocketData } from "./connection.ts";
 import { Farewells } from "./farewells.ts";
 import { createHandshake } from "./handshake.ts";
-import { SlowReaders } from "./slow-readers.ts";
+import { nativeLimit, SlowReaders } from "./slow-readers.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type { ListenerSpec, SocketEndpoint, TopicPublisher } from "./types.ts";
 
@@ -23,7 +23,7 @@ export function serveSockets(parts: SocketParts): TopicPublisher {
   const connections = new Set<SocketConnection>();
   const turnEnd = new TurnEnd();
   const { maxBufferedBytes } = endpoint;
-  const slowReaders = new SlowReaders(connections, maxBufferedBytes, turnEnd);
+  const slowReaders = new SlowReaders(connections, maxBufferedBytes);
 
   function publish(topic: string, frame: Uint8Array | string): void {
     app.publish(topic, frame, typeof frame !== "string");
@@ -33,7 +33,8 @@ export function serveSockets(parts: SocketParts): TopicPublisher {
   const handshake = createHandshake(endpoint, {
     turnEnd,
     farewells: new Farewells(farewellMs),
-    limits: endpoint,
+    maxBufferedBytes,
+    slowReader: endpoint.slowReader,
     onError,
     publish,
     published: (frame) => slowReaders.published(frame),
@@ -43,7 +44,7 @@ export function serveSockets(parts: SocketParts): TopicPublisher {
   app.ws<SocketData>("/*", {
     compression: 0,
     maxPayloadLength: endpoint.maxFrameBytes,
-    maxBackpressure: 2 * maxBufferedBytes,
+    maxBackpressure: nativeLimit(maxBufferedBytes),
     closeOnBackpressureLimit: true,
     idleTimeout: endpoint.idleTimeoutS,
     sendPingsAutomatically: true,

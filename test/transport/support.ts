@@ -1,0 +1,210 @@
+// What the transport's tests share: a started listener, clients that collect what they receive, and waiting for conditions.
+// Everything closes itself when its test ends.
+
+import { connect, type Socket } from "node:net";
+import type { Test } from "tap";
+import { type ClientOptions, WebSocket } from "ws";
+import { createListener } from "../../src/transport/listener.ts";
+import type {
+  Connection,
+  ConnectionHandler,
+  HttpEndpoint,
+  HttpReply,
+  HttpRoute,
+  Listener,
+  ListenerSpec,
+  SocketEndpoint,
+} from "../../src/transport/types.ts";
+
+export const HOST = "127.0.0.1";
+
+export const tlsFile = (name: string): string =>
+  new URL(`../support/tls/${name}`, import.meta.url).pathname;
+
+/** Resolves when `isTrue`; looks again each millisecond, and gives up after `withinMs`. */
+export async function until(
+  isTrue: () => boolean,
+  withinMs = 10_000,
+): Promise<void> {
+  const giveUp = new Error(`not true within ${withinMs} ms: ${isTrue}`);
+  const deadlineMs = performance.now() + withinMs;
+  while (!isTrue()) {
+    if (performance.now() > deadlineMs) throw giveUp;
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}
+
+export interface Started {
+  readonly listener: Listener;
+  readonly port: number;
+  /** What `onError` was told. */
+  readonly errors: { readonly error: unknown; readonly where: string }[];
+}
+
+export async function startListener(
+  t: Test,
+  spec: Partial<ListenerSpec>,
+  tuning: Parameters<typeof createListener>[1] = {},
+): Promise<Started> {
+  const errors: Started["errors"] = [];
+  const listener = createListener(
+    {
+      host: HOST,
+      port: 0,
+      tls: undefined,
+      http: undefined,
+      sockets: undefined,
+      onError: (error, where) => errors.push({ error, where }),
+      ...spec,
+    },
+    tuning,
+  );
+  t.teardown(() => listener.close());
+  return { listener, port: await listener.start(), errors };
+}
+
+export const text = (body: string, status = 200): HttpReply => ({
+  status,
+  headers: { "content-type": "text/plain" },
+  body,
+});
+
+export function httpEndpoint(
+  routes: readonly HttpRoute[],
+  overrides: Partial<HttpEndpoint> = {},
+): HttpEndpoint {
+  return {
+    routes,
+    headers: [],
+    maxBodyBytes: 1000,
+    notFound: (request) => text(`none ${request.method} ${request.path}`, 404),
+    wrongMethod: (_request, allow) => text(`use ${allow}`, 405),
+    tooLarge: () => text("too large", 413),
+    ...overrides,
+  };
+}
+
+/** A TCP client that speaks what the test writes. */
+export class RawClient {
+  readonly socket: Socket;
+  received = Buffer.alloc(0);
+  isClosed = false;
+
+  constructor(t: Test, port: number, host = HOST) {
+    this.socket = connect({ port, host, noDelay: true });
+    this.socket.on("data", (data) => {
+      this.received = Buffer.concat([this.received, data]);
+    });
+    this.socket.on("error", () => undefined); // `close` follows
+    this.socket.on("close", () => {
+      this.isClosed = true;
+    });
+    t.teardown(() => this.socket.destroy());
+  }
+
+  get text(): string {
+    return this.received.toString("latin1");
+  }
+
+  write(bytes: string | Uint8Array): void {
+    this.socket.write(bytes);
+  }
+
+  /** Resolves when `wanted` has come. */
+  async has(wanted: string): Promise<void> {
+    await until(() => this.text.includes(wanted));
+  }
+
+  async closed(withinMs?: number): Promise<void> {
+    await until(() => this.isClosed, withinMs);
+  }
+}
+
+// --- Sockets -------------------------------------------------------------------------------------------------------
+
+/** What the server's side saw of one connection. */
+export interface Seen {
+  readonly connection: Connection;
+  readonly closed: number[];
+  drains: number;
+}
+
+export interface Behaviour {
+  readonly received?: (seen: Seen, data: string, isText: boolean) => void;
+  readonly opened?: (seen: Seen) => void;
+  readonly endpoint?: Partial<SocketEndpoint>;
+}
+
+/** A socket endpoint that remembers its connections in the order they came. */
+export function socketEndpoint(behaviour: Behaviour = {}): {
+  readonly seen: Seen[];
+  readonly endpoint: SocketEndpoint;
+} {
+  const seen: Seen[] = [];
+  const endpoint: SocketEndpoint = {
+    maxFrameBytes: 1_000_000,
+    maxBufferedBytes: 64 * 1024,
+    idleTimeoutS: 60,
+    slowReader: { code: 4001, message: "slow" },
+    accept: () => ({ subprotocol: undefined }),
+    open(connection): ConnectionHandler {
+      const one: Seen = { connection, closed: [], drains: 0 };
+      seen.push(one);
+      behaviour.opened?.(one);
+      return {
+        received: (data, isText) =>
+          behaviour.received?.(one, Buffer.from(data).toString(), isText),
+        drained: () => {
+          one.drains += 1;
+        },
+        closed: (code) => one.closed.push(code),
+      };
+    },
+    ...behaviour.endpoint,
+  };
+  return { seen, endpoint };
+}
+
+export interface Client {
+  readonly socket: WebSocket;
+  readonly texts: string[];
+  readonly binaries: Buffer[];
+  /** Close code and reason, once closed. */
+  readonly closed: { code: number; reason: string }[];
+}
+
+/** Opens a client socket; resolves when the handshake is done. */
+export async function openClient(
+  t: Test,
+  port: number,
+  options: ClientOptions & { readonly url?: string } = {},
+): Promise<Client> {
+  const { url = `ws://${HOST}:${port}/`, ...rest } = options;
+  const socket = new WebSocket(url, { perMessageDeflate: false, ...rest });
+  const client: Client = { socket, texts: [], binaries: [], closed: [] };
+  socket.on("message", (data: Buffer, isBinary) => {
+    if (isBinary) client.binaries.push(data);
+    else client.texts.push(data.toString());
+  });
+  socket.on("close", (code, reason) =>
+    client.closed.push({ code, reason: reason.toString() }),
+  );
+  t.teardown(() => socket.terminate());
+  await new Promise<void>((resolve, reject) => {
+    socket.once("open", resolve);
+    socket.once("error", reject);
+  });
+  socket.on("error", () => undefined); // `close` follows
+  return client;
+}
+
+/** The n-th connection the server saw; waits for it. */
+export async function connectionAt(
+  seen: readonly Seen[],
+  index: number,
+): Promise<Seen> {
+  await until(() => seen.length > index);
+  const one = seen[index];
+  if (one === undefined) throw new Error("unreachable");
+  return one;
+}
