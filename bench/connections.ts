@@ -36,8 +36,7 @@ interface Costs {
 
 export const connections: Benchmark = {
   name: "connections",
-  question:
-    "10,000 idle sessions in two groups each, against raw sockets with two topics",
+  question: "10,000 idle sessions in two groups each",
 
   async run(bench) {
     const count = bench.plan.isQuick ? 200 : 10_000;

@@ -38,8 +38,7 @@ interface Setting {
 
 export const fanout: Benchmark = {
   name: "fanout",
-  question:
-    "one group, 1000 members online, one publisher, against a raw publish",
+  question: "one group, 1000 members online, one publisher",
 
   async run(bench) {
     const members = bench.plan.isQuick ? 50 : 1000;

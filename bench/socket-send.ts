@@ -30,8 +30,7 @@ interface Contender {
 
 export const socketSend: Benchmark = {
   name: "socket-send",
-  question:
-    "send to sendack on the native protocol, durable, against a raw echo",
+  question: "send to sendack on the native protocol, durable",
 
   async run(bench) {
     const load = new LoadClient(bench.workbench, await compileLoad());
