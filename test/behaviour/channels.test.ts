@@ -1,0 +1,323 @@
+// Channels and their members as a backend manages them, and what live sessions notice of it at once.
+
+import t, { type Test } from "tap";
+import { tempFolder } from "../support/broker.ts";
+import { group, person, received, startWorld, wire } from "./world.ts";
+
+const world = await startWorld(t);
+const ADD = "/channel/subscriber_add";
+const REMOVE = "/channel/subscriber_remove";
+
+/** A group whose owner can send, and one online member. */
+async function aliceAndBob(t: Test) {
+  const [alice, bob] = [world.name("alice"), world.name("bob")];
+  const channel = await world.newGroup([alice, bob]);
+  const client = await world.join(t, bob);
+  const say = (text: string) => world.send(alice, channel, text);
+  return { alice, bob, channel, client, say };
+}
+
+t.test(
+  "POST /channel: answers status ok; its subscribers are members at once, live sessions included [spec: POST /channel 200; spec: channel_id; spec: channel_type; spec: subscribers of a channel]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const live = await world.join(t, bob);
+    const channel = group(world.name("group"));
+    const body = { ...wire(channel), subscribers: [alice, bob, bob] };
+    const answer = await world.call("/channel", body);
+    t.equal(answer.status, 200);
+    t.same(answer.body, { status: "ok" });
+    t.equal((await world.send(alice, channel, "hello")).status, 200);
+    t.same(await received(live), ["hello"]);
+  },
+);
+
+t.test(
+  "POST /channel: a group without subscribers exists, and nobody may send into it [spec: POST /channel 200]",
+  async (t) => {
+    const channel = await world.newGroup([]);
+    const answer = await world.send(world.name("alice"), channel, "hello");
+    t.match(answer, { status: 403, body: { code: "not_subscriber" } });
+  },
+);
+
+t.test(
+  "POST /channel: a taken id is 409 and changes nothing; types have ids of their own [spec: POST /channel 409; decisions: Create again]",
+  async (t) => {
+    const alice = world.name("alice");
+    const channel = await world.newGroup([alice]);
+    const again = { ...wire(channel), ban: 1, subscribers: ["mallory"] };
+    t.equal(await world.refusal("/channel", again), "409 channel_exists");
+    t.equal((await world.send(alice, channel, "hello")).status, 200);
+    t.equal((await world.send("mallory", channel, "hello")).status, 403);
+    await world.ok("/channel", { ...wire(channel), channel_type: 1 });
+  },
+);
+
+t.test(
+  "POST /channel: disband 1 for an existing channel disbands it; the id stays taken and disbanded for good [decisions: Create again; spec: disband; spec: Channel state]",
+  async (t) => {
+    const alice = world.name("alice");
+    const channel = await world.newGroup([alice]);
+    await world.ok("/channel", { ...wire(channel), disband: 1 });
+    const refused = { status: 403, body: { code: "channel_disbanded" } };
+    t.match(await world.send(alice, channel, "hello"), refused);
+    const create = { ...wire(channel), subscribers: [alice] };
+    t.equal(await world.refusal("/channel", create), "409 channel_exists");
+    await world.ok("/channel", { ...wire(channel), disband: 1 });
+    await world.ok("/channel/info", { ...wire(channel), disband: 0 });
+    t.match(await world.send(alice, channel, "hello"), refused);
+    const add = { ...wire(channel), subscribers: ["bob"] };
+    t.equal(await world.refusal(ADD, add), "403 channel_disbanded");
+  },
+);
+
+t.test(
+  "POST /channel: a wrong id, type, flag or subscriber is 400 [spec: POST /channel 400]",
+  async (t) => {
+    const right = { channel_id: world.name("group"), channel_type: 2 };
+    for (const change of [
+      { channel_id: undefined },
+      { channel_type: undefined },
+      { channel_type: 3 },
+      { ban: 2 },
+      { disband: "1" },
+      { send_ban: true },
+      { allow_stranger: -1 },
+      { large: 0.5 },
+      { subscribers: "bob" },
+    ])
+      t.equal(
+        await world.refusal("/channel", { ...right, ...change }),
+        "400 bad_request",
+        JSON.stringify(change),
+      );
+    for (const change of [{ channel_id: "a&b" }, { subscribers: ["a", ""] }])
+      t.equal(
+        await world.refusal("/channel", { ...right, ...change }),
+        "400 bad_id",
+      );
+    await world.ok("/channel", right);
+  },
+);
+
+t.test(
+  "large 1: a super-large group has the same delivery and history [spec: large; decisions: large]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob], { large: 1 });
+    const live = await world.join(t, bob);
+    await world.send(alice, channel, "hello");
+    t.same(await received(live), ["hello"]);
+    const { messages } = await live.history(channel);
+    t.equal(messages.length, 1);
+  },
+);
+
+t.test(
+  "POST /channel/info: changes the flags it is sent and no others; 404 for no such channel [issue: channel/info]",
+  async (t) => {
+    const alice = world.name("alice");
+    const channel = await world.newGroup([alice], { ban: 1, send_ban: 1 });
+    const code = async () => {
+      const { body } = await world.send(alice, channel, "hello");
+      return body.code;
+    };
+    const change = (flags: object) =>
+      world.ok("/channel/info", { ...wire(channel), ...flags });
+    t.same(await change({ ban: 0 }), { status: "ok" });
+    t.equal(await code(), "send_banned");
+    await change({ send_ban: 0 });
+    t.equal(await code(), undefined);
+    await change({ disband: 1 });
+    t.equal(await code(), "channel_disbanded");
+    const missing = { ...wire(group(world.name("none"))), ban: 1 };
+    const refusal = await world.refusal("/channel/info", missing);
+    t.equal(refusal, "404 channel_not_found");
+  },
+);
+
+t.test(
+  "subscriber_add: live sessions of the added user receive the channel at once, and the user may send [issue: subscriber_add; issue: Membership reaches live sessions]",
+  async (t) => {
+    const { alice, channel, say } = await aliceAndBob(t);
+    const carol = world.name("carol");
+    const phone = await world.join(t, carol);
+    const laptop = await world.join(t, carol, { flag: 2 });
+    await say("before");
+    const body = { ...wire(channel), subscribers: [carol, alice] };
+    t.same(await world.ok(ADD, body), { status: "ok" });
+    await world.ok(ADD, body); // twice is harmless
+    await say("after");
+    t.same(await received(phone), ["after"]);
+    t.same(await received(laptop), ["after"]);
+    t.equal((await phone.send(channel, "hello")).messageSeq, 3);
+  },
+);
+
+t.test(
+  "subscriber_add: reset 1 replaces the list, and who is not in it stops receiving at once [issue: subscriber_add]",
+  async (t) => {
+    const { alice, channel, client, say } = await aliceAndBob(t);
+    const carol = world.name("carol");
+    const added = await world.join(t, carol);
+    await world.ok(ADD, {
+      ...wire(channel),
+      subscribers: [alice, carol],
+      reset: 1,
+    });
+    await say("after");
+    t.same(await received(client), []);
+    t.same(await received(added), ["after"]);
+  },
+);
+
+t.test(
+  "subscriber_add: 404 for no such channel, 400 for nobody to add [issue: subscriber_add]",
+  async (t) => {
+    const body = { channel_id: world.name("none"), channel_type: 2 };
+    const add = { ...body, subscribers: ["bob"] };
+    t.equal(await world.refusal(ADD, add), "404 channel_not_found");
+    t.equal(
+      await world.refusal(ADD, { ...body, subscribers: [] }),
+      "400 bad_request",
+    );
+  },
+);
+
+t.test(
+  "subscriber_remove: the removed user's live sessions stop receiving at once and may not send, others go on [spec: POST /channel/subscriber_remove 200; decisions: After removal; issue: Membership reaches live sessions]",
+  async (t) => {
+    const { bob, channel, client, say } = await aliceAndBob(t);
+    const laptop = await world.join(t, bob, { flag: 2 });
+    const carol = world.name("carol");
+    await world.ok(ADD, { ...wire(channel), subscribers: [carol] });
+    const stays = await world.join(t, carol);
+    await say("before");
+    const body = { ...wire(channel), subscribers: [bob] };
+    t.same(await world.ok(REMOVE, body), { status: "ok" });
+    await say("after");
+    t.same(await received(client), ["before"]);
+    t.same(await received(laptop), ["before"]);
+    t.same(await received(stays), ["before", "after"]);
+    await t.rejects(client.send(channel, "x"), { code: "not_subscriber" });
+    await t.rejects(client.history(channel), { code: "not_in_channel" });
+    const again = await world.connect(t, bob);
+    await say("later");
+    t.same(await received(again), []);
+  },
+);
+
+t.test(
+  "subscriber_remove: several are removed in one call [spec: POST /channel/subscriber_remove 200]",
+  async (t) => {
+    const uids = ["a", "b", "c"].map((word) => world.name(word));
+    const channel = await world.newGroup(uids);
+    await world.ok(REMOVE, { ...wire(channel), subscribers: uids.slice(1) });
+    const statuses = uids.map(
+      async (uid) => (await world.send(uid, channel, "x")).status,
+    );
+    t.same(await Promise.all(statuses), [200, 403, 403]);
+  },
+);
+
+t.test(
+  "subscriber_remove: no such channel, or a listed uid that is not in it, gives 404 and removes nobody [spec: POST /channel/subscriber_remove 404; decisions: subscriber_remove]",
+  async (t) => {
+    const { bob, channel, client, say } = await aliceAndBob(t);
+    const stranger = world.name("stranger");
+    const body = { ...wire(channel), subscribers: [bob, stranger] };
+    t.equal(await world.refusal(REMOVE, body), "404 not_in_channel");
+    await say("still here");
+    t.same(await received(client), ["still here"]);
+    const none = { ...body, channel_id: world.name("none") };
+    t.equal(await world.refusal(REMOVE, none), "404 channel_not_found");
+  },
+);
+
+t.test(
+  "subscriber_remove: a disbanded channel gives 403 [spec: POST /channel/subscriber_remove 403; decisions: subscriber_remove]",
+  async (t) => {
+    const bob = world.name("bob");
+    const channel = await world.newGroup([bob], { disband: 1 });
+    const body = { ...wire(channel), subscribers: [bob] };
+    t.equal(await world.refusal(REMOVE, body), "403 channel_disbanded");
+  },
+);
+
+t.test(
+  "subscriber_remove: subscribers are required and not empty, the rest must be right, else 400 [spec: POST /channel/subscriber_remove 400; decisions: subscriber_remove]",
+  async (t) => {
+    const bob = world.name("bob");
+    const right = { ...wire(await world.newGroup([bob])), subscribers: [bob] };
+    for (const change of [
+      { subscribers: undefined },
+      { subscribers: [] },
+      { subscribers: bob },
+      { channel_id: undefined },
+      { channel_type: undefined },
+      { channel_type: 0 },
+      { temp_subscriber: 2 },
+    ])
+      t.equal(
+        await world.refusal(REMOVE, { ...right, ...change }),
+        "400 bad_request",
+        JSON.stringify(change),
+      );
+    await world.ok(REMOVE, right);
+  },
+);
+
+t.test(
+  "temp_subscriber: names which membership is removed; who holds the other kind too stays a member [spec: temp_subscriber; decisions: subscriber_remove]",
+  async (t) => {
+    const { bob, channel, client, say } = await aliceAndBob(t);
+    const body = { ...wire(channel), subscribers: [bob] };
+    const temporary = { ...body, temp_subscriber: 1 };
+    t.equal(await world.refusal(REMOVE, temporary), "404 not_in_channel");
+    await world.ok(ADD, temporary);
+    await world.ok(REMOVE, body);
+    await say("still a temporary member");
+    t.equal(await world.refusal(REMOVE, body), "404 not_in_channel");
+    await world.ok(REMOVE, temporary);
+    await say("gone");
+    t.same(await received(client), ["still a temporary member"]);
+  },
+);
+
+t.test(
+  "a personal channel's subscribers are contacts: adding and removing them moves no session [decisions: Personal channel record]",
+  async (t) => {
+    const [owner, friend] = [world.name("owner"), world.name("friend")];
+    const record = wire(person(owner));
+    await world.ok("/channel", { ...record, subscribers: [friend] });
+    const stranger = world.name("stranger");
+    const from = async (uid: string) =>
+      (await world.send(uid, person(owner), "x")).status;
+    t.same([await from(friend), await from(stranger)], [200, 403]);
+    await world.ok(ADD, { ...record, subscribers: [stranger] });
+    await world.ok(REMOVE, { ...record, subscribers: [friend] });
+    t.same([await from(friend), await from(stranger)], [403, 200]);
+  },
+);
+
+t.test(
+  "channels, flags and members survive a restart [issue: Members survive]",
+  async (t) => {
+    const folder = await tempFolder(t);
+    const before = await startWorld(t, {}, folder);
+    const open = await before.newGroup(["alice", "bob"]);
+    const banned = await before.newGroup(["alice"], { ban: 1 });
+    const gone = await before.newGroup(["alice"], { disband: 1 });
+    const remove = { ...wire(open), subscribers: ["bob"] };
+    await before.ok(REMOVE, remove);
+    await before.close();
+    const after = await startWorld(t, {}, folder);
+    const code = async (uid: string, channel: typeof open) =>
+      (await after.send(uid, channel, "x")).body.code;
+    t.equal(await code("alice", open), undefined);
+    t.equal(await code("bob", open), "not_subscriber");
+    t.equal(await code("alice", banned), "channel_banned");
+    t.equal(await code("alice", gone), "channel_disbanded");
+  },
+);
