@@ -87,11 +87,11 @@ export class Tail {
     return this.#bytes;
   }
 
-  /** Whether so much more on top of what is held passes a bound. */
+  /** Whether what is held and so much more reaches a bound. */
   isFull(more: { readonly records: number; readonly bytes: number }): boolean {
     return (
-      this.#records + more.records > this.#bounds.maxRecords ||
-      this.#bytes + more.bytes > this.#bounds.maxBytes
+      this.#records + more.records >= this.#bounds.maxRecords ||
+      this.#bytes + more.bytes >= this.#bounds.maxBytes
     );
   }
 

@@ -1,9 +1,11 @@
 // Builders for tests of the embedded store: a folder that goes away with the test, and stores in it.
 
-import { mkdtempSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { open } from "lmdb";
 import type { Test } from "tap";
+import type { Store } from "../../../src/broker/ports.ts";
 import {
   createEmbeddedStore,
   type EmbeddedOptions,
@@ -50,4 +52,52 @@ export async function openStore(
   await store.start();
   t.teardown(() => store.close());
   return store;
+}
+
+/**
+ * The folder as a crash now would leave it: a copy in which nobody is the owner. The database must be at rest. `change` may edit the copy's
+ * single facts.
+ */
+export async function crashedCopy(
+  t: Test,
+  path: string,
+  change: (meta: Map<string, unknown[]>) => void = () => {},
+): Promise<string> {
+  const copy = testFolder(t);
+  cpSync(path, copy, { recursive: true });
+  const env = open({ path: join(copy, "lmdb"), maxDbs: 16 });
+  const meta = env.openDB<unknown[], string>({ name: "meta" });
+  const facts = new Map(
+    [...meta.getRange()].map(({ key, value }) => [key, value]),
+  );
+  facts.delete("owner");
+  change(facts);
+  await env.batch(() => {
+    void meta.clearAsync();
+    for (const [key, value] of facts) void meta.put(key, value);
+  });
+  await env.close();
+  return copy;
+}
+
+/** Paths of the journal's files, oldest first. */
+export function journalFiles(path: string): string[] {
+  const folder = join(path, "journal");
+  return readdirSync(folder)
+    .sort()
+    .map((name) => join(folder, name));
+}
+
+/** Everything in the channel. */
+export const ALL = {
+  fromSeq: 1,
+  toSeq: Number.MAX_SAFE_INTEGER,
+  limit: 1_000_000,
+  reverse: false,
+  maxBytes: Number.MAX_SAFE_INTEGER,
+};
+
+export async function seqsIn(store: Store, key = "2:g"): Promise<number[]> {
+  const { messages } = await store.readMessages(key, ALL);
+  return messages.map((m) => m.messageSeq);
 }

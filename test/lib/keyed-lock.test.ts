@@ -1,0 +1,43 @@
+// Who waits for whom.
+
+import t from "tap";
+import { KeyedLock } from "../../src/lib/keyed-lock.ts";
+
+t.test(
+  "steps of one key follow each other, also after a failure; other keys do not wait",
+  async (t) => {
+    const lock = new KeyedLock();
+    const log: string[] = [];
+    const step =
+      (name: string, fails = false) =>
+      async () => {
+        log.push(`${name} begins`);
+        await new Promise(setImmediate);
+        log.push(`${name} ends`);
+        if (fails) throw new Error(name);
+        return name;
+      };
+    const first = lock.run("k", step("a", true));
+    const second = lock.run("k", step("b"));
+    const other = lock.run("l", step("c"));
+    await t.rejects(first, { message: "a" });
+    t.equal(await second, "b");
+    t.equal(await other, "c");
+    const ofK = log.filter((line) => !line.startsWith("c"));
+    t.same(ofK, ["a begins", "a ends", "b begins", "b ends"]);
+    t.ok(log.indexOf("c begins") < log.indexOf("b begins"));
+  },
+);
+
+t.test("idle waits for what runs and what waits", async (t) => {
+  const lock = new KeyedLock();
+  await lock.idle();
+  let done = 0;
+  for (let i = 0; i < 5; i++)
+    void lock.run(`k${i % 2}`, async () => {
+      await new Promise(setImmediate);
+      done++;
+    });
+  await lock.idle();
+  t.equal(done, 5);
+});

@@ -1,0 +1,128 @@
+// Processes that are killed, limited, or compete for a folder.
+
+import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import { draftOf } from "../../contract/store.ts";
+import { ALL, openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
+import { startChild } from "./process.ts";
+
+t.test(
+  "kill -9 under load: every acknowledged message is there once, in order, without gaps",
+  async (t) => {
+    const path = testFolder(t);
+    const acknowledged = new Map<string, Map<number, string>>();
+    for (const count of [1, 300, 3000]) {
+      const child = startChild(t, [path, "send", "3"]);
+      await child.line(() => child.lines.length >= count);
+      await child.kill();
+      for (const { id, messageSeq, clientMsgNo } of child.lines) {
+        if (id === undefined || messageSeq === undefined) continue;
+        const known = acknowledged.get(id) ?? new Map<number, string>();
+        if (known.has(messageSeq)) t.fail(`seq ${messageSeq} given twice`);
+        known.set(messageSeq, clientMsgNo ?? "");
+        acknowledged.set(id, known);
+      }
+    }
+    const store = await openStore(t, path);
+    for (const [id, known] of acknowledged) {
+      const { messages } = await store.readMessages(`2:${id}`, ALL);
+      t.same(
+        messages.map((m) => m.messageSeq),
+        messages.map((_, i) => i + 1),
+      );
+      const found = messages.map((m) => m.clientMsgNo);
+      t.equal(new Set(found).size, found.length, "none twice");
+      const lost = [...known].filter(([seq, no]) => found[seq - 1] !== no);
+      t.same(lost, [], `of ${known.size} acknowledged`);
+    }
+    t.equal(acknowledged.size, 3);
+  },
+);
+
+t.test(
+  "a full disk refuses what does not fit, leaves no gap, and the next send works when there is room",
+  async (t) => {
+    const path = testFolder(t);
+    // A limit on the size of a file acts like a full disk; the first lock of LMDB and its file stay far below.
+    const limit = ["prlimit", "--fsize=300000:unlimited"];
+    const child = startChild(t, [path, "send-some", "40"], limit);
+    await child.line((line) => line.waiting === true);
+    const answers = child.lines.filter((l) => l.messageSeq ?? l.code);
+    const codes = new Set(answers.flatMap((l) => l.code ?? []));
+    t.same([...codes], ["unavailable"], "some were refused");
+    t.ok(answers.length === 40 && answers[0]?.messageSeq === 1);
+
+    const pid = String(child.process.pid);
+    spawnSync("prlimit", ["--pid", pid, "--fsize=unlimited:unlimited"]);
+    const before = child.lines.length;
+    child.process.stdin?.write("go\n");
+    await child.line(() => false);
+    const later = child.lines.slice(before).flatMap((l) => l.messageSeq ?? []);
+    t.equal(later.length, 3, "all go through again");
+    const seqs = child.lines.flatMap((l) => l.messageSeq ?? []);
+    t.same(
+      seqs,
+      seqs.map((_, i) => i + 1),
+      "no gap",
+    );
+    const store = await openStore(t, path);
+    t.same(await seqsIn(store), seqs);
+  },
+);
+
+t.test(
+  "a second process is refused while the first lives, and may start when it was killed",
+  async (t) => {
+    const path = testFolder(t);
+    const first = startChild(t, [path, "hold"]);
+    const started = await first.line((l) => l.started !== undefined);
+    const second = startChild(t, [path, "hold"]);
+    const refused = await second.line((l) => l.refused !== undefined);
+    t.match(refused?.refused, `in use by process ${started?.started}`);
+    const third = storeIn(path);
+    await t.rejects(third.start(), { code: "unavailable" });
+    await first.kill();
+    await third.start();
+    t.equal((await third.append(draftOf())).messageSeq, 1);
+    await third.close();
+  },
+);
+
+t.test(
+  "of processes that start at once exactly one gets the folder",
+  async (t) => {
+    const path = testFolder(t);
+    const dead = startChild(t, [path, "hold"]);
+    await dead.line((l) => l.started !== undefined);
+    await dead.kill();
+    const children = Array.from({ length: 4 }, () =>
+      startChild(t, [path, "hold"]),
+    );
+    const lines = await Promise.all(
+      children.map((c) =>
+        c.line((l) => (l.started ?? l.refused) !== undefined),
+      ),
+    );
+    t.equal(lines.filter((l) => l?.started !== undefined).length, 1);
+    t.equal(lines.filter((l) => l?.refused !== undefined).length, 3);
+  },
+);
+
+t.test("the same process cannot open a folder twice", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  await t.rejects(storeIn(path).start(), { code: "unavailable" });
+  t.equal((await store.append(draftOf())).messageSeq, 1);
+  await store.checkpoint();
+  t.same(await seqsIn(store), [1]);
+});
+
+t.test("a folder that cannot be made is refused", async (t) => {
+  const path = testFolder(t);
+  writeFileSync(join(path, "file"), "");
+  const store = storeIn(join(path, "file", "data"));
+  await t.rejects(store.start(), { name: "BrokerError" });
+  await store.close();
+});

@@ -1,0 +1,97 @@
+// How long a clientMsgNo is remembered, wherever it is kept.
+
+import t, { type Test } from "tap";
+import { draftOf } from "../../contract/store.ts";
+import { crashedCopy, openStore, testFolder } from "./folder.ts";
+
+const WINDOW_MS = 10_000;
+const draft = (clientMsgNo: string) => draftOf({ clientMsgNo, dedupe: true });
+
+function given(t: Test) {
+  const path = testFolder(t);
+  const time = { nowMs: Date.UTC(2026, 0, 1) };
+  const open = (at = path) =>
+    openStore(t, at, {
+      clock: () => time.nowMs,
+      dedupeWindowS: WINDOW_MS / 1000,
+    });
+  return { path, time, open };
+}
+
+t.test(
+  "a retry is one until the window ends, to the millisecond, in memory and in the database",
+  async (t) => {
+    for (const checkpoint of [false, true]) {
+      const { time, open } = given(t);
+      const store = await open();
+      const first = await store.append(draft("n"));
+      if (checkpoint) await store.checkpoint();
+      time.nowMs += WINDOW_MS - 1;
+      t.same(await store.append(draft("n")), { ...first, duplicate: true });
+      time.nowMs += 1;
+      const late = await store.append(draft("n"));
+      t.match(late, { messageSeq: 2, duplicate: false });
+      if (checkpoint) await store.checkpoint();
+      t.same(await store.append(draft("n")), { ...late, duplicate: true });
+    }
+  },
+);
+
+t.test(
+  "the window holds over many checkpoints, restarts and a crash",
+  async (t) => {
+    const { path, time, open } = given(t);
+    const sentAt = new Map<string, number>();
+    let store = await open();
+    for (let i = 0; i < 25; i++) {
+      time.nowMs += 1500;
+      await store.append(draft(`n${i}`));
+      sentAt.set(`n${i}`, time.nowMs);
+      if (i % 3 === 0) await store.checkpoint();
+      if (i % 7 === 6) {
+        await store.close();
+        store = await open();
+      }
+    }
+    const crashed = await open(await crashedCopy(t, path));
+    for (const [name, at] of sentAt) {
+      const { duplicate } = await crashed.append(draft(name));
+      t.equal(duplicate, time.nowMs - at < WINDOW_MS, name);
+    }
+  },
+);
+
+t.test("a clock that goes back forgets nothing", async (t) => {
+  const { time, open } = given(t);
+  const store = await open();
+  await store.append(draft("n"));
+  await store.checkpoint();
+  time.nowMs -= WINDOW_MS * 5;
+  t.equal((await store.append(draft("n"))).duplicate, true);
+  await store.append(draft("m"));
+  await store.checkpoint();
+  t.equal((await store.append(draft("n"))).duplicate, true);
+  t.equal((await store.append(draft("m"))).duplicate, true);
+});
+
+t.test("retries during a checkpoint are found", async (t) => {
+  const { open } = given(t);
+  const store = await open();
+  const sends = Array.from({ length: 5000 }, (_, i) =>
+    store.append(draft(`n${i}`)),
+  );
+  await Promise.all(sends);
+  const moving = store.checkpoint();
+  let missed = 0;
+  for (let i = 0; i < 5000; i += 50) {
+    if (!(await store.append(draft(`n${i}`))).duplicate) missed++;
+    await new Promise(setImmediate);
+  }
+  await moving;
+  for (let i = 0; i < 5000; i += 50)
+    if (!(await store.append(draft(`n${i}`))).duplicate) missed++;
+  t.equal(missed, 0);
+  t.equal(store.stats().appends, 5000);
+  t.equal(store.stats().duplicates, 200);
+  t.equal(store.stats().tailRecords, 0);
+});

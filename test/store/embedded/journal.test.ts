@@ -1,0 +1,255 @@
+// The journal's writes when files misbehave, and what its segments leave open or behind.
+
+import * as fs from "node:fs";
+import t, { type Test } from "tap";
+import {
+  Journal,
+  type JournalFiles,
+} from "../../../src/store/embedded/journal.ts";
+import {
+  FRAME_HEADER_BYTES,
+  listSegments,
+  readFrames,
+  readSegmentHeader,
+} from "../../../src/store/embedded/segment.ts";
+import { codeOf, draftOf } from "../../contract/store.ts";
+import { openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
+
+/** Real files of which single calls can be made to fail. */
+function brittleFiles() {
+  const fail = { write: 0, short: 0, truncate: false, sync: false };
+  const files: JournalFiles = {
+    writeSync(fd, data, offset, length, position) {
+      if (fail.short > 0) {
+        fail.short--;
+        return fs.writeSync(fd, data, offset, Math.ceil(length / 2), position);
+      }
+      if (fail.write > 0) {
+        fail.write--;
+        throw Object.assign(new Error("full"), { code: "ENOSPC" });
+      }
+      return fs.writeSync(fd, data, offset, length, position);
+    },
+    ftruncateSync(fd, length) {
+      if (fail.truncate) throw new Error("EIO");
+      fs.ftruncateSync(fd, length);
+    },
+    fdatasync(fd, done) {
+      if (fail.sync) setImmediate(done, new Error("EIO"));
+      else fs.fdatasync(fd, done);
+    },
+  };
+  return { fail, files };
+}
+
+function frameOf(text: string): Buffer {
+  const body = Buffer.from(text);
+  const frame = Buffer.alloc(FRAME_HEADER_BYTES + 4 + body.length);
+  frame.writeUInt32LE(body.length, FRAME_HEADER_BYTES);
+  frame.set(body, FRAME_HEADER_BYTES + 4);
+  return frame;
+}
+
+function textsIn(folder: string): string[] {
+  const texts: string[] = [];
+  for (const index of listSegments(folder)) {
+    const name = `${folder}/${String(index).padStart(8, "0")}.log`;
+    const bytes = fs.readFileSync(name);
+    const header = readSegmentHeader(bytes);
+    if (header.kind !== "ok") throw new Error(header.kind);
+    const at = { from: 16, salt: header.salt };
+    const end = readFrames(bytes, at, (r) => texts.push(r.toString()));
+    if (end !== bytes.length) throw new Error(`garbage in ${name}`);
+  }
+  return texts;
+}
+
+function openJournal(
+  t: Test,
+  over: { segmentBytes?: number; synced?: boolean } = {},
+) {
+  const folder = testFolder(t);
+  const { fail, files } = brittleFiles();
+  const options = {
+    folder,
+    firstSegment: 1,
+    segmentBytes: 1_000_000,
+    synced: false,
+  };
+  const journal = new Journal({ ...options, files, ...over });
+  t.teardown(() => journal.close());
+  return { folder, fail, journal };
+}
+
+t.test("a short write is completed", async (t) => {
+  const { folder, fail, journal } = openJournal(t);
+  fail.short = 3;
+  journal.write(frameOf("a".repeat(1000)));
+  journal.write(frameOf("b"));
+  t.same(textsIn(folder), ["a".repeat(1000), "b"]);
+});
+
+t.test("a failed write leaves nothing and the next one works", async (t) => {
+  const { folder, fail, journal } = openJournal(t);
+  journal.write(frameOf("a"));
+  const { position } = journal;
+  fail.short = 1;
+  fail.write = 1;
+  t.throws(() => journal.write(frameOf("b".repeat(100))), { code: "ENOSPC" });
+  t.same(journal.position, position);
+  t.same(textsIn(folder), ["a"]);
+  fail.write = 1;
+  t.throws(() => journal.probe(), { code: "ENOSPC" });
+  journal.probe();
+  journal.write(frameOf("c"));
+  t.same(textsIn(folder), ["a", "c"]);
+});
+
+t.test(
+  "when a failed write cannot be cut off, nothing is ever written again",
+  async (t) => {
+    const { fail, journal } = openJournal(t);
+    fail.short = 1;
+    fail.write = 1;
+    fail.truncate = true;
+    t.throws(() => journal.write(frameOf("b".repeat(100))));
+    fail.truncate = false;
+    t.throws(() => journal.write(frameOf("c")));
+    t.throws(() => journal.probe());
+  },
+);
+
+t.test(
+  "a segment that cannot be created costs nothing but that write",
+  async (t) => {
+    const { folder, fail, journal } = openJournal(t, { segmentBytes: 20 });
+    journal.write(frameOf("a"));
+    fail.write = 1;
+    t.throws(() => journal.write(frameOf("b")), { code: "ENOSPC" });
+    journal.write(frameOf("c"));
+    t.same(listSegments(folder), [1, 2]);
+    t.same(textsIn(folder), ["a", "c"]);
+  },
+);
+
+t.test("full segments are closed and old ones deleted", async (t) => {
+  for (const synced of [false, true]) {
+    const { folder, journal } = openJournal(t, { segmentBytes: 20, synced });
+    const openBefore = openFiles(folder);
+    for (const text of "abcdef") {
+      journal.write(frameOf(text));
+      if (synced) await journal.sync();
+    }
+    t.same(textsIn(folder), [..."abcdef"]);
+    t.equal(openFiles(folder), openBefore);
+    journal.dropBefore({ segment: 5, offset: 16 });
+    t.same(textsIn(folder), ["e", "f"]);
+  }
+});
+
+function openFiles(folder: string): number {
+  const links = fs.readdirSync("/proc/self/fd").map((fd) => {
+    try {
+      return fs.readlinkSync(`/proc/self/fd/${fd}`);
+    } catch {
+      return ""; // the listing's own
+    }
+  });
+  return links.filter((link) => link.startsWith(folder)).length;
+}
+
+t.test("a full disk rejects that turn's sends and takes no seq", async (t) => {
+  const { fail, files } = brittleFiles();
+  const path = testFolder(t);
+  const store = await openStore(t, path, { files });
+  await store.append(draftOf());
+  fail.write = 1;
+  const retried = { ...draftOf(), clientMsgNo: "n", dedupe: true };
+  const sends = [
+    store.append(retried),
+    store.append(retried),
+    store.append(draftOf()),
+  ];
+  t.same(await Promise.all(sends.map(codeOf)), Array(3).fill("unavailable"));
+  t.equal(await store.headSeq("2:g"), 1);
+  fail.write = 1;
+  t.equal(await codeOf(store.ping()), "unavailable");
+  t.equal(await codeOf(store.ping()), undefined);
+  t.match(await store.append(retried), { messageSeq: 2, duplicate: false });
+  t.same(await seqsIn(store), [1, 2]);
+});
+
+t.test(
+  "a failed fsync answers nothing as durable and ends all writing",
+  async (t) => {
+    const { fail, files } = brittleFiles();
+    const path = testFolder(t);
+    const problems: string[] = [];
+    const events: unknown[] = [];
+    const store = storeIn(path, {
+      files,
+      durability: "disk",
+      onProblem: (_, what) => problems.push(what),
+      publisher: { publish: (event) => void events.push(event) },
+    });
+    await store.start();
+    await store.append(draftOf());
+    fail.sync = true;
+    const first = store.append(draftOf());
+    await new Promise(setImmediate);
+    const second = store.append(draftOf());
+    t.equal(await codeOf(first), "unavailable");
+    t.equal(await codeOf(second), "unavailable");
+    fail.sync = false;
+    t.equal(await codeOf(store.append(draftOf())), "unavailable");
+    t.equal(await codeOf(store.ping()), "unavailable");
+    t.same(await seqsIn(store), [1]);
+    t.equal(events.length, 1);
+    t.ok(problems.includes("journal sync"));
+    await store.close();
+  },
+);
+
+t.test(
+  "with durability disk an answer waits for the fsync, and later sends share the next one",
+  async (t) => {
+    const waiting: (() => void)[] = [];
+    const files: JournalFiles = {
+      ...brittleFiles().files,
+      fdatasync: (fd, done) => void waiting.push(() => fs.fdatasync(fd, done)),
+    };
+    const store = await openStore(t, testFolder(t), {
+      files,
+      durability: "disk",
+    });
+    const answered: number[] = [];
+    const send = async () =>
+      void answered.push((await store.append(draftOf())).messageSeq);
+    const turn = () => new Promise(setImmediate);
+    const sends = [send()];
+    while (waiting.length === 0) await turn();
+    for (let i = 0; i < 5; i++) {
+      sends.push(send());
+      await turn();
+    }
+    t.same(answered, []);
+    t.equal(await store.headSeq("2:g"), 0);
+    t.same(await seqsIn(store), []);
+    t.equal(waiting.length, 1);
+    waiting.shift()?.();
+    while (waiting.length === 0) await turn();
+    t.same(answered, [1]);
+    t.equal(waiting.length, 1, "one sync for the five");
+    // A checkpoint in between takes the settled part only.
+    await store.checkpoint();
+    t.same(await seqsIn(store), [1]);
+    waiting.shift()?.();
+    await Promise.all(sends);
+    t.same(answered, [1, 2, 3, 4, 5, 6]);
+    await store.checkpoint();
+    t.same(await seqsIn(store), [1, 2, 3, 4, 5, 6]);
+    setImmediate(function release() {
+      for (const sync of waiting.splice(0)) sync();
+    });
+  },
+);

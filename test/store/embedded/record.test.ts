@@ -1,0 +1,76 @@
+// The record codec: what goes in comes out, and newer formats are refused.
+
+import t from "tap";
+import type { Message } from "../../../src/broker/model.ts";
+import {
+  decodeRecord,
+  encodeRecord,
+  MARK_RECORD,
+  MESSAGE_RECORD,
+  maxRecordBytes,
+  peekTimes,
+  type StoredRecord,
+} from "../../../src/store/embedded/record.ts";
+
+/** A small seeded generator of numbers below `n`. */
+function randomFrom(seed: number): (n: number) => number {
+  let state = seed;
+  return (n) => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state % n;
+  };
+}
+
+function randomMessage(
+  below: (n: number) => number,
+  isStored: boolean,
+): Message {
+  const alphabet = ["a", "Z", "0", "é", "漢", "\u{1F600}", "-"];
+  const text = (max: number) =>
+    Array.from(
+      { length: below(max) },
+      () => alphabet[below(alphabet.length)],
+    ).join("");
+  return {
+    messageId: below(2 ** 31) * 2 ** 21,
+    messageSeq: isStored ? below(2 ** 31) + 1 : 0,
+    key: text(300),
+    channel: { id: text(130), type: below(2) === 0 ? 1 : 2 },
+    fromUid: text(130),
+    clientMsgNo: text(130),
+    timestampMs: 1_700_000_000_000 + below(2 ** 31),
+    header: { noPersist: !isStored, redDot: below(2) === 0 },
+    expireS: below(2) === 0 ? 0 : below(2 ** 32),
+    streamNo: below(2) === 0 ? undefined : text(100),
+    tagKey: below(2) === 0 ? undefined : text(100),
+    payload: Uint8Array.from({ length: below(400) }, () => below(256)),
+  };
+}
+
+t.test(
+  "2000 random records come back as they went in, within the bound",
+  async (t) => {
+    const below = randomFrom(20_260_101);
+    const target = Buffer.alloc(10_000);
+    for (let i = 0; i < 2000; i++) {
+      const kind = i % 3 === 0 ? MARK_RECORD : MESSAGE_RECORD;
+      const message = randomMessage(below, kind === MESSAGE_RECORD);
+      const record: StoredRecord = { kind, message, dedupe: i % 2 === 0 };
+      const end = encodeRecord(target, 100, record);
+      if (end - 100 > maxRecordBytes(message)) t.fail("larger than its bound");
+      const bytes = target.subarray(100, end);
+      t.same(decodeRecord(bytes), record);
+      t.equal(peekTimes(bytes).timestampMs, message.timestampMs);
+    }
+  },
+);
+
+t.test("a record of a newer format is refused", async (t) => {
+  const target = Buffer.alloc(4000);
+  const message = randomMessage(randomFrom(1), true);
+  const record = { kind: MESSAGE_RECORD, message, dedupe: false } as const;
+  const bytes = target.subarray(0, encodeRecord(target, 0, record));
+  bytes[0] = 2;
+  t.throws(() => decodeRecord(bytes), { code: "internal" });
+  t.throws(() => peekTimes(bytes), { code: "internal" });
+});

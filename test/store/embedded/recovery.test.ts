@@ -1,0 +1,276 @@
+// What a restart makes of every state a crash can leave behind, and of damage it must not hide.
+
+import {
+  copyFileSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { recover } from "../../../src/store/embedded/recovery.ts";
+import { Tail } from "../../../src/store/embedded/tail.ts";
+import { codeOf, draftOf } from "../../contract/store.ts";
+import {
+  crashedCopy,
+  journalFiles,
+  openStore,
+  seqsIn,
+  storeIn,
+  testFolder,
+} from "./folder.ts";
+
+const numbered = (i: number) =>
+  draftOf({
+    clientMsgNo: `n${i}`,
+    dedupe: true,
+    payload: Buffer.from(`p${i}`),
+  });
+
+/** A folder whose journal holds messages 1 to `count`, each in a write of its own, none in the database. */
+async function crashedWith(t: Test, count: number): Promise<string> {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  for (let i = 1; i <= count; i++) await store.append(numbered(i));
+  const copy = await crashedCopy(t, path);
+  await store.close();
+  return copy;
+}
+
+function onlyFile(path: string): string {
+  const [file] = journalFiles(path);
+  if (file === undefined) throw new Error("no journal");
+  return file;
+}
+
+t.test(
+  "what was acknowledged is there after a crash, retries included",
+  async (t) => {
+    const path = await crashedWith(t, 3);
+    const events: unknown[] = [];
+    const publisher = { publish: (event: unknown) => void events.push(event) };
+    const store = await openStore(t, path, { publisher });
+    t.same(await seqsIn(store), [1, 2, 3]);
+    t.match(await store.append(numbered(2)), {
+      messageSeq: 2,
+      duplicate: true,
+    });
+    t.equal((await store.append(numbered(4))).messageSeq, 4);
+    t.equal(events.length, 1, "nothing is published twice");
+    t.equal(store.stats().journalBytes < 500, true, "the old segment is gone");
+  },
+);
+
+t.test(
+  "a write cut off at any byte is dropped whole, and nothing else",
+  async (t) => {
+    const path = await crashedWith(t, 3);
+    const whole = readFileSync(onlyFile(path));
+    const lastStart = statSync(onlyFile(await crashedWith(t, 2))).size;
+    t.ok(whole.length - lastStart > 50, "there is something to cut");
+    const folder = testFolder(t);
+    const file = join(folder, "00000001.log");
+    for (let size = lastStart; size < whole.length; size++) {
+      writeFileSync(file, whole.subarray(0, size));
+      const bounds = { maxBytes: 1_000_000, maxRecords: 1000 };
+      const tail = new Tail(() => undefined, bounds);
+      const recovered = recover(folder, { segment: 1, offset: 0 }, tail);
+      const dropped = size - lastStart;
+      if (tail.records !== 2 || recovered.droppedBytes !== dropped)
+        t.fail(`cut at ${size}: ${tail.records} records left`);
+      t.equal(statSync(file).size, lastStart);
+    }
+  },
+);
+
+t.test(
+  "after an unfinished write the store goes on with the next seq",
+  async (t) => {
+    const path = await crashedWith(t, 3);
+    truncateSync(onlyFile(path), statSync(onlyFile(path)).size - 1);
+    const problems: string[] = [];
+    const onProblem = (_: Error, what: string) => problems.push(what);
+    const store = await openStore(t, path, { onProblem });
+    t.same(problems, ["recovery"]);
+    t.same(await seqsIn(store), [1, 2]);
+    t.match(await store.append(numbered(3)), {
+      messageSeq: 3,
+      duplicate: false,
+    });
+  },
+);
+
+t.test("a last write of wrong bytes is dropped", async (t) => {
+  const path = await crashedWith(t, 3);
+  const file = onlyFile(path);
+  const bytes = readFileSync(file);
+  bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 1;
+  writeFileSync(file, Buffer.concat([bytes, Buffer.alloc(4096)]));
+  const store = await openStore(t, path, { onProblem() {} });
+  t.same(await seqsIn(store), [1, 2]);
+});
+
+t.test(
+  "damage before valid data refuses to start and changes nothing",
+  async (t) => {
+    const path = await crashedWith(t, 3);
+    const file = onlyFile(path);
+    const good = readFileSync(file);
+    for (const at of [16, 20, 24, 30, 100]) {
+      const bytes = Buffer.from(good);
+      bytes[at] = (bytes[at] ?? 0) ^ 0xff;
+      writeFileSync(file, bytes);
+      const store = storeIn(path);
+      await t.rejects(store.start(), {
+        code: "internal",
+        message: /is damaged at byte/,
+      });
+      t.same(readFileSync(file), bytes);
+    }
+    writeFileSync(file, good);
+    const store = await openStore(t, path);
+    t.same(await seqsIn(store), [1, 2, 3]);
+  },
+);
+
+t.test(
+  "a user cannot forge damage: a whole journal sent as a payload is no valid data",
+  async (t) => {
+    const other = await crashedWith(t, 1);
+    const path = testFolder(t);
+    const store = await openStore(t, path);
+    await store.append(draftOf());
+    await store.append(draftOf({ payload: readFileSync(onlyFile(other)) }));
+    const copy = await crashedCopy(t, path);
+    const file = onlyFile(copy);
+    truncateSync(file, statSync(file).size - 1);
+    const again = await openStore(t, copy, { onProblem() {} });
+    t.same(await seqsIn(again), [1]);
+  },
+);
+
+t.test("a missing segment in the middle refuses to start", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path, { segmentBytes: 64 });
+  for (let i = 1; i <= 4; i++) await store.append(numbered(i));
+  const copy = await crashedCopy(t, path);
+  const files = journalFiles(copy);
+  t.ok(files.length >= 4);
+  const [first, second] = files;
+  rmSync(second ?? "");
+  await t.rejects(storeIn(copy).start(), {
+    message: /00000002\.log is missing/,
+  });
+  const other = await crashedCopy(t, path);
+  rmSync(journalFiles(other)[0] ?? "");
+  await t.rejects(storeIn(other).start(), {
+    message: /00000001\.log is missing/,
+  });
+  t.ok(first);
+});
+
+t.test(
+  "a segment whose creation was cut off holds nothing and harms nothing",
+  async (t) => {
+    const path = await crashedWith(t, 2);
+    for (const size of [0, 7, 15]) {
+      const copy = await crashedCopy(t, path);
+      const next = onlyFile(copy).replace("00000001", "00000002");
+      writeFileSync(next, Buffer.alloc(size));
+      const store = await openStore(t, copy, { onProblem() {} });
+      t.same(await seqsIn(store), [1, 2]);
+      t.equal((await store.append(numbered(3))).messageSeq, 3);
+    }
+  },
+);
+
+t.test(
+  "a crash after the checkpoint and before its segments are deleted repeats nothing",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path, { segmentBytes: 64 });
+    for (let i = 1; i <= 5; i++) await store.append(numbered(i));
+    const before = await crashedCopy(t, path);
+    await store.checkpoint();
+    const after = await crashedCopy(t, path);
+    for (const file of journalFiles(before))
+      copyFileSync(file, file.replace(before, after));
+    const again = await openStore(t, after);
+    t.same(await seqsIn(again), [1, 2, 3, 4, 5]);
+    t.equal((await again.append(numbered(5))).duplicate, true);
+    t.equal((await again.append(numbered(6))).messageSeq, 6);
+  },
+);
+
+t.test(
+  "a checkpoint that was only written in part is written again",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path);
+    for (let i = 1; i <= 3; i++) await store.append(numbered(i));
+    await store.append(draftOf({ key: "2:h", channel: { id: "h", type: 2 } }));
+    await store.checkpoint();
+    // Everything but the position made it into the database.
+    const copy = await crashedCopy(t, path, (meta) => {
+      const journal = meta.get("journal");
+      meta.set("journal", [1, 1, 0, journal?.at(3)]);
+    });
+    const again = await openStore(t, copy);
+    t.same(await seqsIn(again), [1, 2, 3]);
+    t.same(await seqsIn(again, "2:h"), [1]);
+    t.equal((await again.append(numbered(3))).duplicate, true);
+    t.equal((await again.append(numbered(4))).messageSeq, 4);
+    await again.checkpoint();
+    t.same(await seqsIn(again), [1, 2, 3, 4]);
+    t.same(await seqsIn(again, "2:h"), [1]);
+  },
+);
+
+t.test(
+  "a database that is ahead of the journal never gives a seq again",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path);
+    for (let i = 1; i <= 3; i++) await store.append(numbered(i));
+    await store.checkpoint();
+    const copy = await crashedCopy(t, path);
+    truncateSync(onlyFile(copy), 16); // a power cut took what the page cache held
+    const again = await openStore(t, copy);
+    t.same(await seqsIn(again), [1, 2, 3]);
+    t.equal((await again.append(numbered(4))).messageSeq, 4);
+    const twice = await openStore(t, await crashedCopy(t, copy));
+    t.same(await seqsIn(twice), [1, 2, 3, 4]);
+  },
+);
+
+t.test(
+  "data of a newer format is refused with a sentence that says so",
+  async (t) => {
+    const path = await crashedWith(t, 1);
+    const newer = await crashedCopy(t, path, (meta) => meta.set("format", [2]));
+    await t.rejects(storeIn(newer).start(), {
+      code: "internal",
+      message: /format 2; this build reads up to 1/,
+    });
+    t.equal(
+      await codeOf(storeIn(path).start()),
+      undefined,
+      "the original opens",
+    );
+  },
+);
+
+t.test("a value of a newer format is refused when it is read", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  const copy = await crashedCopy(t, path, (meta) =>
+    meta.set("dedupe", [9, 1, 1]),
+  );
+  await t.rejects(storeIn(copy).start(), {
+    code: "internal",
+    message: /format 9/,
+  });
+  t.equal(await codeOf(store.ping()), undefined);
+});

@@ -1,0 +1,91 @@
+// What expired leaves the database and gives its space back.
+
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import { open } from "lmdb";
+import t, { type Test } from "tap";
+import { draftOf } from "../../contract/store.ts";
+import { crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
+
+function given(t: Test, over: { retentionS?: number } = {}) {
+  const path = testFolder(t);
+  const time = { nowMs: Date.UTC(2026, 0, 1) };
+  const clock = () => time.nowMs;
+  return { path, time, store: openStore(t, path, { clock, ...over }) };
+}
+
+/** Entries in a table of a copy of the folder. */
+async function countIn(t: Test, path: string, name: string): Promise<number> {
+  const copy = await crashedCopy(t, path);
+  const env = open({ path: join(copy, "lmdb"), maxDbs: 16 });
+  const count = env.openDB({ name, keyEncoding: "binary" }).getKeysCount({});
+  await env.close();
+  return count;
+}
+
+t.test("expired messages are removed, others stay, seqs go on", async (t) => {
+  const { path, time, store: opening } = given(t);
+  const store = await opening;
+  for (let i = 0; i < 500; i++)
+    void store.append(draftOf({ expireS: i % 2 === 0 ? 10 : 0 }));
+  await store.append(draftOf({ expireS: 20 }));
+  await store.checkpoint();
+  t.equal(await store.sweep(), 0, "nothing is due");
+  t.equal(await countIn(t, path, "log"), 501);
+  time.nowMs += 10_000;
+  t.equal(await store.sweep(), 250);
+  t.equal(await countIn(t, path, "log"), 251);
+  t.equal(await countIn(t, path, "expiry"), 1);
+  t.equal((await seqsIn(store)).length, 251);
+  t.equal((await store.append(draftOf())).messageSeq, 502);
+});
+
+t.test("the space of expired messages is used again", async (t) => {
+  const { path, time, store: opening } = given(t);
+  const store = await opening;
+  const payload = new Uint8Array(2000);
+  const sizes: number[] = [];
+  for (let round = 0; round < 6; round++) {
+    for (let i = 0; i < 500; i++)
+      void store.append(draftOf({ expireS: 1, payload }));
+    await store.append(draftOf({ expireS: 1, payload }));
+    await store.checkpoint();
+    time.nowMs += 1000;
+    t.equal(await store.sweep(), 501);
+    sizes.push(statSync(join(path, "lmdb", "data.mdb")).size);
+  }
+  t.ok((sizes[5] ?? 0) <= (sizes[1] ?? 0) * 1.5, `${sizes}`);
+});
+
+t.test("with a retention time old messages leave every channel", async (t) => {
+  const { path, time, store: opening } = given(t, { retentionS: 60 });
+  const store = await opening;
+  const send = (id: string) =>
+    store.append(draftOf({ key: `2:${id}`, channel: { id, type: 2 } }));
+  for (let i = 0; i < 300; i++) void send(`g${i % 3}`);
+  await send("g0");
+  await store.checkpoint();
+  time.nowMs += 30_000;
+  await send("g1");
+  await store.checkpoint();
+  t.equal(await store.sweep(), 0);
+  time.nowMs += 30_000;
+  t.same(await seqsIn(store, "2:g0"), [], "hidden before it is removed");
+  t.same(await seqsIn(store, "2:g1"), [101]);
+  t.equal(await store.sweep(), 301);
+  t.equal(await countIn(t, path, "log"), 1);
+  t.equal(await store.headSeq("2:g0"), 101);
+  t.equal((await send("g0")).messageSeq, 102);
+});
+
+t.test("access tokens that ended are removed", async (t) => {
+  const { path, time, store: opening } = given(t);
+  const store = await opening;
+  const hash = (byte: number) => new Uint8Array(32).fill(byte);
+  await store.putAccessToken(hash(1), "admin", time.nowMs + 1000);
+  await store.putAccessToken(hash(2), "admin", time.nowMs + 2000);
+  time.nowMs += 1000;
+  await store.sweep();
+  t.equal(await countIn(t, path, "tokens"), 1);
+  t.equal(await store.accessTokenOwner(hash(2)), "admin");
+});

@@ -1,0 +1,129 @@
+// The bounds of what is kept in memory, and the checkpoint that keeps within them.
+
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import { codeOf, draftOf } from "../../contract/store.ts";
+import { openStore, seqsIn, testFolder } from "./folder.ts";
+
+t.test(
+  "above its bounds sends are refused as overloaded until a checkpoint made room",
+  async (t) => {
+    for (const over of [{ maxTailRecords: 10 }, { maxTailBytes: 10 * 1100 }]) {
+      const store = await openStore(t, testFolder(t), over);
+      const payload = new Uint8Array(1000);
+      const codes: (string | undefined)[] = [];
+      for (let i = 0; i < 15; i++)
+        codes.push(await codeOf(store.append(draftOf({ payload }))));
+      const refused = codes.filter((code) => code === "overloaded").length;
+      t.ok(refused >= 4 && refused <= 6, `${refused} refused`);
+      t.same(new Set(codes), new Set([undefined, "overloaded"]));
+      await store.checkpoint();
+      const { messageSeq } = await store.append(draftOf({ payload }));
+      t.equal(messageSeq, 15 - refused + 1, "no gap");
+    }
+  },
+);
+
+t.test("what is queued in one turn counts too", async (t) => {
+  const store = await openStore(t, testFolder(t), { maxTailRecords: 10 });
+  const sends = Array.from({ length: 50 }, () =>
+    codeOf(store.append(draftOf())),
+  );
+  const codes = await Promise.all(sends);
+  t.equal(codes.filter((code) => code === undefined).length, 10);
+});
+
+t.test(
+  "a checkpoint empties the tail, shortens the journal and changes no read",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path, { segmentBytes: 65_536 });
+    const sends = Array.from({ length: 3000 }, (_, i) =>
+      store.append(
+        draftOf({ key: `2:g${i % 50}`, payload: new Uint8Array(100) }),
+      ),
+    );
+    await Promise.all(sends.slice(0, 1500));
+    for (let i = 0; i < 20; i++) {
+      await store.append(draftOf());
+      await new Promise(setImmediate);
+    }
+    const before = await seqsIn(store);
+    const moving = store.checkpoint();
+    while (store.stats().checkpoints === 1) {
+      t.same(await seqsIn(store), before);
+      await new Promise(setImmediate);
+    }
+    await moving;
+    t.equal(store.stats().tailRecords, 0);
+    t.same(await seqsIn(store), before);
+    await Promise.all(sends);
+    t.equal((await seqsIn(store, "2:g7")).length, 60);
+  },
+);
+
+t.test(
+  "sends that go on during checkpoints keep their order and stay readable",
+  async (t) => {
+    const store = await openStore(t, testFolder(t), {
+      checkpointMs: 1,
+      segmentBytes: 4096,
+    });
+    const seqs: number[] = [];
+    for (let i = 0; i < 100; i++) {
+      const sends = Array.from({ length: 10 }, () => store.append(draftOf()));
+      for (const { messageSeq } of await Promise.all(sends))
+        seqs.push(messageSeq);
+      if (i % 10 === 0) t.same(await seqsIn(store), seqs);
+    }
+    t.same(await seqsIn(store), seqs);
+    t.same(
+      seqs,
+      seqs.map((_, i) => i + 1),
+    );
+  },
+);
+
+t.test("after an orderly end no journal is left", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  await store.append(draftOf());
+  await store.close();
+  t.same(readdirSync(join(path, "journal")), []);
+  const again = await openStore(t, path);
+  t.same(await seqsIn(again), [1]);
+});
+
+t.test("a draft that no database key can hold is refused alone", async (t) => {
+  const store = await openStore(t, testFolder(t));
+  const sends = [
+    store.append(draftOf()),
+    store.append(draftOf({ clientMsgNo: "n".repeat(301) })),
+    store.append(draftOf({ expireS: -1 })),
+    store.append(draftOf({ expireS: 2 ** 32 })),
+    store.append(draftOf()),
+  ];
+  t.same(await Promise.all(sends.map(codeOf)), [
+    undefined,
+    "too_large",
+    "bad_request",
+    "bad_request",
+    undefined,
+  ]);
+  t.same(await seqsIn(store), [1, 2]);
+  const longest = "\uffff".repeat(300);
+  const big = draftOf({
+    key: `1:${longest}@${longest}`,
+    channel: { id: longest, type: 1 },
+    fromUid: longest,
+    clientMsgNo: longest,
+    dedupe: true,
+    expireS: 2 ** 32 - 1,
+    payload: new Uint8Array(200_000),
+  });
+  await store.append(big);
+  await store.checkpoint();
+  t.equal((await store.append(big)).duplicate, true);
+  t.same(await seqsIn(store, big.key), [1]);
+});
