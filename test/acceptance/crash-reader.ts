@@ -1,0 +1,188 @@
+// The readers of the crash test: one user each, who follows its channels live, resumes from what it has seen, and keeps every run it was
+// shown for the checker. And the reading of histories. State: the client, the cursors, the runs not judged yet.
+
+import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
+import type { Push } from "../../src/protocol/protocol.ts";
+import type { Broker } from "../support/broker.ts";
+import {
+  type HistoryChecker,
+  liveRun,
+  Reader,
+  type Run,
+  type Shown,
+} from "../support/history-checker.ts";
+import { connectNative } from "../support/native-client.ts";
+import { type NativeClient, textOf } from "../support/native-session.ts";
+import type { Random } from "../support/random.ts";
+import type { Doom } from "./crash-load.ts";
+import { STATIC_TOKEN, TOKEN } from "./crash-names.ts";
+
+const PAGE = 500;
+
+interface Followed {
+  readonly channel: ChannelRef;
+  readonly reader: Reader;
+  /** Through which seq it was shown the channel. */
+  seenSeq: number;
+}
+
+export class Follower {
+  readonly uid: string;
+  readonly #followed: ReadonlyMap<string, Followed>;
+  readonly #unjudged: { readonly reader: Reader; readonly run: Run }[] = [];
+  #client: NativeClient | undefined;
+  #taken = 0;
+
+  constructor(uid: string, channels: readonly ChannelRef[]) {
+    this.uid = uid;
+    this.#followed = new Map(
+      channels.map((channel) => {
+        const key = channelKey(channel, uid);
+        return [key, { channel, reader: new Reader(uid, key), seenSeq: 0 }];
+      }),
+    );
+  }
+
+  /** Connects and asks for everything after what it has seen. */
+  async connect(broker: Broker): Promise<void> {
+    const { uid } = this;
+    const port = broker.clientPort;
+    const timeoutMs = 30_000;
+    const resume = [...this.#followed.values()].map(
+      ({ channel, seenSeq: lastSeq }) => ({ channel, lastSeq }),
+    );
+    this.#client = await connectNative(undefined, {
+      ...{ uid, port, timeoutMs, resume, token: TOKEN },
+    });
+    this.#taken = 0;
+  }
+
+  /** Breaks its connection off and comes back, again and again, until doom is near. */
+  async roam(broker: Broker, doom: Doom, random: Random): Promise<void> {
+    while (!doom.isNear) {
+      await new Promise((go) => setTimeout(go, 20 + random.below(80)));
+      await this.leave();
+      try {
+        await this.connect(broker);
+      } catch (error) {
+        if (!doom.isNear) throw error;
+      }
+    }
+  }
+
+  async leave(): Promise<void> {
+    this.#client?.kill();
+    await this.#client?.closed;
+    this.#collect();
+  }
+
+  /** Resolves when it was shown every channel through its head. */
+  async level(heads: ReadonlyMap<string, number>): Promise<void> {
+    const isLevel = () => {
+      this.#collect();
+      return [...this.#followed].every(
+        ([key, { seenSeq }]) => seenSeq >= (heads.get(key) ?? 0),
+      );
+    };
+    await this.#client?.waitFor(isLevel, "being level");
+  }
+
+  /** Hands everything it was shown to the checker. Everything sent must be acknowledged. */
+  judge(checker: HistoryChecker): void {
+    this.#collect();
+    for (const { reader, run } of this.#unjudged.splice(0))
+      checker.check(reader, run);
+    for (const { reader } of this.#followed.values()) checker.checkEnd(reader);
+  }
+
+  #collect(): void {
+    const pushes = this.#client?.pushes ?? [];
+    for (const push of pushes.slice(this.#taken)) this.#take(push);
+    this.#taken = pushes.length;
+  }
+
+  #take(push: Push): void {
+    if (push.kind === "disconnect") return;
+    const followed = this.#followed.get(channelKey(push.channel, this.uid));
+    if (followed === undefined) throw new Error("a channel it does not follow");
+    const run = runOf(push);
+    followed.seenSeq = Math.max(followed.seenSeq, run.throughSeq);
+    this.#unjudged.push({ reader: followed.reader, run });
+  }
+}
+
+function runOf(push: Exclude<Push, { readonly kind: "disconnect" }>): Run {
+  const atMs = Date.now();
+  if (push.kind === "message") {
+    const { message } = push;
+    return liveRun({ ...message, text: textOf(message) }, atMs);
+  }
+  const { afterSeq, throughSeq } = push;
+  const messages = push.messages.map((message) => ({
+    ...message,
+    text: textOf(message),
+  }));
+  return { afterSeq, throughSeq, messages, atMs };
+}
+
+/** Reads a channel from the reader's cursor to its end over HTTP, oldest or newest first, has it judged, and returns the head. */
+export async function judgeHistory(
+  broker: Broker,
+  { checker, reader }: { checker: HistoryChecker; reader: Reader },
+  order: "asc" | "desc" = "asc",
+): Promise<number> {
+  const askedAtMs = Date.now();
+  const afterSeq = reader.cursor;
+  const messages: Shown[] = [];
+  let range = { from: afterSeq + 1, to: 0 };
+  let page = await historyPage(broker, reader.key, { ...range, order });
+  const throughSeq = Math.max(page.headSeq, afterSeq);
+  messages.push(...page.messages);
+  while (page.more) {
+    const lastSeq = messages.at(-1)?.messageSeq ?? 0;
+    if (order === "asc") range = { ...range, from: lastSeq + 1 };
+    else range = { ...range, to: lastSeq - 1 };
+    page = await historyPage(broker, reader.key, { ...range, order });
+    messages.push(...page.messages);
+  }
+  if (order === "desc") messages.reverse();
+  const atMs = Date.now();
+  checker.check(reader, { afterSeq, throughSeq, messages, askedAtMs, atMs });
+  checker.checkEnd(reader);
+  return throughSeq;
+}
+
+async function historyPage(
+  broker: Broker,
+  key: string,
+  range: { readonly from: number; readonly to: number; readonly order: string },
+): Promise<{ messages: Shown[]; headSeq: number; more: boolean }> {
+  const isGroup = key.startsWith("2:");
+  const [id = "", uid = ""] = key.slice(2).split("@");
+  const query = new URLSearchParams({
+    channel_id: id,
+    channel_type: isGroup ? "2" : "1",
+    ...(isGroup ? {} : { uid }),
+    from_seq: String(range.from),
+    to_seq: String(range.to),
+    limit: String(PAGE),
+    order: range.order,
+  });
+  const path = `/channel/messages?${query}`;
+  const headers = { token: STATIC_TOKEN };
+  const { status, body } = await broker.call(path, undefined, headers);
+  if (status !== 200) throw new Error(`history: ${status} ${body.code}`);
+  const more = body.more === 1;
+  return { messages: body.messages.map(toShown), headSeq: body.head_seq, more };
+}
+
+function toShown(wire: Record<string, string | number>): Shown {
+  const payload = Buffer.from(String(wire.payload), "base64").toString();
+  return {
+    messageId: Number(wire.message_id),
+    messageSeq: Number(wire.message_seq),
+    fromUid: String(wire.from_uid),
+    clientMsgNo: String(wire.client_msg_no),
+    text: JSON.parse(payload).content,
+  };
+}
