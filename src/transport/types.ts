@@ -115,6 +115,10 @@ export interface TopicPublisher {
 export interface TlsFiles {
   readonly certFile: string;
   readonly keyFile: string;
+  /**
+   * A client certificate that none of these authorities signed is refused. A client without any certificate still gets in (uWebSockets.js
+   * cannot insist on one), so this is no access control.
+   */
   readonly caFile: string | undefined;
   readonly passphrase: string | undefined;
 }

@@ -1,0 +1,305 @@
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { Agent, get } from "node:https";
+import { networkInterfaces } from "node:os";
+import t from "tap";
+import { createListener } from "../../src/transport/listener.ts";
+import type { ListenerSpec, TlsFiles } from "../../src/transport/types.ts";
+import {
+  connectionAt,
+  HOST,
+  httpEndpoint,
+  openClient,
+  RawClient,
+  socketEndpoint,
+  startListener,
+  text,
+  tlsFile,
+  until,
+} from "./support.ts";
+
+const hello = () =>
+  httpEndpoint([{ method: "GET", path: "/", handle: () => text("hello") }]);
+
+const spec = (overrides: Partial<ListenerSpec>): ListenerSpec => ({
+  host: HOST,
+  port: 0,
+  tls: undefined,
+  http: hello(),
+  sockets: undefined,
+  onError: () => undefined,
+  ...overrides,
+});
+
+const tlsFiles = (overrides: Partial<TlsFiles> = {}): TlsFiles => ({
+  certFile: tlsFile("cert.pem"),
+  keyFile: tlsFile("key.pem"),
+  caFile: undefined,
+  passphrase: undefined,
+  ...overrides,
+});
+
+const nextTurn = (): Promise<void> =>
+  new Promise((resolve) => setImmediate(resolve));
+
+async function causeOf(starting: Promise<number>): Promise<{ code?: string }> {
+  try {
+    await starting;
+  } catch (error) {
+    if (error instanceof Error) return error.cause ?? {};
+  }
+  throw new Error("it should have rejected with an Error");
+}
+
+t.test("a port that is taken rejects, and the holder goes on", async (t) => {
+  const { port } = await startListener(t, { http: hello() });
+  const second = createListener(spec({ port }));
+  t.match(await causeOf(second.start()), { code: "EADDRINUSE" });
+  second.close();
+  t.equal((await fetch(`http://${HOST}:${port}/`)).status, 200);
+});
+
+t.test("an address of another machine rejects", async (t) => {
+  const listener = createListener(spec({ host: "192.0.2.1" }));
+  t.match(await causeOf(listener.start()), { code: "EADDRNOTAVAIL" });
+});
+
+t.test("a port is free again after close", async (t) => {
+  const first = createListener(spec({}));
+  const port = await first.start();
+  first.close();
+  const second = createListener(spec({ port }));
+  t.teardown(() => second.close());
+  t.equal(await second.start(), port);
+});
+
+t.test("a listener starts once, and not after close", async (t) => {
+  const { listener } = await startListener(t, { http: hello() });
+  await t.rejects(listener.start());
+  const closed = createListener(spec({}));
+  closed.close();
+  await t.rejects(closed.start());
+  const hasty = createListener(spec({ tls: tlsFiles() }));
+  const starting = hasty.start();
+  hasty.close();
+  await t.rejects(starting);
+});
+
+t.test("an idle time-out the native side cannot have rejects", async (t) => {
+  for (const idleTimeoutS of [7, 961]) {
+    const { endpoint } = socketEndpoint({ endpoint: { idleTimeoutS } });
+    const listener = createListener(spec({ sockets: endpoint }));
+    await t.rejects(listener.start(), { name: "RangeError" });
+  }
+});
+
+t.test("publishing before start and after close is harmless", async (t) => {
+  const { endpoint } = socketEndpoint();
+  const listener = createListener(spec({ sockets: endpoint }));
+  listener.publish("topic", "early");
+  await listener.start();
+  listener.close();
+  listener.publish("topic", "late");
+  t.pass();
+});
+
+t.test("who stops accepting keeps the connections it has", async (t) => {
+  const { endpoint } = socketEndpoint({
+    received: ({ connection }, data) => connection.send(data),
+  });
+  const { port, listener } = await startListener(t, {
+    http: hello(),
+    sockets: endpoint,
+  });
+  const client = await openClient(t, port);
+  const caller = new RawClient(t, port);
+  caller.write("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+  await caller.has("hello");
+  listener.stopAccepting();
+  listener.stopAccepting();
+  await t.rejects(openClient(t, port), { code: "ECONNREFUSED" });
+  client.socket.send("still here");
+  await until(() => client.texts.length === 1);
+  caller.received = Buffer.alloc(0);
+  caller.write("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+  await caller.has("hello");
+});
+
+t.test("close ends every connection and call at once, once", async (t) => {
+  const { seen, endpoint } = socketEndpoint();
+  let asked = false;
+  let answer = (): void => undefined;
+  const http = httpEndpoint([
+    {
+      method: "GET",
+      path: "/wait",
+      handle: () =>
+        new Promise((resolve) => {
+          asked = true;
+          answer = () => resolve(text("late"));
+        }),
+    },
+  ]);
+  const { port, listener, errors } = await startListener(t, {
+    http,
+    sockets: endpoint,
+  });
+  const clients = [await openClient(t, port), await openClient(t, port)];
+  const caller = new RawClient(t, port);
+  caller.write("GET /wait HTTP/1.1\r\nhost: x\r\n\r\n");
+  await until(() => asked);
+  seen[0]?.connection.send("queued");
+  listener.close();
+  listener.close();
+  listener.stopAccepting();
+  answer();
+  await until(() => clients.every(({ closed }) => closed.length === 1));
+  await caller.closed();
+  await nextTurn();
+  t.strictSame(
+    seen.map(({ closed }) => closed),
+    [[1006], [1006]],
+  );
+  t.equal(caller.text, "");
+  t.strictSame(errors, []);
+});
+
+t.test("a handler may close the listener it is called by", async (t) => {
+  const inSocket = socketEndpoint({ received: () => first.listener.close() });
+  const first = await startListener(t, { sockets: inSocket.endpoint });
+  const client = await openClient(t, first.port);
+  client.socket.send("close");
+  await until(() => client.closed.length === 1);
+  t.strictSame((await connectionAt(inSocket.seen, 0)).closed, [1006]);
+
+  const handle = () => {
+    second.listener.close();
+    return text("too late");
+  };
+  const http = httpEndpoint([
+    { method: "GET", path: "/", handle },
+    { method: "POST", path: "/", handle },
+  ]);
+  for (const request of ["GET / HTTP/1.1", "POST / HTTP/1.1"]) {
+    second = await startListener(t, { http });
+    const caller = new RawClient(t, second.port);
+    caller.write(`${request}\r\nhost: x\r\ncontent-length: 0\r\n\r\n`);
+    await caller.closed();
+    t.equal(caller.text, "");
+    t.strictSame(second.errors, []);
+  }
+});
+let second: Awaited<ReturnType<typeof startListener>>;
+
+t.test("a process whose listeners are closed ends by itself", async (t) => {
+  const source = `
+    import { createListener } from ${JSON.stringify(new URL("../../src/transport/listener.ts", import.meta.url).href)};
+    const listener = createListener({ host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
+      http: { routes: [], headers: [], maxBodyBytes: 1, notFound: () => ({ status: 404, body: "" }), wrongMethod() {}, tooLarge() {} } });
+    const port = await listener.start();
+    const { status } = await fetch("http://${HOST}:" + port, { headers: { connection: "close" } });
+    listener.close();
+    process.exitCode = status === 404 ? 7 : 1;
+  `;
+  const args = ["--import=tsx", "--input-type=module", "--eval", source];
+  const child = spawnSync(process.execPath, args, { timeout: 20_000 });
+  t.equal(child.status, 7, child.stderr.toString());
+});
+
+t.test("calls and sockets work over TLS", async (t) => {
+  const { endpoint } = socketEndpoint({
+    received: ({ connection }, data) => connection.send(data),
+  });
+  for (const tls of [
+    tlsFiles(),
+    tlsFiles({
+      keyFile: tlsFile("key-encrypted.pem"),
+      passphrase: "jindou-test",
+    }),
+  ]) {
+    const parts = { http: hello(), sockets: endpoint, tls };
+    const { port } = await startListener(t, parts);
+    const agent = new Agent({ rejectUnauthorized: false });
+    t.teardown(() => agent.destroy());
+    const status = await new Promise((resolve, reject) =>
+      get({ host: HOST, port, agent }, (response) =>
+        resolve(response.resume().statusCode),
+      ).on("error", reject),
+    );
+    t.equal(status, 200);
+    const url = `wss://${HOST}:${port}/`;
+    const client = await openClient(t, port, {
+      url,
+      rejectUnauthorized: false,
+    });
+    client.socket.send("hello");
+    await until(() => client.texts.length === 1);
+  }
+});
+
+t.test(
+  "with a CA a certificate of another is refused, none is not",
+  async (t) => {
+    const tls = tlsFiles({ caFile: tlsFile("cert.pem") });
+    const { port } = await startListener(t, { http: hello(), tls });
+    const ask = (agent: Agent) =>
+      new Promise<number | undefined>((resolve) =>
+        get({ host: HOST, port, agent }, (response) =>
+          resolve(response.resume().statusCode),
+        ).on("error", () => resolve(undefined)),
+      );
+    const certificate = (certFile: string, keyFile: string) => ({
+      cert: readFileSync(tlsFile(certFile)),
+      key: readFileSync(tlsFile(keyFile)),
+    });
+    const askWith = async (options: object) => {
+      const agent = new Agent({ rejectUnauthorized: false, ...options });
+      t.teardown(() => agent.destroy());
+      return ask(agent);
+    };
+    t.equal(await askWith({}), 200);
+    t.equal(await askWith(certificate("cert.pem", "key.pem")), 200);
+    const other = certificate("other-cert.pem", "other-key.pem");
+    t.equal(await askWith(other), undefined);
+  },
+);
+
+t.test("TLS files that cannot be used reject with their cause", async (t) => {
+  const cases: readonly [string, TlsFiles, string | RegExp][] = [
+    ["missing", tlsFiles({ certFile: "/nowhere/cert.pem" }), "ENOENT"],
+    ["a directory", tlsFiles({ keyFile: tlsFile("") }), "EISDIR"],
+    [
+      "no PEM",
+      tlsFiles({ certFile: new URL(import.meta.url).pathname }),
+      /^ERR_/,
+    ],
+    ["other key", tlsFiles({ keyFile: tlsFile("other-key.pem") }), /^ERR_/],
+    ["no CA", tlsFiles({ caFile: "/nowhere/ca.pem" }), "ENOENT"],
+    [
+      "wrong passphrase",
+      tlsFiles({ keyFile: tlsFile("key-encrypted.pem"), passphrase: "no" }),
+      /^ERR_/,
+    ],
+  ];
+  for (const [name, tls, code] of cases) {
+    const cause = await causeOf(createListener(spec({ tls })).start());
+    t.match(cause, { code }, name);
+  }
+});
+
+const hasV6 = Object.values(networkInterfaces()).some((addresses) =>
+  addresses?.some(({ family }) => family === "IPv6"),
+);
+
+t.test(
+  "an IPv6 host may be written with or without brackets",
+  { skip: hasV6 ? false : "no IPv6 here" },
+  async (t) => {
+    for (const host of ["::1", "[::1]"]) {
+      const { port } = await startListener(t, { host, http: hello() });
+      t.equal((await fetch(`http://[::1]:${port}/`)).status, 200);
+      const taken = createListener(spec({ host, port }));
+      t.match(await causeOf(taken.start()), { code: "EADDRINUSE" });
+    }
+  },
+);

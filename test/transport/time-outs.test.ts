@@ -1,0 +1,87 @@
+// What only real time shows, because the native side keeps its own clock: all at once, about 12 s.
+
+import t from "tap";
+import {
+  connectionAt,
+  httpEndpoint,
+  openClient,
+  RawClient,
+  socketEndpoint,
+  startListener,
+  text,
+  until,
+} from "./support.ts";
+
+const WITHIN_MS = 20_000;
+t.jobs = 3;
+
+t.test(
+  "a peer that answers no ping is closed, one that does is not",
+  {
+    buffered: true,
+  },
+  async (t) => {
+    const { seen, endpoint } = socketEndpoint({
+      endpoint: { idleTimeoutS: 8 },
+    });
+    const { port } = await startListener(t, { sockets: endpoint });
+    await openClient(t, port, { autoPong: false });
+    const lively = await openClient(t, port);
+    const dead = await connectionAt(seen, 0);
+    await until(() => dead.closed.length > 0, WITHIN_MS);
+    t.strictSame(dead.closed, [1006]);
+    t.strictSame(lively.closed, []);
+  },
+);
+
+t.test(
+  "who sends on after 413 is cut off",
+  {
+    buffered: true,
+  },
+  async (t) => {
+    const http = httpEndpoint([
+      { method: "POST", path: "/", handle: () => text("ok") },
+    ]);
+    const { port } = await startListener(t, { http });
+    const clients = ["/", "/unknown"].map((path) => {
+      const client = new RawClient(t, port);
+      const head = "host: x\r\ncontent-length: 99999999999";
+      client.write(`POST ${path} HTTP/1.1\r\n${head}\r\n\r\n`);
+      return client;
+    });
+    const bytes = Buffer.alloc(10_000);
+    const sending = setInterval(() => {
+      for (const client of clients) client.write(bytes);
+    }, 10);
+    t.teardown(() => clearInterval(sending));
+    for (const client of clients) {
+      await client.has("HTTP/1.1 4");
+      await client.closed(WITHIN_MS);
+    }
+    t.pass("both were cut off");
+  },
+);
+
+t.test(
+  "who sends half a request is cut off",
+  {
+    buffered: true,
+  },
+  async (t) => {
+    const http = httpEndpoint([
+      { method: "POST", path: "/", handle: () => text("ok") },
+    ]);
+    const { port } = await startListener(t, { http });
+    const clients = [
+      "POST / HTTP/1.1\r\nhost: ",
+      "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nhalf",
+    ].map((half) => {
+      const client = new RawClient(t, port);
+      client.write(half);
+      return client;
+    });
+    for (const client of clients) await client.closed(WITHIN_MS);
+    t.ok(clients.every(({ text }) => text === ""));
+  },
+);
