@@ -1,0 +1,181 @@
+// What a payload may be: the kinds of the specification arrive as they were sent, what is none is refused, and each way of checking.
+
+import t from "tap";
+import { person, startWorld, type World } from "./world.ts";
+
+const base64 = (text: string) => Buffer.from(text).toString("base64");
+const json = (content: unknown) => base64(JSON.stringify(content));
+const extra = [{ uid: "u1", name: "Alice" }];
+
+/** One payload of each kind, with all its fields. */
+const KINDS: Readonly<Record<string, object>> = {
+  "[spec: payload type 1]": {
+    type: 1,
+    content: "hello",
+    mention: { all: 0, uids: ["u1"] },
+    reply: {
+      root_mid: "1",
+      message_id: "2",
+      message_seq: 2,
+      from_uid: "u1",
+      from_name: "Alice",
+      payload: { type: 1, content: "before" },
+    },
+  },
+  "[spec: payload type 2]": { type: 2, url: "u", width: 1, height: 2 },
+  "[spec: payload type 3]": { type: 3, url: "u", width: 1, height: 2 },
+  "[spec: payload type 4]": { type: 4, url: "u", timeTrad: 3 },
+  "[spec: payload type 8]": { type: 8, url: "u", name: "n", size: 9 },
+  "[spec: payload type >1000]": { type: 1010, content: "{0} left", extra },
+};
+
+const world = await startWorld(t);
+const strict = await startWorld(t, {
+  JINDOU_MESSAGES_CONTENT_VALIDATION: "strict",
+});
+const opaque = await startWorld(t, {
+  JINDOU_MESSAGES_CONTENT_VALIDATION: "opaque",
+});
+
+/** How a payload fares: "200 undefined" or `<status> <code>`. */
+async function post(to: World, payload: string): Promise<string> {
+  const { status, body } = await to.send("alice", person("bob"), "", {
+    payload,
+  });
+  return `${status} ${body.code}`;
+}
+
+for (const [row, content] of Object.entries(KINDS))
+  t.test(`a payload with all its fields arrives as sent ${row}`, async (t) => {
+    for (const to of [world, strict]) {
+      const bob = to.name("bob");
+      const client = await to.join(t, bob);
+      const payload = json(content);
+      await to.send("alice", person(bob), "", { payload });
+      const message = await client.nextMessage();
+      t.equal(Buffer.from(message.payload).toString("base64"), payload);
+    }
+  });
+
+t.test(
+  "a message that everyone is mentioned in has all 1 and no uids [spec: payload type 1]",
+  async (t) => {
+    const say = (mention: object) =>
+      post(strict, json({ type: 1, content: "x", mention }));
+    t.equal(await say({ all: 1, uids: [] }), "200 undefined");
+    t.equal(await say({ all: 1, uids: ["u1"] }), "400 bad_payload");
+  },
+);
+
+t.test(
+  "a command, by its type or by sync_once, gets message_seq 0 and is in no channel's history [spec: payload type 99; spec: header sync_once; spec: System and command types]",
+  async (t) => {
+    const bob = world.name("bob");
+    const client = await world.join(t, bob);
+    const command = { type: 99, cmd: "memberUpdate", param: { group_no: "g" } };
+    const system = { type: 1002, content: "{0} joined", extra };
+    const header = { no_persist: 0, red_dot: 0, sync_once: 1 };
+    for (const content of [command, system]) {
+      const payload = json(content);
+      const more = { payload, header };
+      const sent = await world.send("alice", person(bob), "", more);
+      t.match(sent, { status: 200, body: { message_seq: 0 } });
+      const pushed = await client.nextMessage();
+      t.equal(Buffer.from(pushed.payload).toString("base64"), payload);
+    }
+    const bare = await world.send("alice", person(bob), "", {
+      payload: json(command),
+    });
+    t.equal(bare.body.message_seq, 0, "type 99 alone makes it one");
+    const { messages, headSeq } = await client.history(person("alice"));
+    t.same([messages, headSeq], [[], 0]);
+  },
+);
+
+t.test(
+  "a system message without sync_once is an ordinary one, with its red dot [spec: System and command types]",
+  async (t) => {
+    const bob = world.name("bob");
+    const client = await world.join(t, bob);
+    const content = { type: 1010, content: "{0} was kicked", extra };
+    await world.send("____system", person(bob), "", {
+      payload: json(content),
+      header: { no_persist: 0, red_dot: 1, sync_once: 0 },
+    });
+    const { messages } = await client.history(person("____system"));
+    t.match(messages, [{ messageSeq: 1, header: { redDot: true } }]);
+  },
+);
+
+t.test(
+  "content.validation json, the default: base64 of a JSON object with an integer type, else 400 [decisions: payload]",
+  async (t) => {
+    for (const [payload, what] of [
+      ["%%%", "no base64"],
+      ["e30", "base64 without its padding"],
+      [`${json({ type: 1 })}\n`, "base64 with a line break"],
+      [base64("hello"), "no JSON"],
+      [json([1]), "an array"],
+      [json("text"), "a string"],
+      [json(null), "null"],
+      [json({}), "no type"],
+      [json({ type: "1" }), "a type that is no integer"],
+      [json({ type: 1.5 }), "a type that is no integer"],
+      [Buffer.from([0x7b, 0xff, 0x7d]).toString("base64"), "no UTF-8"],
+    ] as const)
+      t.equal(await post(world, payload), "400 bad_payload", what);
+    t.equal(await post(world, ""), "400 bad_request", "empty");
+    for (const content of [{ type: 1 }, { type: 77, anything: [] }])
+      t.equal(await post(world, json(content)), "200 undefined");
+  },
+);
+
+t.test(
+  "content.validation strict: the known types need their fields too [decisions: payload]",
+  async (t) => {
+    for (const content of [
+      { type: 1 },
+      { type: 2, url: "u", width: "1", height: 2 },
+      { type: 3, url: "u" },
+      { type: 4, url: "u" },
+      { type: 8, url: "u", name: "n" },
+      { type: 99 },
+      { type: 1001 },
+      { type: 1001, content: "c", extra: [{ uid: "u1" }] },
+    ])
+      t.equal(
+        await post(strict, json(content)),
+        "400 bad_payload",
+        JSON.stringify(content),
+      );
+    t.equal(await post(strict, json({ type: 77 })), "200 undefined");
+    t.equal(await post(strict, json([1])), "400 bad_payload");
+  },
+);
+
+t.test(
+  "content.validation opaque: any bytes, but base64 still [decisions: payload]",
+  async (t) => {
+    const bytes = Buffer.from([0, 255, 1]).toString("base64");
+    t.equal(await post(opaque, bytes), "200 undefined");
+    t.equal(await post(opaque, "%%%"), "400 bad_payload");
+  },
+);
+
+t.test(
+  "the payload limit counts decoded bytes: 65536 pass, one more is 400, on the socket too_large [decisions: Limits]",
+  async (t) => {
+    const ofSize = (bytes: number) => {
+      const frame = JSON.stringify({ type: 1, content: "" }).length;
+      const content = "x".repeat(bytes - frame);
+      return JSON.stringify({ type: 1, content });
+    };
+    t.equal(await post(world, base64(ofSize(65_536))), "200 undefined");
+    t.equal(await post(world, base64(ofSize(65_537))), "400 too_large");
+    const alice = await world.join(t, world.name("alice"));
+    const send = (bytes: number) =>
+      alice.send(person("bob"), Buffer.from(ofSize(bytes)));
+    t.equal((await send(65_536)).kind, "sendack");
+    await t.rejects(send(65_537), { code: "too_large" });
+  },
+);
