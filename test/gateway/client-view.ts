@@ -2,13 +2,17 @@
 
 import { type ChannelRef, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import type { ResumePoint } from "../../src/protocol/protocol.ts";
-import type { Seen } from "./recorder.ts";
+import type { Seen, SeenMessage } from "./recorder.ts";
 
 export interface ClientView {
   /** The seq through which the client has everything, by channel. */
   readonly levels: ReadonlyMap<string, number>;
+  /** Numbers of all messages, pushed singly or in runs. */
+  readonly nos: readonly string[];
   /** Numbers of the messages without a seq, in order. */
   readonly unstored: readonly string[];
+  /** Numbers that came more than once. */
+  readonly repeats: readonly string[];
   readonly problems: readonly string[];
 }
 
@@ -48,7 +52,14 @@ export function clientView(
         problems.push(`${name}: a run beyond or out of its order`);
     }
   }
-  return { levels, unstored, problems };
+  const nos = seen.flatMap(messagesOf).map(({ no }) => no);
+  const repeats = nos.filter((no, at) => nos.indexOf(no) !== at);
+  return { levels, nos, unstored, repeats, problems };
+}
+
+function messagesOf(push: Seen): readonly SeenMessage[] {
+  if (push.kind === "message") return [push.message];
+  return push.kind === "messages" ? push.messages : [];
 }
 
 function isAscendingWithin(

@@ -82,6 +82,14 @@ export class SharedServer {
     return this.#logs.get(key)?.length ?? 0;
   }
 
+  /** Numbers of the messages after `seq` that have not expired. */
+  keptAfter(key: ChannelKey, seq: number): readonly string[] {
+    const log = this.#logs.get(key) ?? [];
+    return log
+      .filter((one) => one.messageSeq > seq && !this.#expired.has(one))
+      .map(({ clientMsgNo }) => clientMsgNo);
+  }
+
   /** One atomic step at the server: stored and published. Returns the message's number. */
   append(input: Append): string {
     const { channel, fromUid, origin, recipients } = input;
@@ -111,14 +119,19 @@ export class SharedServer {
 
   /** Changes a membership; the event of it is published some time after, as the broker does. */
   setMember(channelId: string, uid: string, member: boolean): void {
-    const uids = this.#members.get(channelId) ?? new Set();
-    this.#members.set(channelId, uids);
-    if (member) uids.add(uid);
-    else uids.delete(uid);
+    this.changeMember(channelId, uid, member);
     // on the subscriber's lane, so that changes of one membership are told in their order
     this.#subscriber.push(() =>
       this.#publish({ kind: "membership", uid, channelId, member }),
     );
+  }
+
+  /** Changes a membership and tells nobody. */
+  changeMember(channelId: string, uid: string, member: boolean): void {
+    const uids = this.#members.get(channelId) ?? new Set();
+    this.#members.set(channelId, uids);
+    if (member) uids.add(uid);
+    else uids.delete(uid);
   }
 
   /** Moves one thing, and lets the node work it off. False when nothing moves any more. */
