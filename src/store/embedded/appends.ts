@@ -1,6 +1,6 @@
-// The path of a message through the store: queue → place (dedupe, seq, id, encode) → one journal write per event-loop turn → settle
-// (show to reads, publish, answer). Owns the queue, the batches waiting for the disk, and the reused encoding buffer.
-// Must never answer or publish before the batch is durable, and never reorder a channel. Hot: no closure and no await per message.
+// The path of a message through the store: queue → place → one journal write per event-loop turn → settle (show to reads, publish, answer).
+// Owns the queue and the batches waiting for the disk. Must never answer or publish before the batch is durable, and never reorder a
+// channel. Hot: no await and no closure per message.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { Message } from "../../broker/model.ts";
@@ -10,18 +10,9 @@ import type {
   MessageDraft,
   Publisher,
 } from "../../broker/ports.ts";
-import type { DedupeIndex } from "./dedupe.ts";
 import type { Journal } from "./journal.ts";
-import type { MessageIds } from "./message-ids.ts";
-import {
-  CEILING_RECORD,
-  encodeRecord,
-  MARK_RECORD,
-  MESSAGE_RECORD,
-  maxRecordBytes,
-  type RecordKind,
-} from "./record.ts";
-import { FRAME_HEADER_BYTES, type JournalPosition } from "./segment.ts";
+import type { Placing } from "./placing.ts";
+import type { JournalPosition } from "./segment.ts";
 import { dedupeKeyOf, type Tail, type TailRecord } from "./tail.ts";
 
 /** Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges refuse far shorter ones. */
@@ -30,9 +21,6 @@ const MAX_LABEL_UNITS = 300;
 const MAX_EXPIRE_S = 0xffff_ffff;
 /** Counted for a queued message on top of its payload. */
 const QUEUED_BYTES = 256;
-/** An encoding buffer that grew beyond is not kept. */
-const MAX_KEPT_SCRATCH = 8 * 1024 * 1024;
-const LENGTH_BYTES = 4;
 
 /** A call under way. */
 interface Call {
@@ -58,8 +46,7 @@ interface Batch {
 export interface AppendsParts {
   readonly tail: Tail;
   readonly journal: Journal;
-  readonly dedupe: DedupeIndex;
-  readonly ids: MessageIds;
+  readonly placing: Placing;
   readonly clock: Clock;
   readonly publisher: Publisher;
   /** Wait for the disk before settling. */
@@ -76,8 +63,6 @@ export class Appends {
   readonly #unsynced: Batch[] = [];
   #syncing: Promise<void> | undefined;
   #settledEnd: JournalPosition;
-  #scratch = Buffer.allocUnsafe(64 * 1024);
-  #failing = false;
   #appended = 0;
   #duplicates = 0;
 
@@ -89,11 +74,6 @@ export class Appends {
   /** Everything in the journal before it is settled. */
   get settledEnd(): JournalPosition {
     return this.#settledEnd;
-  }
-
-  /** The last write failed. */
-  get failing(): boolean {
-    return this.#failing;
   }
 
   get counts(): { readonly appended: number; readonly duplicates: number } {
@@ -137,18 +117,17 @@ export class Appends {
 
   /** One turn: everything queued becomes one batch. */
   readonly #flush = (): void => {
-    const { journal, synced } = this.#parts;
+    const { journal, placing, synced } = this.#parts;
     const calls = this.#queue;
     this.#queue = [];
     this.#queuedBytes = 0;
     this.#turn = undefined;
     if (calls.length === 0) return;
     try {
-      const frameEnd = this.#placeAll(calls);
-      if (frameEnd > FRAME_HEADER_BYTES) this.#write(calls, frameEnd);
+      this.#placeAll(calls);
+      this.#write(calls);
     } catch (cause) {
-      this.#failing = true;
-      this.#parts.ids.ceilingLost();
+      placing.failed();
       this.#fail(calls, cause);
       return;
     }
@@ -161,117 +140,37 @@ export class Appends {
     this.#syncing ??= this.#syncAll();
   };
 
-  /** Places every call and encodes what is to be kept; returns the end of the frame in the scratch buffer. */
-  #placeAll(calls: readonly Call[]): number {
-    const nowMs = this.#parts.clock();
-    let at = FRAME_HEADER_BYTES;
-    let lastUnkept: Message | undefined;
+  #placeAll(calls: readonly Call[]): void {
+    const { placing, clock } = this.#parts;
+    const nowMs = clock();
+    placing.begin();
     for (const call of calls) {
-      const { dedupeKey } = call;
+      const { draft, dedupeKey } = call;
       if (dedupeKey !== undefined && this.#isRetry(call, dedupeKey, nowMs))
         continue;
-      at = this.#placeOne(call, nowMs, at);
-      if (call.record === undefined) lastUnkept = call.message;
+      const { message, record } = placing.place(draft, dedupeKey, nowMs);
+      call.message = message;
+      call.record = record;
     }
-    return lastUnkept === undefined ? at : this.#keepCeiling(lastUnkept, at);
   }
 
-  /** Answers a retry of a settled message, or ties the call to the first one. */
+  /** Answers the retry of a settled message, or ties the call to the first one. */
   #isRetry(call: Call, dedupeKey: string, nowMs: number): boolean {
-    const { draft } = call;
-    const { tail, dedupe } = this.#parts;
-    const known = tail.seen(dedupeKey);
-    if (known !== undefined && dedupe.isInWindow(known.message, nowMs)) {
-      if (known.settled) this.#answerRetry(call, known.message);
-      else call.original = known;
-      return true;
-    }
-    const { number } = tail.channel(draft.key);
-    const stored = number === 0 ? undefined : dedupe.find(number, draft, nowMs);
-    if (stored === undefined) return false;
-    this.#answerRetry(call, stored);
+    const first = this.#parts.placing.firstOf(call.draft, dedupeKey, nowMs);
+    if (first === undefined) return false;
+    if (!("settled" in first)) this.#answerRetry(call, first);
+    else if (first.settled) this.#answerRetry(call, first.message);
+    else call.original = first;
     return true;
   }
 
-  #placeOne(call: Call, nowMs: number, at: number): number {
-    const { draft, dedupeKey } = call;
-    const { tail, ids } = this.#parts;
-    const { key, header } = draft;
-    const keep = !header.noPersist;
-    const remember = dedupeKey !== undefined;
-    const channel = keep || remember ? tail.channel(key) : undefined;
-    const message: Message = {
-      messageId: ids.next(nowMs),
-      messageSeq: keep && channel !== undefined ? channel.assigned + 1 : 0,
-      key,
-      channel: draft.channel,
-      fromUid: draft.fromUid,
-      clientMsgNo: draft.clientMsgNo,
-      timestampMs: nowMs,
-      header,
-      expireS: draft.expireS,
-      streamNo: draft.streamNo,
-      tagKey: draft.tagKey,
-      payload: draft.payload,
-    };
-    call.message = message;
-    if (channel === undefined) return at;
-    const record = {
-      channel,
-      message: keep ? message : { ...message, payload: EMPTY },
-      dedupeKey,
-      bytes: this.#scratch,
-      start: at + LENGTH_BYTES,
-      end: 0,
-      settled: false,
-    };
-    const kind = keep ? MESSAGE_RECORD : MARK_RECORD;
-    record.end = this.#encode(at, kind, record.message, remember);
-    tail.place(record);
-    call.record = record;
-    return record.end;
-  }
-
-  /** Ids that no record carries must not come again after a restart. */
-  #keepCeiling(message: Message, at: number): number {
-    const ceiling = this.#parts.ids.ceilingFor(message.messageId);
-    if (ceiling === undefined) return at;
-    this.#parts.ids.ceilingKept(ceiling);
-    const record = { ...message, messageId: ceiling, payload: EMPTY };
-    return this.#encode(at, CEILING_RECORD, record, false);
-  }
-
-  /** Encodes one record with its length before it; returns its end. */
-  #encode(
-    at: number,
-    kind: RecordKind,
-    message: Message,
-    dedupe: boolean,
-  ): number {
-    const start = at + LENGTH_BYTES;
-    this.#reserve(start + maxRecordBytes(message));
-    const record = { kind, message, dedupe };
-    const end = encodeRecord(this.#scratch, start, record);
-    this.#scratch.writeUInt32LE(end - start, at);
-    return end;
-  }
-
-  #reserve(size: number): void {
-    if (size <= this.#scratch.length) return;
-    const grown = Buffer.allocUnsafe(Math.max(size, this.#scratch.length * 2));
-    this.#scratch.copy(grown);
-    this.#scratch = grown;
-  }
-
-  #write(calls: readonly Call[], frameEnd: number): void {
-    const frame = this.#scratch.subarray(0, frameEnd);
+  #write(calls: readonly Call[]): void {
+    const frame = this.#parts.placing.frame();
+    if (frame === undefined) return;
     this.#parts.journal.write(frame);
-    this.#failing = false;
     const kept = Buffer.from(frame);
     for (const { record } of calls)
       if (record !== undefined) record.bytes = kept;
-    if (this.#scratch.length > MAX_KEPT_SCRATCH)
-      this.#scratch = Buffer.allocUnsafe(64 * 1024);
   }
 
   /** Syncs and settles until nothing is unsynced; what is written meanwhile shares the next sync. */
@@ -284,7 +183,6 @@ export class Appends {
           this.#settle(batch);
       }
     } catch (cause) {
-      this.#failing = true;
       this.#parts.onProblem(asError(cause), "journal sync");
       for (const batch of this.#unsynced.splice(0).reverse())
         this.#fail(batch.calls, cause);
@@ -337,8 +235,6 @@ export class Appends {
     for (const call of calls) call.reject(error);
   }
 }
-
-const EMPTY = new Uint8Array(0);
 
 /** What no record or database key can hold: it must not reach a batch, where it would fail others. */
 function refusal(draft: MessageDraft): BrokerError | undefined {

@@ -4,70 +4,34 @@
 // some records are written again with the same keys and values.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { expiresAtMs } from "../../broker/model.ts";
 import type { Clock } from "../../broker/ports.ts";
-import type { Appends } from "./appends.ts";
-import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
-import { commit, fieldsOf, flushed, type Tables } from "./database.ts";
-import type { DedupeIndex } from "./dedupe.ts";
+import { putCheckpointState } from "./checkpoint-state.ts";
+import { commit, flushed } from "./database.ts";
 import type { Journal } from "./journal.ts";
-import type { MessageIds } from "./message-ids.ts";
+import { type MovingParts, puts } from "./moving.ts";
 import type { JournalPosition } from "./segment.ts";
 import type { Tail, TailChannel, TailRecord } from "./tail.ts";
 
-const STATE = "journal";
-const STATE_VERSION = 1;
-const EXPIRY_VALUE = Buffer.from([1]);
 /** Longest stretch of one event-loop turn. */
 const STEP_MS = 0.5;
 /** Records between looks at the time. */
 const STEP_RECORDS = 16;
 const STEPS_UNDER_WAY = 8;
 
-/** How far the database has the journal. */
-export interface CheckpointState {
-  readonly position: JournalPosition;
-  /** No message id up to here was left ungiven. */
-  readonly lastMessageId: number;
-}
-
-export interface CheckpointParts {
-  readonly tables: Tables;
-  readonly rows: ChannelRows;
-  readonly dedupe: DedupeIndex;
+export interface CheckpointParts extends MovingParts {
   readonly tail: Tail;
   readonly journal: Journal;
-  readonly appends: Appends;
-  readonly ids: MessageIds;
+  readonly appends: {
+    /** Everything in the journal before it is settled. */
+    readonly settledEnd: JournalPosition;
+    /** Records that are placed and not settled. */
+    unsettled(): Iterable<TailRecord>;
+  };
+  /** No message id up to `floor` is given again. */
+  readonly ids: { readonly floor: number };
   readonly clock: Clock;
   readonly intervalMs: number;
   readonly onProblem: (error: Error, what: string) => void;
-}
-
-/** Undefined: there was no checkpoint yet. */
-export function readCheckpointState(
-  tables: Tables,
-): CheckpointState | undefined {
-  const stored = tables.meta.get(STATE);
-  if (stored === undefined) return undefined;
-  const [segment, offset, lastMessageId] = fieldsOf(stored, STATE_VERSION);
-  return {
-    position: { segment: Number(segment), offset: Number(offset) },
-    lastMessageId: Number(lastMessageId),
-  };
-}
-
-/** To be called inside `commit`. */
-export function putCheckpointState(
-  tables: Tables,
-  { position, lastMessageId }: CheckpointState,
-): void {
-  void tables.meta.put(STATE, [
-    STATE_VERSION,
-    position.segment,
-    position.offset,
-    lastMessageId,
-  ]);
 }
 
 export class Checkpoint {
@@ -163,59 +127,19 @@ export class Checkpoint {
 
   /** Commits the records in steps, one per event-loop turn, with a few steps on their way to the disk at a time. */
   async #putAll(channels: TailChannel[]): Promise<void> {
-    const puts = this.#puts(channels);
+    const rest = puts(this.#parts, channels);
     const steps: Promise<void>[] = [];
     const failures: unknown[] = [];
     let isDone = false;
     while (!isDone && failures.length === 0) {
       const step = commit(this.#parts.tables, () => {
-        isDone = advance(puts);
+        isDone = advance(rest);
       });
       steps.push(step.catch((error: unknown) => void failures.push(error)));
       await (steps.length < STEPS_UNDER_WAY ? nextTurn() : steps.shift());
     }
     await Promise.all(steps);
     if (failures.length > 0) throw failures[0];
-  }
-
-  /** Every put of a checkpoint in the order of keys; stops after each record. */
-  *#puts(channels: TailChannel[]): Generator<void> {
-    const { rows, dedupe } = this.#parts;
-    let isNew = false;
-    for (const channel of channels) {
-      if (channel.number !== 0) continue;
-      channel.number = rows.takeNumber();
-      isNew = true;
-    }
-    if (isNew) rows.putNext();
-    channels.sort((a, b) => a.number - b.number);
-    for (const channel of channels) {
-      const { key, number, frozenLog, frozenMarks, frozenHead } = channel;
-      rows.put(key, { number, head: frozenHead });
-      for (let i = 0; i < frozenLog; i++) {
-        const record = channel.log[i];
-        if (record !== undefined) this.#putRecord(number, record);
-        yield;
-      }
-      for (let i = 0; i < frozenMarks; i++) {
-        const record = channel.marks[i];
-        if (record !== undefined) dedupe.put(number, record.message);
-        yield;
-      }
-    }
-  }
-
-  #putRecord(number: number, record: TailRecord): void {
-    const { tables, dedupe } = this.#parts;
-    const { message, bytes, start, end } = record;
-    const key = logKey(number, message.messageSeq);
-    void tables.log.put(key, bytes.subarray(start, end));
-    if (message.expireS > 0)
-      void tables.expiry.put(
-        expiryKey(expiresAtMs(message), key),
-        EXPIRY_VALUE,
-      );
-    if (record.dedupeKey !== undefined) dedupe.put(number, message);
   }
 
   #dropJournal(position: JournalPosition): void {
@@ -230,11 +154,11 @@ export class Checkpoint {
 }
 
 /** Goes on for one step; true at the end. */
-function advance(puts: Generator<void>): boolean {
+function advance(rest: Generator<void>): boolean {
   const stopAt = performance.now() + STEP_MS;
   for (;;) {
     for (let i = 0; i < STEP_RECORDS; i++)
-      if (puts.next().done === true) return true;
+      if (rest.next().done === true) return true;
     if (performance.now() >= stopAt) return false;
   }
 }

@@ -15,7 +15,8 @@ import { KeyedLock } from "../../lib/keyed-lock.ts";
 import { Appends } from "./appends.ts";
 import { ChannelRows } from "./channel-rows.ts";
 import { createChannelTables } from "./channels.ts";
-import { Checkpoint, readCheckpointState } from "./checkpoint.ts";
+import { Checkpoint } from "./checkpoint.ts";
+import { readCheckpointState } from "./checkpoint-state.ts";
 import { commit, DATA_FORMAT, openTables, type Tables } from "./database.ts";
 import { DedupeIndex } from "./dedupe.ts";
 import { FolderLock } from "./folder-lock.ts";
@@ -23,6 +24,7 @@ import { History } from "./history.ts";
 import { Journal, type JournalFiles } from "./journal.ts";
 import { createManagerTables } from "./managers.ts";
 import { MessageIds } from "./message-ids.ts";
+import { Placing } from "./placing.ts";
 import { recover } from "./recovery.ts";
 import { Sweep } from "./sweep.ts";
 import { Tail } from "./tail.ts";
@@ -65,8 +67,7 @@ export interface Engine {
 /** Throws `internal` with a sentence when the data cannot be read, `unavailable` when the folder is in use or cannot be written. */
 export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
   const journalFolder = join(options.path, "journal");
-  mkdirSync(journalFolder, { recursive: true });
-  const tables = openTables(join(options.path, "lmdb"));
+  const tables = openFolder(options.path, journalFolder);
   const owner = new FolderLock(tables, options.path);
   try {
     await owner.acquire();
@@ -83,6 +84,19 @@ export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
   }
 }
 
+function openFolder(path: string, journalFolder: string): Tables {
+  try {
+    mkdirSync(journalFolder, { recursive: true });
+    return openTables(join(path, "lmdb"));
+  } catch (cause) {
+    if (cause instanceof BrokerError) throw cause;
+    throw new BrokerError("unavailable", {
+      message: `The data folder ${path} cannot be opened: ${String(cause)}`,
+      cause,
+    });
+  }
+}
+
 interface Held {
   readonly tables: Tables;
   readonly owner: FolderLock;
@@ -93,7 +107,7 @@ async function openOwned(
   options: EmbeddedOptions,
   held: Held,
 ): Promise<Engine> {
-  const { tables, journalFolder } = held;
+  const { tables } = held;
   const { clock, onProblem } = options;
   const synced = options.durability === "disk";
   const retentionMs = options.retentionS * 1000;
@@ -102,7 +116,8 @@ async function openOwned(
   const { tail, rows, journal, ids } = openLog(options, held);
   const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
   const appends = new Appends({
-    ...{ tail, journal, dedupe, ids, clock, synced, onProblem },
+    ...{ tail, journal, clock, synced, onProblem },
+    placing: new Placing({ tail, dedupe, ids }),
     publisher: options.publisher,
   });
   const checkpoint = new Checkpoint({
@@ -140,7 +155,6 @@ async function openOwned(
       await closeLog(parts, onProblem);
       held.owner.release();
       await tables.env.close();
-      void journalFolder;
     },
   };
 }

@@ -2,7 +2,7 @@
 // Usage: child.ts <folder> send <channels> | send-some <count> | hold
 
 import { createEmbeddedStore } from "../../../src/store/embedded/store.ts";
-import { draftOf } from "../../contract/store.ts";
+import { draftOf } from "../../contract/store-bench.ts";
 
 const [folder = "", what = "", argument = "0"] = process.argv.slice(2);
 

@@ -4,7 +4,7 @@ import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { draftOf } from "../../contract/store.ts";
+import { draftOf } from "../../contract/store-bench.ts";
 import { ALL, openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
 import { startChild } from "./process.ts";
 

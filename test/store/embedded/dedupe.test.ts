@@ -1,7 +1,7 @@
 // How long a clientMsgNo is remembered, wherever it is kept.
 
 import t, { type Test } from "tap";
-import { draftOf } from "../../contract/store.ts";
+import { draftOf } from "../../contract/store-bench.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const WINDOW_MS = 10_000;

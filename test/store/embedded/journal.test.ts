@@ -12,7 +12,7 @@ import {
   readFrames,
   readSegmentHeader,
 } from "../../../src/store/embedded/segment.ts";
-import { codeOf, draftOf } from "../../contract/store.ts";
+import { codeOf, draftOf } from "../../contract/store-bench.ts";
 import { openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
 
 /** Real files of which single calls can be made to fail. */

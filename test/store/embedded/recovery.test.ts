@@ -12,7 +12,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { recover } from "../../../src/store/embedded/recovery.ts";
 import { Tail } from "../../../src/store/embedded/tail.ts";
-import { codeOf, draftOf } from "../../contract/store.ts";
+import { codeOf, draftOf } from "../../contract/store-bench.ts";
 import {
   crashedCopy,
   journalFiles,

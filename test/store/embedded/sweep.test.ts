@@ -4,7 +4,7 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { open } from "lmdb";
 import t, { type Test } from "tap";
-import { draftOf } from "../../contract/store.ts";
+import { draftOf } from "../../contract/store-bench.ts";
 import { crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
 
 function given(t: Test, over: { retentionS?: number } = {}) {

@@ -3,7 +3,7 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { codeOf, draftOf } from "../../contract/store.ts";
+import { codeOf, draftOf } from "../../contract/store-bench.ts";
 import { openStore, seqsIn, testFolder } from "./folder.ts";
 
 t.test(

@@ -1,0 +1,61 @@
+// Puts a checkpoint's records into the tables, in the order of keys. No state but the parts'. Writing a record again changes nothing.
+
+import { expiresAtMs } from "../../broker/model.ts";
+import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
+import type { Tables } from "./database.ts";
+import type { DedupeIndex } from "./dedupe.ts";
+import type { TailChannel, TailRecord } from "./tail.ts";
+
+const EXPIRY_VALUE = Buffer.from([1]);
+
+export interface MovingParts {
+  readonly tables: Tables;
+  readonly rows: ChannelRows;
+  readonly dedupe: DedupeIndex;
+}
+
+/** Every put for what is frozen of `channels`; stops after each record. To be advanced inside `commit`. */
+export function* puts(
+  parts: MovingParts,
+  channels: TailChannel[],
+): Generator<void> {
+  const { rows, dedupe } = parts;
+  takeNumbers(rows, channels);
+  channels.sort((a, b) => a.number - b.number);
+  for (const channel of channels) {
+    const { key, number, log, marks, frozenLog, frozenMarks } = channel;
+    rows.put(key, { number, head: channel.frozenHead });
+    for (let i = 0; i < frozenLog; i++) {
+      const record = log[i];
+      if (record !== undefined) putMessage(parts, number, record);
+      yield;
+    }
+    for (let i = 0; i < frozenMarks; i++) {
+      const record = marks[i];
+      if (record !== undefined) dedupe.put(number, record.message);
+      yield;
+    }
+  }
+}
+
+/** Numbers new channels. The counter goes first, so that no number in the tables is ever above it. */
+function takeNumbers(
+  rows: ChannelRows,
+  channels: readonly TailChannel[],
+): void {
+  const unnumbered = channels.filter(({ number }) => number === 0);
+  for (const channel of unnumbered) channel.number = rows.takeNumber();
+  if (unnumbered.length > 0) rows.putNext();
+}
+
+function putMessage(
+  { tables, dedupe }: MovingParts,
+  number: number,
+  { message, bytes, start, end, dedupeKey }: TailRecord,
+): void {
+  const key = logKey(number, message.messageSeq);
+  void tables.log.put(key, bytes.subarray(start, end));
+  if (message.expireS > 0)
+    void tables.expiry.put(expiryKey(expiresAtMs(message), key), EXPIRY_VALUE);
+  if (dedupeKey !== undefined) dedupe.put(number, message);
+}

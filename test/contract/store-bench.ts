@@ -1,0 +1,142 @@
+// What the Store contract's suites work with: a place for data that a driver hands in, a running store in it, drafts and expectations.
+
+import type { Test } from "tap";
+import { BrokerError } from "../../src/broker/errors.ts";
+import {
+  type ChannelInfo,
+  channelKey,
+  type Message,
+  type MessageHeader,
+} from "../../src/broker/model.ts";
+import type {
+  ClusterEvent,
+  MessageDraft,
+  Publisher,
+  Store,
+} from "../../src/broker/ports.ts";
+
+/** One empty place for data, and stores on it, one after the other. */
+export interface StorePlace {
+  /** A store that is not started. Two of one place are never open at once. */
+  create(parts: StoreParts): Store;
+}
+
+export interface StoreParts {
+  readonly publisher: Publisher;
+  readonly clock: () => number;
+}
+
+export interface StoreDriver {
+  readonly name: string;
+  /** Registers its own teardown. */
+  place(t: Test): Promise<StorePlace>;
+  /** Whether the store takes the time from the clock it is given. */
+  readonly supportsClock: boolean;
+}
+
+/** A running store and what it published. */
+export class Bench {
+  readonly events: ClusterEvent[] = [];
+  nowMs = Date.UTC(2026, 0, 1);
+  store: Store;
+  /** Called with each event, while the store publishes it. */
+  onPublish: (event: ClusterEvent) => void = () => {};
+  readonly #place: StorePlace;
+
+  constructor(place: StorePlace) {
+    this.#place = place;
+    this.store = this.create();
+  }
+
+  create(): Store {
+    return this.#place.create({
+      publisher: {
+        publish: (event) => {
+          this.events.push(event);
+          this.onPublish(event);
+        },
+      },
+      clock: () => this.nowMs,
+    });
+  }
+
+  async reopen(): Promise<void> {
+    await this.store.close();
+    this.store = this.create();
+    await this.store.start();
+  }
+
+  get messages(): Message[] {
+    return this.events.flatMap((e) =>
+      e.kind === "message" ? [e.message] : [],
+    );
+  }
+}
+
+const NO_FLAGS = {
+  ban: false,
+  disband: false,
+  sendBan: false,
+  allowStranger: false,
+  large: false,
+};
+export const group = (id: string): ChannelInfo => ({
+  id,
+  type: 2,
+  ...NO_FLAGS,
+});
+export const person = (id: string): ChannelInfo => ({
+  id,
+  type: 1,
+  ...NO_FLAGS,
+});
+export const PERMANENT = { membership: "permanent", reset: false } as const;
+export const TEMPORARY = { membership: "temporary", reset: false } as const;
+export const ALL = {
+  fromSeq: 1,
+  toSeq: Number.MAX_SAFE_INTEGER,
+  limit: 100_000,
+  reverse: false,
+  maxBytes: Number.MAX_SAFE_INTEGER,
+};
+
+/** A draft of a group message; `over` replaces parts of it. */
+export function draftOf(over: Partial<MessageDraft> = {}): MessageDraft {
+  const channel = over.channel ?? { id: "g", type: 2 };
+  const fromUid = over.fromUid ?? "alice";
+  const header: MessageHeader = { noPersist: false, redDot: true };
+  return {
+    key: channelKey(channel, fromUid),
+    channel,
+    fromUid,
+    clientMsgNo: "server-made",
+    dedupe: false,
+    header,
+    expireS: 0,
+    streamNo: undefined,
+    tagKey: undefined,
+    payload: new TextEncoder().encode('{"type":1}'),
+    origin: undefined,
+    recipients: undefined,
+    ...over,
+  };
+}
+
+/** The code of the BrokerError that `promise` is rejected with; undefined when it is not. */
+export async function codeOf(
+  promise: Promise<unknown>,
+): Promise<string | undefined> {
+  try {
+    await promise;
+    return undefined;
+  } catch (error) {
+    return error instanceof BrokerError ? error.code : `not ours: ${error}`;
+  }
+}
+
+export const retryOf = (clientMsgNo: string) =>
+  draftOf({ clientMsgNo, dedupe: true });
+export const seqsOf = (messages: readonly Message[]) =>
+  messages.map((m) => m.messageSeq);
+
+export type Given = (t: Test) => Promise<Bench>;

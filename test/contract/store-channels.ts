@@ -1,0 +1,164 @@
+// The Store contract: channels and what deciding on a send needs to know of them.
+
+import type { Test } from "tap";
+import {
+  type Given,
+  group,
+  PERMANENT,
+  person,
+  TEMPORARY,
+} from "./store-bench.ts";
+
+export async function channels(t: Test, given: Given): Promise<void> {
+  t.test("a channel is created once, with its flags and members", async (t) => {
+    const bench = await given(t);
+    const info = { ...group("g"), sendBan: true, large: true };
+    t.equal(await bench.store.channel(info), undefined);
+    t.equal(await bench.store.createChannel(info, ["a", "b", "a"]), true);
+    t.equal(await bench.store.createChannel(group("g"), ["c"]), false);
+    t.same(await bench.store.channel({ id: "g", type: 2 }), info);
+    t.equal((await bench.store.groupFacts("g", "c")).isSubscriber, false);
+    await bench.reopen();
+    t.same(await bench.store.channel({ id: "g", type: 2 }), info);
+    t.equal((await bench.store.groupFacts("g", "b")).isSubscriber, true);
+  });
+
+  t.test("types have separate ids", async (t) => {
+    const { store } = await given(t);
+    await store.createChannel(group("x"), []);
+    t.equal(await store.channel({ id: "x", type: 1 }), undefined);
+    t.equal(await store.createChannel(person("x"), []), true);
+  });
+
+  t.test("of creations at once exactly one wins, wholly", async (t) => {
+    const { store } = await given(t);
+    const won = await Promise.all(
+      Array.from({ length: 10 }, (_, i) =>
+        store.createChannel(group("g"), [`m${i}`]),
+      ),
+    );
+    t.equal(won.filter(Boolean).length, 1);
+    for (const [i, isWinner] of won.entries())
+      t.equal((await store.groupFacts("g", `m${i}`)).isSubscriber, isWinner);
+  });
+
+  t.test("flags change and the others stay", async (t) => {
+    const { store } = await given(t);
+    t.equal(await store.updateChannel(group("g"), { ban: true }), undefined);
+    await store.createChannel(group("g"), ["a"]);
+    t.same(await store.updateChannel(group("g"), { ban: true }), {
+      ...group("g"),
+      ban: true,
+    });
+    t.same(await store.updateChannel(group("g"), { large: true }), {
+      ...group("g"),
+      ban: true,
+      large: true,
+    });
+    t.equal((await store.groupFacts("g", "a")).info?.ban, true);
+    t.equal((await store.groupFacts("g", "a")).isSubscriber, true);
+  });
+
+  t.test("disband is never unset and the id stays taken", async (t) => {
+    const bench = await given(t);
+    await bench.store.createChannel(group("g"), ["a"]);
+    await bench.store.updateChannel(group("g"), { disband: true });
+    const after = await bench.store.updateChannel(group("g"), {
+      disband: false,
+      ban: false,
+    });
+    t.equal(after?.disband, true);
+    t.equal(await bench.store.createChannel(group("g"), []), false);
+    await bench.reopen();
+    t.equal((await bench.store.channel(group("g")))?.disband, true);
+  });
+
+  t.test("changes at once are all kept", async (t) => {
+    const { store } = await given(t);
+    await store.createChannel(group("g"), []);
+    await Promise.all([
+      store.updateChannel(group("g"), { ban: true }),
+      store.updateChannel(group("g"), { sendBan: true }),
+      store.addSubscribers(group("g"), ["a"], PERMANENT),
+      store.addSubscribers(group("g"), ["b"], PERMANENT),
+    ]);
+    const { info, isSubscriber } = await store.groupFacts("g", "b");
+    t.same([info?.ban, info?.sendBan, isSubscriber], [true, true, true]);
+    t.equal((await store.groupFacts("g", "a")).isSubscriber, true);
+  });
+}
+
+export async function facts(t: Test, given: Given): Promise<void> {
+  t.test(
+    "a group that does not exist has no info and no subscribers",
+    async (t) => {
+      const { store } = await given(t);
+      t.same(await store.groupFacts("g", "a"), {
+        info: undefined,
+        isSubscriber: false,
+      });
+    },
+  );
+
+  t.test("an acknowledged change is seen by the next call", async (t) => {
+    const { store } = await given(t);
+    await store.createChannel(group("g"), []);
+    for (let i = 0; i < 50; i++) {
+      await store.addSubscribers(group("g"), ["a"], PERMANENT);
+      if (!(await store.groupFacts("g", "a")).isSubscriber) t.fail("not seen");
+      await store.removeSubscribers(group("g"), ["a"], "permanent");
+      if ((await store.groupFacts("g", "a")).isSubscriber) t.fail("still seen");
+    }
+    t.equal((await store.groupFacts("g", "a")).isSubscriber, false);
+  });
+
+  t.test("person facts tell both records and who is a contact", async (t) => {
+    const { store } = await given(t);
+    t.same(await store.personFacts("a", "b"), {
+      receiver: undefined,
+      receiverHasContacts: false,
+      isContact: false,
+      sender: undefined,
+    });
+    const b = { ...person("b"), allowStranger: true };
+    const a = { ...person("a"), sendBan: true };
+    await store.createChannel(b, []);
+    await store.createChannel(a, []);
+    t.same(await store.personFacts("a", "b"), {
+      receiver: b,
+      receiverHasContacts: false,
+      isContact: false,
+      sender: a,
+    });
+    await store.addSubscribers(b, ["c"], PERMANENT);
+    t.match(await store.personFacts("a", "b"), {
+      receiverHasContacts: true,
+      isContact: false,
+    });
+    t.match(await store.personFacts("c", "b"), { isContact: true });
+    await store.removeSubscribers(b, ["c"], "permanent");
+    t.match(await store.personFacts("c", "b"), {
+      receiverHasContacts: false,
+      isContact: false,
+    });
+  });
+
+  t.test(
+    "groupsOf lists groups of either kind, but none disbanded",
+    async (t) => {
+      const bench = await given(t);
+      const { store } = bench;
+      for (const id of ["g1", "g2", "g3", "g4"])
+        await store.createChannel(group(id), id === "g2" ? [] : ["a"]);
+      await store.createChannel(person("p"), ["a"]);
+      await store.addSubscribers(group("g2"), ["a"], TEMPORARY);
+      await store.removeSubscribers(group("g3"), ["a"], "permanent");
+      await store.updateChannel(group("g4"), { disband: true });
+      await store.createChannel(group("other"), ["ab"]);
+      t.same([...(await store.groupsOf("a"))].sort(), ["g1", "g2"]);
+      t.same(await store.groupsOf("nobody"), []);
+      await bench.reopen();
+      t.same([...(await bench.store.groupsOf("a"))].sort(), ["g1", "g2"]);
+    },
+  );
+}

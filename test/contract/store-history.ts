@@ -1,0 +1,123 @@
+// The Store contract: reading messages back, and what the time does to them.
+
+import type { Test } from "tap";
+import { ALL, type Bench, draftOf, type Given, seqsOf } from "./store-bench.ts";
+
+export async function history(t: Test, given: Given): Promise<void> {
+  const read = async ({ store }: Bench, over: Partial<typeof ALL>) => {
+    const slice = await store.readMessages("2:g", { ...ALL, ...over });
+    return { seqs: seqsOf(slice.messages), more: slice.more };
+  };
+
+  t.test("an unknown channel is empty", async (t) => {
+    const bench = await given(t);
+    t.same(await read(bench, {}), { seqs: [], more: false });
+    t.equal(await bench.store.headSeq("2:g"), 0);
+  });
+
+  t.test(
+    "ranges, limits and direction, from new and from settled messages",
+    async (t) => {
+      const bench = await given(t);
+      const send = () => bench.store.append(draftOf());
+      for (let i = 0; i < 5; i++) await send();
+      await bench.reopen();
+      for (let i = 0; i < 5; i++) await send();
+      const cases: [Partial<typeof ALL>, number[], boolean][] = [
+        [{}, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], false],
+        [{ reverse: true }, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1], false],
+        [{ fromSeq: 4, toSeq: 7 }, [4, 5, 6, 7], false],
+        [{ fromSeq: 4, toSeq: 7, reverse: true }, [7, 6, 5, 4], false],
+        [{ limit: 3 }, [1, 2, 3], true],
+        [{ limit: 3, reverse: true }, [10, 9, 8], true],
+        [{ fromSeq: 3, toSeq: 8, limit: 4 }, [3, 4, 5, 6], true],
+        [
+          { fromSeq: 3, toSeq: 8, limit: 6, reverse: true },
+          [8, 7, 6, 5, 4, 3],
+          false,
+        ],
+        [{ fromSeq: 0, toSeq: 2 }, [1, 2], false],
+        [{ fromSeq: 10 }, [10], false],
+        [{ fromSeq: 11 }, [], false],
+        [{ fromSeq: 7, toSeq: 6 }, [], false],
+      ];
+      for (const [over, seqs, more] of cases)
+        t.same(await read(bench, over), { seqs, more }, JSON.stringify(over));
+    },
+  );
+
+  t.test(
+    "maxBytes ends a slice, but not before its first message",
+    async (t) => {
+      const bench = await given(t);
+      const payload = new Uint8Array(100);
+      for (let i = 0; i < 4; i++)
+        await bench.store.append(draftOf({ payload }));
+      t.same(await read(bench, { maxBytes: 250 }), {
+        seqs: [1, 2],
+        more: true,
+      });
+      t.same(await read(bench, { maxBytes: 1 }), { seqs: [1], more: true });
+      t.same(await read(bench, { maxBytes: 1, reverse: true }), {
+        seqs: [4],
+        more: true,
+      });
+      t.same(await read(bench, { maxBytes: 400 }), {
+        seqs: [1, 2, 3, 4],
+        more: false,
+      });
+    },
+  );
+
+  t.test("both users of a conversation read the same messages", async (t) => {
+    const { store } = await given(t);
+    await store.append(
+      draftOf({ channel: { id: "bob", type: 1 }, fromUid: "alice" }),
+    );
+    await store.append(
+      draftOf({ channel: { id: "alice", type: 1 }, fromUid: "bob" }),
+    );
+    const { messages } = await store.readMessages("1:alice@bob", ALL);
+    t.same(
+      messages.map((m) => m.fromUid),
+      ["alice", "bob"],
+    );
+    t.same(
+      messages.map((m) => m.channel.id),
+      ["bob", "alice"],
+    );
+  });
+}
+
+export async function time(t: Test, given: Given): Promise<void> {
+  t.test(
+    "a message is shown until it expires, wherever it is kept",
+    async (t) => {
+      const bench = await given(t);
+      await bench.store.append(draftOf({ expireS: 10 }));
+      await bench.store.append(draftOf());
+      const shown = async () =>
+        seqsOf((await bench.store.readMessages("2:g", ALL)).messages);
+      bench.nowMs += 9_999;
+      t.same(await shown(), [1, 2]);
+      bench.nowMs += 1;
+      t.same(await shown(), [2]);
+      bench.nowMs -= 1;
+      await bench.reopen();
+      t.same(await shown(), [1, 2]);
+      bench.nowMs += 1;
+      t.same(await shown(), [2]);
+      t.equal(await bench.store.headSeq("2:g"), 2);
+    },
+  );
+
+  t.test("an access token ends by itself", async (t) => {
+    const bench = await given(t);
+    const hash = new Uint8Array(32).fill(7);
+    await bench.store.putAccessToken(hash, "admin", bench.nowMs + 1000);
+    bench.nowMs += 999;
+    t.equal(await bench.store.accessTokenOwner(hash), "admin");
+    bench.nowMs += 1;
+    t.equal(await bench.store.accessTokenOwner(hash), undefined);
+  });
+}

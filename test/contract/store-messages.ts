@@ -1,0 +1,247 @@
+// The Store contract: appending and retries.
+
+import type { Test } from "tap";
+import { channelKey } from "../../src/broker/model.ts";
+import type { MessageDraft } from "../../src/broker/ports.ts";
+import { ALL, draftOf, type Given, retryOf, seqsOf } from "./store-bench.ts";
+
+export async function appending(t: Test, given: Given): Promise<void> {
+  t.test(
+    "a message is stored, published and given back with all it has",
+    async (t) => {
+      const bench = await given(t);
+      const draft = draftOf({
+        channel: { id: "bob", type: 1 },
+        fromUid: "älice",
+        clientMsgNo: "nö-1",
+        header: { noPersist: false, redDot: false },
+        expireS: 3600,
+        streamNo: "stream-1",
+        tagKey: "tag",
+        payload: Uint8Array.from({ length: 300 }, (_, i) => i & 0xff),
+        origin: "session-1",
+      });
+      const appended = await bench.store.append(draft);
+      const { messages } = await bench.store.readMessages(draft.key, ALL);
+      t.equal(appended.messageSeq, 1);
+      t.equal(appended.duplicate, false);
+      t.equal(bench.events.length, 1);
+      t.match(bench.events[0], { kind: "message", origin: "session-1" });
+      for (const message of [bench.messages[0], messages[0]]) {
+        t.equal(message?.messageId, appended.messageId);
+        t.equal(message?.messageSeq, 1);
+        t.equal(message?.key, draft.key);
+        t.same(message?.channel, { id: "bob", type: 1 });
+        t.equal(message?.fromUid, "älice");
+        t.equal(message?.clientMsgNo, "nö-1");
+        t.same(message?.header, draft.header);
+        t.equal(message?.expireS, 3600);
+        t.equal(message?.streamNo, "stream-1");
+        t.equal(message?.tagKey, "tag");
+        t.same([...(message?.payload ?? [])], [...draft.payload]);
+      }
+      await bench.reopen();
+      const again = await bench.store.readMessages(draft.key, ALL);
+      t.same(again.messages, messages, "the same after a restart");
+    },
+  );
+
+  t.test(
+    "seqs are per channel, from 1, in the order of the calls",
+    async (t) => {
+      const { store } = await given(t);
+      const ids = ["g1", "g2", "g3"];
+      const answers = await Promise.all(
+        Array.from({ length: 300 }, (_, i) =>
+          store.append(draftOf({ channel: { id: ids[i % 3] ?? "", type: 2 } })),
+        ),
+      );
+      t.same(
+        answers.map((a) => a.messageSeq),
+        answers.map((_, i) => Math.floor(i / 3) + 1),
+      );
+    },
+  );
+
+  t.test(
+    "events of a channel come in the order of seqs, each before its answer",
+    async (t) => {
+      const bench = await given(t);
+      const published = new Set<number>();
+      bench.onPublish = (e) =>
+        e.kind === "message" && published.add(e.message.messageId);
+      const sends = Array.from({ length: 200 }, async () => {
+        const { messageId } = await bench.store.append(draftOf());
+        return published.has(messageId);
+      });
+      t.same(new Set(await Promise.all(sends)), new Set([true]));
+      t.same(
+        seqsOf(bench.messages),
+        sends.map((_, i) => i + 1),
+      );
+    },
+  );
+
+  t.test("no read shows a message that is not published", async (t) => {
+    const bench = await given(t);
+    const published = new Set<number>();
+    bench.onPublish = (e) =>
+      e.kind === "message" && published.add(e.message.messageSeq);
+    let isDone = false;
+    let early = 0;
+    const reading = (async () => {
+      while (!isDone) {
+        const [head, slice] = await Promise.all([
+          bench.store.headSeq("2:g"),
+          bench.store.readMessages("2:g", { ...ALL, reverse: true, limit: 5 }),
+        ]);
+        for (const seq of [head, ...seqsOf(slice.messages)])
+          if (seq > 0 && !published.has(seq)) early++;
+        await new Promise(setImmediate);
+      }
+    })();
+    for (let i = 0; i < 20; i++)
+      await Promise.all(
+        Array.from({ length: 10 }, () => bench.store.append(draftOf())),
+      );
+    isDone = true;
+    await reading;
+    t.equal(early, 0);
+    t.equal(published.size, 200);
+  });
+
+  t.test(
+    "message ids grow, also over a restart and with a clock that goes back",
+    async (t) => {
+      const bench = await given(t);
+      const take = async (over?: Partial<MessageDraft>) =>
+        (await bench.store.append(draftOf(over))).messageId;
+      const unstored = { header: { noPersist: true, redDot: false } };
+      const ids = [await take(), await take({ channel: { id: "h", type: 2 } })];
+      bench.nowMs -= 3_600_000;
+      ids.push(await take(), await take(unstored));
+      await bench.reopen();
+      bench.nowMs -= 3_600_000;
+      ids.push(await take(unstored), await take(), await take(unstored));
+      await bench.reopen();
+      ids.push(await take());
+      t.same(
+        ids,
+        [...new Set(ids)].sort((a, b) => a - b),
+      );
+      t.ok(ids.every((id) => Number.isSafeInteger(id)));
+    },
+  );
+
+  t.test("seqs go on after a restart", async (t) => {
+    const bench = await given(t);
+    await bench.store.append(draftOf());
+    await bench.store.append(draftOf());
+    await bench.reopen();
+    t.equal(await bench.store.headSeq("2:g"), 2);
+    t.equal((await bench.store.append(draftOf())).messageSeq, 3);
+  });
+
+  t.test(
+    "an unstored message is published in its turn and leaves nothing",
+    async (t) => {
+      const bench = await given(t);
+      const header = { noPersist: true, redDot: false };
+      const answers = await Promise.all([
+        bench.store.append(draftOf()),
+        bench.store.append(draftOf({ header, recipients: ["bob"] })),
+        bench.store.append(draftOf()),
+      ]);
+      t.same(
+        answers.map((a) => a.messageSeq),
+        [1, 0, 2],
+      );
+      t.same(seqsOf(bench.messages), [1, 0, 2]);
+      t.match(bench.events[1], { recipients: ["bob"] });
+      const { messages } = await bench.store.readMessages("2:g", ALL);
+      t.same(seqsOf(messages), [1, 2]);
+      t.equal(await bench.store.headSeq("2:g"), 2);
+    },
+  );
+
+  t.test("what a publisher throws harms nobody", async (t) => {
+    const bench = await given(t);
+    bench.onPublish = () => {
+      throw new Error("a publisher's bug");
+    };
+    t.equal((await bench.store.append(draftOf())).messageSeq, 1);
+    t.equal((await bench.store.append(draftOf())).messageSeq, 2);
+    t.equal(bench.events.length, 2);
+  });
+}
+
+export async function retries(t: Test, given: Given): Promise<void> {
+  t.test(
+    "a retry gets the first answer and is neither stored nor published",
+    async (t) => {
+      const bench = await given(t);
+      const first = await bench.store.append(retryOf("n1"));
+      const second = await bench.store.append(retryOf("n1"));
+      t.same(second, { ...first, duplicate: true });
+      t.equal(bench.events.length, 1);
+      t.equal(await bench.store.headSeq("2:g"), 1);
+      await bench.reopen();
+      t.same(await bench.store.append(retryOf("n1")), second);
+      t.equal(bench.events.length, 1);
+      t.equal((await bench.store.append(retryOf("n2"))).messageSeq, 2);
+    },
+  );
+
+  t.test("retries at once make one message", async (t) => {
+    const bench = await given(t);
+    const answers = await Promise.all(
+      Array.from({ length: 40 }, (_, i) =>
+        bench.store.append(retryOf(`n${i % 4}`)),
+      ),
+    );
+    t.equal(answers.filter((a) => !a.duplicate).length, 4);
+    t.equal(new Set(answers.map((a) => a.messageId)).size, 4);
+    t.same(seqsOf(bench.messages), [1, 2, 3, 4]);
+  });
+
+  t.test(
+    "a retry is one only in the same channel and from the same sender",
+    async (t) => {
+      const { store } = await given(t);
+      await store.append(retryOf("n"));
+      const others = await Promise.all([
+        store.append({ ...retryOf("n"), ...draftKey("h", "alice") }),
+        store.append({ ...retryOf("n"), ...draftKey("g", "bob") }),
+      ]);
+      t.same(
+        others.map((a) => a.duplicate),
+        [false, false],
+      );
+    },
+  );
+
+  t.test("a clientMsgNo that the server made is not looked up", async (t) => {
+    const { store } = await given(t);
+    await store.append(draftOf({ clientMsgNo: "n" }));
+    t.equal(
+      (await store.append(draftOf({ clientMsgNo: "n" }))).duplicate,
+      false,
+    );
+  });
+
+  t.test("the retry of an unstored message is one too", async (t) => {
+    const bench = await given(t);
+    const header = { noPersist: true, redDot: false };
+    const draft = { ...retryOf("n"), header };
+    const first = await bench.store.append(draft);
+    t.same(await bench.store.append(draft), { ...first, duplicate: true });
+    await bench.reopen();
+    t.same(await bench.store.append(draft), { ...first, duplicate: true });
+    t.equal(bench.events.length, 1);
+  });
+}
+
+function draftKey(id: string, fromUid: string) {
+  const channel = { id, type: 2 } as const;
+  return { key: channelKey(channel, fromUid), channel, fromUid };
+}
