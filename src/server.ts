@@ -124,7 +124,8 @@ function createNode(config: Config, deps: ServerDeps): Node {
   const nodeId = config.node.id || randomBytes(4).toString("hex");
   const cluster = new SingleNode(nodeId);
   const metrics = createMetrics(deps);
-  const log = roomLogger(deps.logger, "store");
+  const logger = deps.logger.child({ node: nodeId });
+  const log = roomLogger(logger, "store");
   const store = createEmbeddedStore({
     ...config.store,
     publisher: cluster,
@@ -134,7 +135,7 @@ function createNode(config: Config, deps: ServerDeps): Node {
   exposeStats(store, metrics);
   const messages = createMessages(store, config.messages);
   const status = "stopped";
-  return { ...deps, config, metrics, cluster, store, messages, status };
+  return { ...deps, logger, config, metrics, cluster, store, messages, status };
 }
 
 function exposeStats(store: EmbeddedStore, { families }: Metrics): void {
@@ -248,6 +249,7 @@ function clientContext(node: Node, hub: Hub): ClientContext {
     clients: new Set(),
     opening: {
       hub,
+      metrics: metrics.gateway,
       store,
       cluster,
       sessions: createSessions(ports, auth.clients),

@@ -11,6 +11,7 @@ import {
 import type { ChannelStore, Cluster, MessageStore } from "../broker/ports.ts";
 import type { ResumePoint, ResumeResult } from "../protocol/protocol.ts";
 import type { Hub } from "./hub.ts";
+import type { GatewayMetrics } from "./metrics.ts";
 import type { Session } from "./session.ts";
 
 export interface JoinPorts {
@@ -18,6 +19,7 @@ export interface JoinPorts {
     Pick<MessageStore, "readMessages" | "headSeq">;
   readonly cluster: Pick<Cluster, "barrier">;
   readonly hub: Hub;
+  readonly metrics: Pick<GatewayMetrics, "resumed">;
 }
 
 export interface JoinLimits {
@@ -169,7 +171,7 @@ class Joining {
 
   /** Pushes the next run, and tells whether there is more. A run covers what expired inside it and at its end. */
   async #readPage(key: ChannelKey, channel: ChannelRef): Promise<boolean> {
-    const { store, limits } = this.#parts;
+    const { store, limits, metrics } = this.#parts;
     const afterSeq = this.#cursors.get(key) ?? 0;
     const headSeq = await store.headSeq(key);
     if (headSeq <= afterSeq) return false;
@@ -184,6 +186,7 @@ class Joining {
     const lastSeq = messages.at(-1)?.messageSeq ?? afterSeq;
     const throughSeq = more ? lastSeq : headSeq;
     this.#cursors.set(key, throughSeq);
+    metrics.resumed(messages.length);
     this.#session.push({
       kind: "messages",
       channel,

@@ -16,4 +16,6 @@ export interface GatewayMetrics {
   refused(code: ErrorCode): void;
   /** A client confirmed a message, `ms` after it was accepted. */
   acknowledged(ms: number): void;
+  /** A run of so many missed messages went out. */
+  resumed(messages: number): void;
 }

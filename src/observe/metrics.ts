@@ -32,7 +32,7 @@ export interface GatewayPart {
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
   acknowledged(ms: number): void;
-  /** One channel was brought level with so many messages. */
+  /** A run of so many missed messages went out. */
   resumed(messages: number): void;
 }
 

@@ -62,15 +62,6 @@ export const METRICS = {
     "frames_received_bytes_total",
     "Bytes of frames from clients",
   ),
-  framesSent: counter(
-    "frames_sent_total",
-    "Frames handed to client sockets, each receiver of a fan-out counted",
-  ),
-  bytesSent: counter(
-    "frames_sent_bytes_total",
-    "Bytes of frames handed to client sockets",
-  ),
-
   messagesAccepted: counter(
     "messages_accepted_total",
     "Messages answered as durable, by channel and by where they came from",
@@ -98,12 +89,9 @@ export const METRICS = {
   deliveries: counter("deliveries_total", "Sessions those pushes went to"),
   resumeRuns: counter(
     "resume_runs_total",
-    "Channels brought level after a reconnect",
+    "Runs of missed messages sent after reconnects",
   ),
-  resumeMessages: counter(
-    "resume_messages_total",
-    "Missed messages sent after reconnects",
-  ),
+  resumeMessages: counter("resume_messages_total", "Messages in those runs"),
 
   httpRequests: counter("http_requests_total", "Control-plane requests", [
     "route",

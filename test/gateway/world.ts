@@ -86,7 +86,9 @@ export class World {
     const plan = await planJoin(session.uid, points, { store });
     if (session.ended !== undefined) return;
     joiner.results = plan.results;
-    await joinChannels(session, plan, { store, cluster, hub, limits: LIMITS });
+    const metrics = { resumed: () => {} };
+    const parts = { store, cluster, hub, metrics, limits: LIMITS };
+    await joinChannels(session, plan, parts);
     joiner.isLive = session.ended === undefined;
   }
 
