@@ -183,7 +183,7 @@ for (const { what, changes } of CHANGES)
       `a user who ${what} at any moment of joining ends right (${isNamed ? "resumed" : "not named"})`,
       async (t) => {
         const isMember = !changes[0];
-        for (let seed = 0; seed < 3 * MOST_STEPS; seed++) {
+        for (let seed = 0; seed < 2 * MOST_STEPS; seed++) {
           const random = seeded(seed);
           const { world, alice } = smallWorld(random, { isMember, isNamed });
           const watch = watchLeaks(world, alice);
@@ -223,18 +223,26 @@ async function checkMembership(
   const no = world.server.append({ channel: group("g1"), fromUid: "bob" });
   await world.server.settle();
   const got = alice.connection.messageNos.filter((one) => one === no);
-  t.equal(got.length, isMember ? 1 : 0, `${round}: the next message`);
   const { repeats } = clientView(alice.connection.seen, alice.points);
-  t.same(repeats, [], `${round}: nothing twice`);
-  t.equal(alice.session.follows("g1"), isMember, `${round}: follows`);
-  t.equal(world.server.listened.has("g:g1"), isMember, `${round}: listens`);
+  const follows = alice.session.follows("g1");
+  const listens = world.server.listened.has("g:g1");
+  t.same(
+    { follows, listens, nextMessage: got, repeats },
+    {
+      follows: isMember,
+      listens: isMember,
+      nextMessage: isMember ? [no] : [],
+      repeats: [],
+    },
+    round,
+  );
 }
 
 t.test(
   "a group its user was out of only while it was being resumed has no gap",
   async (t) => {
     let rounds = 0;
-    for (let seed = 0; seed < 4 * MOST_STEPS; seed++) {
+    for (let seed = 0; seed < 3 * MOST_STEPS; seed++) {
       const random = seeded(seed);
       const start = { isMember: true, isNamed: true };
       const { world, alice } = smallWorld(random, start);
@@ -304,7 +312,7 @@ for (const how of ["is ended", "is gone", "is ended and gone later"] as const)
     `a session that ${how} at any moment of joining leaves nothing behind`,
     async (t) => {
       let early = 0;
-      for (let seed = 0; seed < 3 * MOST_STEPS; seed++) {
+      for (let seed = 0; seed < 2 * MOST_STEPS; seed++) {
         const random = seeded(seed);
         const start = { isMember: true, isNamed: random.chance(0.5) };
         const { world, alice } = smallWorld(random, start);
@@ -321,9 +329,13 @@ for (const how of ["is ended", "is gone", "is ended and gone later"] as const)
         world.disconnect(alice);
         await world.server.settle();
         await joining;
-        t.same([...world.hub.sessions()], [], `seed ${seed}`);
-        t.equal(world.server.listened.size, 0, `seed ${seed}: listens to none`);
-        t.equal(alice.connection.topics.size, 0, `seed ${seed}: no topics`);
+        const left = {
+          sessions: [...world.hub.sessions()].length,
+          listened: world.server.listened.size,
+          topics: alice.connection.topics.size,
+        };
+        const nothing = { sessions: 0, listened: 0, topics: 0 };
+        t.same(left, nothing, `seed ${seed}`);
       }
       t.ok(early > 50, "most ended before they were live");
     },
