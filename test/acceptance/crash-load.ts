@@ -80,6 +80,12 @@ export class Sender {
     await Promise.all(Array.from({ length: WINDOW[this.#kind] }, worker));
   }
 
+  /** Sends so many at once. */
+  async volley(count: number, doom: Doom): Promise<void> {
+    const one = () => this.#sendNext(doom);
+    await Promise.all(Array.from({ length: count }, one));
+  }
+
   /** Sends everything unanswered again until it is answered, and some of what was answered before. */
   async retry(): Promise<void> {
     const mine = ({ fromUid }: Sending) => fromUid === this.uid;

@@ -1,0 +1,56 @@
+// The memory of a broker process, for tests of what it keeps. Counts what the process owns (RssAnon: heap, buffers, stacks); pages of the
+// store's mapped file belong to the kernel's cache and come and go with it.
+
+import { readFileSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Settings } from "../support/broker.ts";
+
+const MIB = 1024 * 1024;
+const SETTLED_BYTES = MIB;
+const STEP_MS = 150;
+
+/**
+ * Settings of a broker whose memory is measured: it collects garbage at SIGUSR2, and glibc gives freed memory back to the kernel. By default
+ * glibc keeps up to twice its largest freed block for later (some 50 MiB here, and no more however long it runs), which would hide what this
+ * looks for: memory that is still in use.
+ */
+export const MEASURED: Settings = {
+  MALLOC_ARENA_MAX: "1",
+  MALLOC_MMAP_THRESHOLD_: "131072",
+  MALLOC_TRIM_THRESHOLD_: "131072",
+  NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(
+    [
+      'import { setFlagsFromString } from "node:v8";',
+      'import { runInNewContext } from "node:vm";',
+      'setFlagsFromString("--expose-gc");',
+      'const collect = runInNewContext("gc");',
+      'process.on("SIGUSR2", () => collect());',
+    ].join("\n"),
+  )}`,
+};
+
+/** What the process owns of the machine's memory now, in MiB. */
+export function memoryMib(pid: number | undefined): number {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  const kib = /^RssAnon:\s+(\d+) kB$/m.exec(status)?.[1];
+  if (kib === undefined) throw new Error("no RssAnon in /proc");
+  return (Number(kib) * 1024) / MIB;
+}
+
+/**
+ * What it owns, in MiB, once that stops falling: garbage is collected until three looks in a row find no less than 1 MiB below the lowest,
+ * for 10 s at most. The process needs `MEASURED`.
+ */
+export async function settledMib(pid: number | undefined): Promise<number> {
+  if (pid === undefined) throw new Error("there is no process");
+  let lowest = Number.POSITIVE_INFINITY;
+  const deadlineMs = performance.now() + 10_000;
+  for (let calm = 0; calm < 4 && performance.now() < deadlineMs; calm++) {
+    process.kill(pid, "SIGUSR2");
+    await delay(STEP_MS); // the signal is handled in another process, which does not tell when
+    const now = memoryMib(pid);
+    if (now < lowest - SETTLED_BYTES / MIB) calm = 0;
+    lowest = Math.min(lowest, now);
+  }
+  return lowest;
+}
