@@ -4,6 +4,7 @@ import {
   connectionAt,
   HOST,
   openClient,
+  sendTogether,
   socketEndpoint,
   startListener,
   tlsFile,
@@ -62,6 +63,23 @@ t.test("answers from within a handler keep their place", async (t) => {
     numbers(100).map((n) => `answer ${n}`),
   );
 });
+
+t.test(
+  "a frame queued in this turn goes before a straight answer",
+  async (t) => {
+    const { endpoint } = socketEndpoint({
+      received({ connection }, data) {
+        if (data === "1") queueMicrotask(() => connection.send("queued"));
+        else connection.send("straight");
+      },
+    });
+    const { port } = await startListener(t, { sockets: endpoint });
+    const client = await openClient(t, port);
+    sendTogether(client, ["1", "2"]);
+    await until(() => client.texts.length === 2);
+    t.strictSame(client.texts, ["queued", "straight"]);
+  },
+);
 
 t.test(
   "what another connection queued goes before a straight answer",

@@ -54,9 +54,15 @@ t.test("a handler gets the whole call and its reply goes out", async (t) => {
     address = request.remoteAddress;
     return { status: 201, headers: { "x-made": "yes" }, body: "made" };
   };
-  const { call } = await serve(t, [post("/thing", handle)], {
-    headers: ["x-wanted", "x-absent"],
-  });
+  let unread: HttpRequest | undefined;
+  const keep = (request: HttpRequest): HttpReply => {
+    unread = request;
+    return text("ok");
+  };
+  const routes = [post("/thing", handle), get("/", keep)];
+  const headers = ["x-wanted", "x-absent"];
+  const { call } = await serve(t, routes, { headers });
+  await call("/");
   const reply = await call("/thing?a=1&b=%20", {
     method: "POST",
     headers: { "X-Wanted": "Value", "X-Other": "no" },
@@ -69,6 +75,8 @@ t.test("a handler gets the whole call and its reply goes out", async (t) => {
   t.strictSame(got?.params, []);
   t.equal(got && bodyText(got), "the body");
   t.equal(address, HOST);
+  t.equal(got?.remoteAddress, HOST, "what was read stays");
+  t.equal(unread?.remoteAddress, "", "after the reply it is too late");
 });
 
 t.test("a promised reply goes out when it settles", async (t) => {
@@ -217,21 +225,25 @@ t.test(
   "a body without a declared length is cut off at the limit",
   async (t) => {
     let calls = 0;
-    const { port } = await serve(t, [
-      post("/count", () => {
-        calls += 1;
-        return text("ok");
-      }),
-    ]);
+    let refusals = 0;
+    const count = () => {
+      calls += 1;
+      return text("ok");
+    };
+    const tooLarge = () => {
+      refusals += 1;
+      return text("too large", 413);
+    };
+    const { port } = await serve(t, [post("/count", count)], { tooLarge });
     const client = new RawClient(t, port);
     client.write(
       "POST /count HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",
     );
     const chunk = `c8\r\n${"x".repeat(200)}\r\n`;
-    for (let i = 0; i < 6; i++) client.write(chunk);
+    client.write(chunk.repeat(20)); // the limit is in the middle of one piece
     await client.closed();
     t.match(client.text, /^HTTP\/1.1 413 /);
-    t.equal(calls, 0);
+    t.strictSame([calls, refusals], [0, 1]);
   },
 );
 

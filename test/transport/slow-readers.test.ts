@@ -6,6 +6,7 @@ import {
   openClient,
   RawClient,
   type Seen,
+  sendTogether,
   socketEndpoint,
   startListener,
   until,
@@ -34,7 +35,7 @@ function prefixLength({ binaries }: Client): number {
 }
 
 async function publishUntilClosed(
-  publish: (bytes: Buffer) => void,
+  publish: (bytes: Buffer) => unknown,
   one: Seen,
 ): Promise<number> {
   let count = 0;
@@ -72,6 +73,49 @@ t.test(
   },
 );
 
+t.test(
+  "so is one too slow for what another connection publishes",
+  async (t) => {
+    const { seen, endpoint } = socketEndpoint();
+    const { port } = await startListener(t, { sockets: endpoint });
+    const slow = await openClient(t, port);
+    await openClient(t, port);
+    for (const { connection } of seen) connection.subscribe("topic");
+    slow.socket.pause();
+    const publish = (bytes: Buffer) =>
+      seen[1]?.connection.publish("topic", bytes);
+    const count = await publishUntilClosed(
+      publish,
+      await connectionAt(seen, 0),
+    );
+    slow.socket.resume();
+    await until(() => slow.closed.length === 1);
+    t.match(slow.closed, [{ code: SLOW }]);
+    t.equal(prefixLength(slow), count);
+  },
+);
+
+t.test(
+  "a connection stopped within its handler hears nothing more",
+  async (t) => {
+    const got: string[] = [];
+    const { seen, endpoint } = socketEndpoint({
+      received({ connection }, data) {
+        got.push(data);
+        for (let n = 0; n < 4000; n++) connection.send(frame(n));
+      },
+    });
+    const { port } = await startListener(t, { sockets: endpoint });
+    const slow = await openClient(t, port);
+    slow.socket.pause();
+    sendTogether(slow, ["1", "2", "3"]);
+    const one = await connectionAt(seen, 0);
+    await until(() => one.closed.length > 0);
+    t.strictSame(one.closed, [SLOW]);
+    t.strictSame(got, ["1"]);
+  },
+);
+
 t.test("a reader too slow for what it is sent is ended", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
@@ -105,8 +149,10 @@ t.test("a client that asks and never reads the answers is ended", async (t) => {
 t.test("a burst within one turn ends the reader without a gap", async (t) => {
   const burst = 32_000_000; // more than the kernel takes
   for (const way of ["publish", "send"] as const)
-    for (const bytes of [500, 8000, 20_000]) {
-      const { seen, endpoint } = socketEndpoint();
+    for (const bytes of [500, 8000, 16_000, 20_000]) {
+      const { seen, endpoint } = socketEndpoint({
+        endpoint: { maxBufferedBytes: 8000 },
+      });
       const { port, listener } = await startListener(t, { sockets: endpoint });
       const slow = await openClient(t, port);
       const one = await connectionAt(seen, 0);

@@ -208,3 +208,11 @@ export async function connectionAt(
   if (one === undefined) throw new Error("unreachable");
   return one;
 }
+
+/** Sends frames in one write, so that the server handles them in one turn. */
+export function sendTogether({ socket }: Client, frames: string[]): void {
+  const raw = (socket as unknown as { _socket: Socket })._socket; // `ws` has no public way
+  raw.cork();
+  for (const frame of frames) socket.send(frame);
+  raw.uncork();
+}
