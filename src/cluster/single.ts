@@ -2,6 +2,7 @@
 // the failed-login counters. Same contract as a cluster of many, so nothing else knows the difference.
 
 import {
+  DEVICE_FLAGS,
   MAIN_DEVICE,
   type Presence,
   type SessionRecord,
@@ -33,7 +34,7 @@ export class SingleNode implements Cluster {
     );
     const ended = others.filter((other) => ends(session, other));
     const staying = others.filter((other) => !ends(session, other));
-    this.#sessions.set(session.uid, [...staying, session]);
+    this.#sessions.set(session.uid, staying.concat(session)); // exactly as long as needed, unlike a spread
     return ended;
   }
 
@@ -75,10 +76,9 @@ function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {
   if (sessions.length === 0) return { uid, online: false, flag: 0 };
   const mains = sessions.filter((one) => one.level === MAIN_DEVICE);
   const candidates = mains.length > 0 ? mains : sessions;
-  const flag = candidates.reduce(
-    (lowest, one) => (one.flag < lowest ? one.flag : lowest),
-    candidates[0]?.flag ?? 0,
-  );
+  const flag =
+    DEVICE_FLAGS.find((one) => candidates.some(({ flag }) => flag === one)) ??
+    0;
   return { uid, online: true, flag };
 }
 

@@ -7,6 +7,7 @@ import {
   type CloseReason,
   type ErrorCode,
 } from "../broker/errors.ts";
+import type { SessionRecord } from "../broker/model.ts";
 import { TokenBucket } from "../lib/token-bucket.ts";
 import {
   type Codec,
@@ -51,7 +52,7 @@ export class Client implements ConnectionHandler {
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
-  #leaveDirectory: (() => void) | undefined;
+  #record: SessionRecord | undefined;
   #inFlight = 0;
 
   constructor(connection: Connection, codec: Codec, context: ClientContext) {
@@ -94,7 +95,7 @@ export class Client implements ConnectionHandler {
       this.#metrics().ended(this.#session.ended ?? "goodbye");
       this.#context.opening.hub.leave(this.#session);
     }
-    this.#leaveDirectory?.();
+    if (this.#record !== undefined) void this.#leaveDirectory(this.#record);
   }
 
   /** Tells the client why and closes; harmless when it is closed. */
@@ -150,9 +151,11 @@ export class Client implements ConnectionHandler {
       this.#session = prepareSession(connect, wire, opening);
       const record = await admit(this.#session, connect, opening);
       clearTimeout(this.#deadline);
-      this.#leaveDirectory = () => void this.#closeRecord(record);
+      this.#deadline = undefined;
+      this.#record = record;
       this.#metrics().sessionOpened(record.flag);
-      if (this.#session.ended !== undefined) return this.#leaveDirectory();
+      if (this.#session.ended !== undefined)
+        return this.#leaveDirectory(record);
       this.#status = "open";
       await welcome(this.#session, connect, opening);
     } catch (error) {
@@ -162,9 +165,7 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  async #closeRecord(
-    record: Parameters<OpeningContext["sessions"]["close"]>[0],
-  ): Promise<void> {
+  async #leaveDirectory(record: SessionRecord): Promise<void> {
     this.#metrics().sessionClosed(record.flag);
     try {
       await this.#context.opening.sessions.close(record);

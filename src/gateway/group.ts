@@ -45,15 +45,14 @@ export class Group {
     const format = this.#format(session.codec);
     format.members += 1;
     session.connection.subscribe(format.topic);
-    session.groups.push(this);
+    session.groups = session.groups.concat(this);
   }
 
   /** Harmless when it is no member. */
   remove(session: Session): void {
     this.#joined(session);
-    const at = session.groups.indexOf(this);
-    if (at < 0) return;
-    session.groups.splice(at, 1);
+    if (!session.groups.includes(this)) return;
+    session.groups = session.groups.filter((group) => group !== this);
     const format = this.#format(session.codec);
     format.members -= 1;
     session.connection.unsubscribe(format.topic);

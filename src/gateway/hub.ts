@@ -50,7 +50,8 @@ export class Hub {
 
   /** Enters a session: once resolved, every event for its user reaches it; personal messages are held until it is released. */
   async enter(session: Session): Promise<void> {
-    this.#byUid.set(session.uid, [...this.sessionsOf(session.uid), session]);
+    const others = this.sessionsOf(session.uid);
+    this.#byUid.set(session.uid, others.concat(session)); // exactly as long as needed, unlike a spread
     await this.#cluster.listen(userTopic(session.uid));
   }
 
@@ -77,7 +78,7 @@ export class Hub {
    */
   async follow(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
-    if (session.removedFrom.has(channelId)) return;
+    if (session.wasRemovedFrom(channelId)) return;
     this.#group(channelId).add(session);
     await this.#cluster.listen(groupTopic(channelId));
   }
@@ -146,13 +147,13 @@ export class Hub {
 
   /** A session that is joining looks for itself what it is a member of by now. */
   #admit(session: Session, channelId: string): void {
-    session.removedFrom.delete(channelId);
+    session.noteMembership(channelId, true);
     if (!session.hasJoined) return;
     this.follow(session, channelId).catch(() => session.end("unavailable")); // it comes back and resumes
   }
 
   #dismiss(session: Session, channelId: string): void {
-    if (!session.hasJoined) session.removedFrom.add(channelId);
+    session.noteMembership(channelId, false);
     this.unfollow(session, channelId);
     session.dropHeld(channelId);
   }

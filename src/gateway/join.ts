@@ -125,7 +125,7 @@ class Joining {
     const session = this.#session;
     while (session.membershipsStale && session.ended === undefined) {
       session.membershipsStale = false;
-      session.removedFrom.clear();
+      session.forgetRemovals();
       const groups = new Set(await store.groupsOf(session.uid));
       for (const { channelId } of [...session.groups])
         if (!groups.has(channelId)) hub.unfollow(session, channelId);
@@ -157,9 +157,9 @@ class Joining {
 
   /** Nothing of the channel may go out any more. */
   #isOver({ id, type }: ChannelRef): boolean {
-    const { ended, removedFrom } = this.#session;
-    if (ended !== undefined) return true;
-    return type === GROUP_CHANNEL && removedFrom.has(id);
+    const session = this.#session;
+    if (session.ended !== undefined) return true;
+    return type === GROUP_CHANNEL && session.wasRemovedFrom(id);
   }
 
   async #readToEnd(channel: ChannelRef): Promise<void> {

@@ -22,25 +22,26 @@ export interface FollowedGroup {
   readonly channelId: string;
 }
 
+const NO_GROUPS: readonly FollowedGroup[] = [];
+
 export class Session {
   readonly sessionId: string;
   readonly uid: string;
   readonly codec: Codec;
   readonly connection: Connection;
   /** The groups it gets live messages of; kept by the hub. */
-  readonly groups: FollowedGroup[] = [];
+  groups: readonly FollowedGroup[] = NO_GROUPS;
   /** The group it is just joining: its live messages are held. */
   joining: FollowedGroup | undefined;
   /** Its memberships changed: what was read of them before is old. */
   membershipsStale = false;
   /** It follows all its groups; changes of membership apply directly. */
   hasJoined = false;
-  /** Groups its user was told out of while it joins: not to be followed on what was read before. */
-  readonly removedFrom = new Set<string>();
   readonly #maxHeldBytes: number;
   #held: Message[] | undefined = [];
   #heldBytes = 0;
   #ended: CloseReason | undefined;
+  #removedFrom: Set<string> | undefined;
   #wake: (() => void) | undefined;
 
   constructor(parts: {
@@ -152,6 +153,23 @@ export class Session {
   gone(reason: CloseReason): void {
     this.#ended ??= reason;
     this.drained();
+  }
+
+  /** While it joins, remembers the groups its user was told out of: they are not to be followed on what was read before. */
+  noteMembership(channelId: string, member: boolean): void {
+    if (member) this.#removedFrom?.delete(channelId);
+    else if (!this.hasJoined) {
+      this.#removedFrom ??= new Set();
+      this.#removedFrom.add(channelId);
+    }
+  }
+
+  wasRemovedFrom(channelId: string): boolean {
+    return this.#removedFrom?.has(channelId) ?? false;
+  }
+
+  forgetRemovals(): void {
+    this.#removedFrom = undefined;
   }
 
   follows(channelId: string): boolean {
