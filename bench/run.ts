@@ -32,6 +32,22 @@ const RESULTS = join(ROOT, "bench/results");
 /** Load average above which figures are called noisy. */
 const QUIET_LOAD = 0.5;
 
+const USAGE = `Usage: npm run bench -- [name …] [options]
+
+Names (without one: all, about four minutes):
+${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).join("\n")}
+
+Options:
+  --rounds N        rounds of each figure; more make steadier medians
+  --seconds S       length of each measurement
+  --against <ref>   compare this working tree with another commit, not with the raw server
+  --profile         also print where our JavaScript thread spends its time
+  --quick           only try whether everything works; the figures mean nothing
+  --help            this text
+
+Needs Linux and a C compiler (cc). What is measured, and how: docs/benchmarks.md.
+`;
+
 const FULL: Plan = { isQuick: false, rounds: 3, warmupS: 0.5, seconds: 2 };
 const QUICK: Plan = { isQuick: true, rounds: 1, warmupS: 0.1, seconds: 0.2 };
 
@@ -49,11 +65,13 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
   process.once(signal, () => process.exit(1));
 process.once("exit", () => workbench.close());
 try {
-  await runAll(parseCommandLine(process.argv.slice(2)));
+  const line = parseCommandLine(process.argv.slice(2));
+  if (line === "help") print(USAGE);
+  else await runAll(line);
   process.exit(0);
 } catch (error) {
   process.stderr.write(
-    `bench: ${error instanceof Error ? error.message : error}\n`,
+    `bench: ${error instanceof Error ? error.message : error}\nSee npm run bench -- --help.\n`,
   );
   process.exit(1);
 }
@@ -153,7 +171,7 @@ function writeResult(
   );
 }
 
-function parseCommandLine(args: readonly string[]): CommandLine {
+function parseCommandLine(args: readonly string[]): CommandLine | "help" {
   const { values, positionals } = parseArgs({
     args: [...args],
     allowPositionals: true,
@@ -163,8 +181,10 @@ function parseCommandLine(args: readonly string[]): CommandLine {
       profile: { type: "boolean", default: false },
       rounds: { type: "string" },
       seconds: { type: "string" },
+      help: { type: "boolean", short: "h", default: false },
     },
   });
+  if (values.help) return "help";
   const base = values.quick ? QUICK : FULL;
   const plan = {
     ...base,
