@@ -34,7 +34,9 @@ export function startChild(
   args: readonly string[],
   before: readonly string[] = [],
 ): Child {
-  const command = [...before, process.execPath, "--import=tsx", CHILD, ...args];
+  // tap preloads signal handlers into every child, which undo that node ignores SIGXFSZ.
+  const node = ["env", "-u", "NODE_OPTIONS", process.execPath];
+  const command = [...before, ...node, "--import=tsx", CHILD, ...args];
   const child = spawn(command[0] ?? "", command.slice(1), {
     stdio: ["pipe", "pipe", "inherit"],
   });
