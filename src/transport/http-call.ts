@@ -37,7 +37,7 @@ export class HttpCall implements HttpRequest {
     this.method = target.method;
     this.path = target.path;
     this.params = target.params;
-    this.query = req.getQuery();
+    this.query = req.getQuery() ?? ""; // undefined where the URL has no "?", whatever the library's type says
     const headers: Record<string, string> = {};
     for (const name of target.headerNames) headers[name] = req.getHeader(name);
     this.headers = headers;

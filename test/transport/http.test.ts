@@ -77,6 +77,7 @@ t.test("a handler gets the whole call and its reply goes out", async (t) => {
   t.equal(address, HOST);
   t.equal(got?.remoteAddress, HOST, "what was read stays");
   t.equal(unread?.remoteAddress, "", "after the reply it is too late");
+  t.equal(unread?.query, "", "a URL without a query");
 });
 
 t.test("a promised reply goes out when it settles", async (t) => {
