@@ -179,6 +179,7 @@ t.test(
   "GET /channel/messages: a personal channel needs uid; wrong parameters are 400 [issue: channel/messages]",
   async (t) => {
     const channel = group("g");
+    t.equal((await world.call("/channel/messages")).status, 400);
     t.equal((await get(world, person("bob"))).status, 400);
     for (const query of [
       { channel_type: 3 },

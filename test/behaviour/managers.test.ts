@@ -1,0 +1,283 @@
+// Managers of the control plane: logging in, access tokens and what they open, roles, throttling, the first password.
+
+import { request } from "node:http";
+import t from "tap";
+import { type Answer, type Settings, tempFolder } from "../support/broker.ts";
+import { startWorld, type World } from "./world.ts";
+
+const LOGIN = "/manager/login";
+const RIGHT = { username: "admin", password: "right" };
+const WRITES: readonly [path: string, body: object][] = [
+  ["/user/token", { uid: "u", token: "t", device_flag: 0 }],
+  ["/user/device_quit", { uid: "u", device_flag: 0 }],
+  ["/channel", { channel_id: "g", channel_type: 2, disband: 0 }],
+  ["/channel/info", { channel_id: "g", channel_type: 2 }],
+  ["/channel/subscriber_add", { channel_id: "g", subscribers: ["u"] }],
+  [
+    "/channel/subscriber_remove",
+    { channel_id: "g", channel_type: 2, subscribers: ["u"] },
+  ],
+  [
+    "/message/send",
+    {
+      from_uid: "u",
+      channel_id: "v",
+      channel_type: 1,
+      payload: "eyJ0eXBlIjoxfQ==",
+    },
+  ],
+];
+const READS = ["/migrate/result", "/metrics", "/openapi.json"];
+
+const bearer = (token: string): Settings => ({
+  authorization: `Bearer ${token}`,
+});
+
+async function login(world: World, body: object = RIGHT): Promise<Settings> {
+  const answer = await world.call(LOGIN, body);
+  if (answer.status !== 200) throw new Error(`login: ${answer.status}`);
+  return bearer(answer.body.token);
+}
+
+/** Logs in from one of this machine's loopback addresses. */
+function loginFrom(world: World, localAddress: string, body: object) {
+  return new Promise<number>((resolve, reject) => {
+    const { apiPort: port } = world;
+    const method = "POST";
+    const headers = { "content-type": "application/json" };
+    const host = "127.0.0.1";
+    request(
+      { host, port, path: LOGIN, method, headers, localAddress },
+      (response) => {
+        response.resume();
+        resolve(response.statusCode ?? 0);
+      },
+    )
+      .on("error", reject)
+      .end(JSON.stringify(body));
+  });
+}
+
+const PROTECTED = {
+  JINDOU_AUTH_API: "required",
+  JINDOU_ADMIN_PASSWORD: "right",
+};
+
+t.test(
+  "POST /manager/login: gives token, expire and user; the token opens the API as Authorization: Bearer [spec: POST /manager/login 200; spec: Manager session; spec: Limits manager token; decisions: Access token]",
+  async (t) => {
+    const world = await startWorld(t, {
+      ...PROTECTED,
+      JINDOU_AUTH_TOKEN_TTL_S: "1234",
+    });
+    const { status, body } = await world.call(LOGIN, RIGHT);
+    t.equal(status, 200);
+    t.equal(body.expire, 1234);
+    const user = { username: "admin", role: "admin", permissions: ["*"] };
+    t.same(body.user, user);
+    const read = async (headers: Settings) =>
+      (await world.call("/migrate/result", undefined, headers)).status;
+    t.equal(await read(bearer(body.token)), 200);
+    t.equal(await read({ authorization: `Basic ${body.token}` }), 401);
+    t.equal(await read({ token: body.token }), 401);
+    t.equal(await read(bearer(`${body.token.slice(0, -1)}_`)), 401);
+    t.equal(await read({}), 401);
+  },
+);
+
+t.test(
+  "expire is 86400 seconds unless configured, and tokens are 256 random bits [decisions: Tokens]",
+  async (t) => {
+    const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
+    const first = (await world.call(LOGIN, RIGHT)).body;
+    const second = (await world.call(LOGIN, RIGHT)).body;
+    t.equal(first.expire, 86_400);
+    t.equal(Buffer.from(first.token, "base64url").length, 32);
+    t.not(first.token, second.token);
+  },
+);
+
+t.test(
+  "POST /manager/login: a wrong password, or username, is 401 with error [spec: POST /manager/login 401]",
+  async (t) => {
+    const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
+    const wrong = await world.call(LOGIN, { ...RIGHT, password: "wrong" });
+    const unknown = await world.call(LOGIN, { ...RIGHT, username: "root" });
+    for (const answer of [wrong, unknown]) {
+      t.match(answer, { status: 401, body: { code: "bad_credentials" } });
+      t.type(answer.body.error, "string");
+    }
+    t.same(wrong.body, unknown.body, "which of the two is not told");
+    t.equal(
+      await world.refusal(LOGIN, { username: "admin" }),
+      "400 bad_request",
+    );
+  },
+);
+
+t.test(
+  "5 failures of one username close it from every address, with Retry-After; others go on [spec: POST /manager/login 429; spec: Limits login attempts; decisions: Login throttling]",
+  async (t) => {
+    const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
+    const wrong = { ...RIGHT, password: "wrong" };
+    for (const last of [2, 3, 4, 5, 6])
+      t.equal(await loginFrom(world, `127.0.0.${last}`, wrong), 401);
+    t.equal(await loginFrom(world, "127.0.0.7", wrong), 429);
+    const closed = await world.call(LOGIN, RIGHT);
+    t.match(closed, { status: 429, body: { code: "too_many_attempts" } });
+    const seconds = Number(closed.headers.get("retry-after"));
+    t.ok(seconds >= 1 && seconds <= 60, `Retry-After ${seconds}`);
+    const other = { username: "root", password: "wrong" };
+    t.equal(await loginFrom(world, "127.0.0.8", other), 401);
+  },
+);
+
+t.test(
+  "5 failures from one address close it for every username, and for no other address [decisions: Login throttling]",
+  async (t) => {
+    const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
+    for (const username of ["a", "b", "c", "d", "e"]) {
+      const status = await loginFrom(world, "127.0.0.2", {
+        username,
+        password: "wrong",
+      });
+      t.equal(status, 401);
+    }
+    t.equal(await loginFrom(world, "127.0.0.2", RIGHT), 429);
+    t.equal(await loginFrom(world, "127.0.0.3", RIGHT), 200);
+  },
+);
+
+t.test(
+  "a success clears the username's failures; after the window both count anew [decisions: Login throttling]",
+  async (t) => {
+    const world = await startWorld(t, {
+      JINDOU_ADMIN_PASSWORD: "right",
+      JINDOU_AUTH_LOGIN_ATTEMPTS: "2",
+      JINDOU_AUTH_LOGIN_WINDOW_S: "2",
+    });
+    const wrong = { ...RIGHT, password: "wrong" };
+    t.equal(await loginFrom(world, "127.0.0.2", wrong), 401);
+    t.equal(await loginFrom(world, "127.0.0.3", RIGHT), 200);
+    t.equal(await loginFrom(world, "127.0.0.4", wrong), 401, "the first again");
+    t.equal(await loginFrom(world, "127.0.0.5", wrong), 401);
+    t.equal(await loginFrom(world, "127.0.0.6", RIGHT), 429);
+    const closed = await world.call(LOGIN, RIGHT);
+    const waitMs = Number(closed.headers.get("retry-after")) * 1000;
+    await new Promise((resolve) => setTimeout(resolve, waitMs));
+    t.equal(await loginFrom(world, "127.0.0.6", RIGHT), 200);
+  },
+);
+
+t.test(
+  "roles: admin may everything, operator writes and reads, viewer reads only; more is 403 [decisions: Roles and permissions; decisions: Managers]",
+  async (t) => {
+    const world = await startWorld(t, {
+      JINDOU_AUTH_API: "required",
+      JINDOU_MANAGERS: JSON.stringify([
+        { username: "root", password: "p", role: "admin" },
+        { username: "ops", password: "p", role: "operator" },
+        { username: "view", password: "p", role: "viewer" },
+      ]),
+    });
+    t.equal((await world.call(LOGIN, RIGHT)).status, 401, "no admin beside");
+    for (const username of ["root", "ops", "view"]) {
+      const headers = await login(world, { username, password: "p" });
+      for (const [path, body] of WRITES) {
+        const { status } = await world.call(path, body, headers);
+        const message = `${username} ${path} ${status}`;
+        t.equal(status === 403, username === "view", message);
+        t.not(status, 401, message);
+      }
+      for (const path of READS)
+        t.equal((await world.call(path, undefined, headers)).status, 200);
+      const status = await world.call("/user/onlinestatus", ["u"], headers);
+      t.equal(status.status, 200, "online status is reading");
+    }
+  },
+);
+
+t.test(
+  "a manager's own permissions stand in place of the role's [decisions: Roles and permissions; decisions: Managers]",
+  async (t) => {
+    const permissions = ["users:write"];
+    const manager = { username: "u", password: "p", role: "viewer" };
+    const world = await startWorld(t, {
+      JINDOU_AUTH_API: "required",
+      JINDOU_MANAGERS: JSON.stringify([{ ...manager, permissions }]),
+    });
+    const { body } = await world.call(LOGIN, manager);
+    t.same(body.user, { username: "u", role: "viewer", permissions });
+    const headers = bearer(body.token);
+    for (const [path, sent] of WRITES) {
+      const { status } = await world.call(path, sent, headers);
+      t.equal(status, path.startsWith("/user/") ? 200 : 403, path);
+    }
+    t.equal((await world.call("/metrics", undefined, headers)).status, 403);
+  },
+);
+
+t.test(
+  "access tokens survive a restart; a revoked one does not, nor one of a manager that is configured no more [decisions: Tokens]",
+  async (t) => {
+    const folder = await tempFolder(t);
+    const managers = ["a", "b"].map((username) => ({
+      username,
+      password: "p",
+      role: "admin",
+    }));
+    const settings = (list: object[]) => ({
+      JINDOU_AUTH_API: "required",
+      JINDOU_MANAGERS: JSON.stringify(list),
+    });
+    const before = await startWorld(t, settings(managers), folder);
+    const kept = await login(before, { username: "a", password: "p" });
+    const revoked = await login(before, { username: "a", password: "p" });
+    const orphan = await login(before, { username: "b", password: "p" });
+    const read = async (world: World, headers: Settings) =>
+      (await world.call("/migrate/result", undefined, headers)).status;
+    t.equal(await read(before, revoked), 200);
+    t.equal((await before.call("/manager/logout", {}, revoked)).status, 200);
+    t.equal(await read(before, revoked), 401, "at once");
+    await before.close();
+    const after = await startWorld(t, settings(managers.slice(0, 1)), folder);
+    t.equal(await read(after, kept), 200);
+    t.equal(await read(after, revoked), 401);
+    t.equal(await read(after, orphan), 401);
+  },
+);
+
+t.test(
+  "without configured managers: admin with a random password, shown once in the life of the data, its hash kept [decisions: Managers]",
+  async (t) => {
+    const folder = await tempFolder(t);
+    const before = await startWorld(t, {}, folder);
+    t.equal(before.passwords.length, 1);
+    const [password = ""] = before.passwords;
+    t.ok(password.length >= 16);
+    const enter = async (world: World): Promise<Answer> =>
+      world.call(LOGIN, { username: "admin", password });
+    t.equal((await enter(before)).status, 200);
+    await before.close();
+    const after = await startWorld(t, {}, folder);
+    t.same(after.passwords, [], "not shown again");
+    t.equal((await enter(after)).status, 200);
+    const other = await startWorld(t);
+    t.not(other.passwords[0], password);
+  },
+);
+
+t.test(
+  "a password configured as a scrypt hash logs in [decisions: Managers]",
+  async (t) => {
+    const { hashPassword } = await import("../../src/broker/passwords.ts");
+    const passwordHash = await hashPassword("right");
+    const manager = { username: "admin", passwordHash, role: "admin" };
+    const world = await startWorld(t, {
+      JINDOU_MANAGERS: JSON.stringify([manager]),
+    });
+    t.equal((await world.call(LOGIN, RIGHT)).status, 200);
+    const wrong = { ...RIGHT, password: passwordHash };
+    t.equal((await world.call(LOGIN, wrong)).status, 401);
+  },
+);

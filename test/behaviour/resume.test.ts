@@ -1,0 +1,315 @@
+// Coming back: a client names the last seq it has per channel and gets the rest, without a gap or a repeat, and then everything live.
+
+import t, { type Test } from "tap";
+import type { ChannelRef } from "../../src/broker/model.ts";
+import type { Push } from "../../src/protocol/protocol.ts";
+import type { NativeClient } from "../support/native-session.ts";
+import {
+  codeOf,
+  group,
+  person,
+  range,
+  received,
+  receives,
+  seqs,
+  startWorld,
+  wire,
+} from "./world.ts";
+
+const world = await startWorld(t, { JINDOU_CLIENT_RESUME_PAGE_MESSAGES: "50" });
+
+/** Sends "<word> 1" and up into the channel over HTTP, one after the other. */
+async function fill(from: string, channel: ChannelRef, count: number) {
+  for (const n of range(1, count)) {
+    const { status } = await world.send(from, channel, `${channel.id} ${n}`);
+    if (status !== 200) throw new Error(`refused with ${status}`);
+  }
+}
+
+function runsOf(client: NativeClient, channel: ChannelRef) {
+  return client.pushes.filter(
+    (push): push is Extract<Push, { kind: "messages" }> =>
+      push.kind === "messages" && push.channel.id === channel.id,
+  );
+}
+
+/** The seqs of one channel in order of arrival, runs and live pushes alike. */
+function seqsIn(client: NativeClient, channel: ChannelRef): readonly number[] {
+  return client.pushes.flatMap((push) => {
+    if (push.kind === "disconnect" || push.channel.id !== channel.id) return [];
+    return push.kind === "message"
+      ? [push.message.messageSeq]
+      : seqs(push.messages);
+  });
+}
+
+t.test(
+  "a named channel: what came after lastSeq as a run, then live messages [issue: resume]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob]);
+    await fill(alice, channel, 5);
+    const resume = [{ channel, lastSeq: 2 }];
+    const client = await world.join(t, bob, { resume });
+    const level = { channel, status: "ok", headSeq: 5 };
+    t.same(client.connack.resume, [level]);
+    await receives(client, 3);
+    await world.send(alice, channel, "live");
+    await receives(client, 4);
+    t.same(seqsIn(client, channel), [3, 4, 5, 6]);
+    t.match(runsOf(client, channel), [{ afterSeq: 2, throughSeq: 5 }]);
+    t.equal(client.pushes.at(-1)?.kind, "message");
+  },
+);
+
+t.test(
+  "personal and group channels in one connect, each from where it stands; results in the order of the names [issue: resume]",
+  async (t) => {
+    const [alice, bob, carol] = [
+      world.name("alice"),
+      world.name("bob"),
+      world.name("carol"),
+    ];
+    const first = await world.newGroup([alice, bob]);
+    const second = await world.newGroup([alice, bob]);
+    await fill(alice, first, 4);
+    await fill(alice, second, 3);
+    await fill(alice, person(bob), 2);
+    await fill(bob, person(carol), 2);
+    const resume = [
+      { channel: second, lastSeq: 1 },
+      { channel: person(alice), lastSeq: 0 },
+      { channel: first, lastSeq: 4 },
+      { channel: person(carol), lastSeq: 1 },
+    ];
+    const client = await world.join(t, bob, { resume });
+    const heads = client.connack.resume.map(({ channel, status, headSeq }) => [
+      channel.id,
+      status,
+      headSeq,
+    ]);
+    t.same(heads, [
+      [second.id, "ok", 3],
+      [alice, "ok", 2],
+      [first.id, "ok", 4],
+      [carol, "ok", 2],
+    ]);
+    await receives(client, 5);
+    t.same(seqsIn(client, second), [2, 3]);
+    t.same(seqsIn(client, person(alice)), [1, 2]);
+    t.same(seqsIn(client, person(carol)), [2], "own messages too");
+    t.same(runsOf(client, first), [], "nothing to bring level");
+  },
+);
+
+t.test(
+  "channels that are not named start live, and those without messages too [issue: resume]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob]);
+    await fill(alice, channel, 2);
+    const empty = await world.newGroup([alice, bob]);
+    const resume = [{ channel: empty, lastSeq: 0 }];
+    const client = await world.join(t, bob, { resume });
+    t.match(client.connack.resume, [{ status: "ok", headSeq: 0 }]);
+    t.same(await received(client), []);
+    for (const to of [channel, empty, person(bob)])
+      await world.send(alice, to, "live");
+    t.same(await received(client), ["live", "live", "live"]);
+  },
+);
+
+t.test(
+  "a channel the user is no member of is denied, and nothing of it comes; the others do [issue: resume denied]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const foreign = await world.newGroup([alice]);
+    const left = await world.newGroup([alice, bob]);
+    const mine = await world.newGroup([alice, bob]);
+    const gone = await world.newGroup([alice, bob]);
+    for (const channel of [foreign, left, mine, gone])
+      await fill(alice, channel, 2);
+    const body = { ...wire(left), subscribers: [bob] };
+    await world.ok("/channel/subscriber_remove", body);
+    await world.ok("/channel/info", { ...wire(gone), disband: 1 });
+    const none = group(world.name("none"));
+    const named = [foreign, left, mine, gone, none];
+    const resume = named.map((channel) => ({ channel, lastSeq: 0 }));
+    const client = await world.join(t, bob, { resume });
+    const statuses = client.connack.resume.map(({ status, headSeq }) => [
+      status,
+      headSeq,
+    ]);
+    const denied = ["denied", 0];
+    t.same(statuses, [denied, denied, ["ok", 2], denied, denied]);
+    await receives(client, 2);
+    await world.send(alice, foreign, "secret");
+    t.same(await received(client), [`${mine.id} 1`, `${mine.id} 2`]);
+  },
+);
+
+t.test(
+  "a channel named twice counts once, as named last [issue: resume]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob]);
+    await fill(alice, channel, 4);
+    const resume = [
+      { channel, lastSeq: 0 },
+      { channel, lastSeq: 2 },
+    ];
+    const client = await world.join(t, bob, { resume });
+    await receives(client, 2);
+    await world.send(alice, channel, "live");
+    await receives(client, 3);
+    t.same(seqsIn(client, channel), [3, 4, 5]);
+  },
+);
+
+t.test(
+  "a large backlog comes in runs that join end to end, and live messages behind it [issue: resume large backlog]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob]);
+    const writer = await world.join(t, alice);
+    const send = (n: number) => writer.send(channel, `${n}`);
+    await Promise.all(range(1, 800).map(send));
+    await Promise.all(
+      range(1, 120).map((n) => writer.send(person(bob), `${n}`)),
+    );
+    const resume = [
+      { channel, lastSeq: 10 },
+      { channel: person(alice), lastSeq: 0 },
+    ];
+    const client = await world.join(t, bob, { resume });
+    await Promise.all(range(801, 900).map(send));
+    await receives(client, 890 + 120);
+    t.same(seqsIn(client, channel), range(11, 900));
+    t.same(seqsIn(client, person(alice)), range(1, 120));
+    for (const one of [channel, person(alice)]) {
+      const runs = runsOf(client, one);
+      t.ok(runs.length > 1);
+      let at = one === channel ? 10 : 0;
+      for (const run of runs) {
+        t.equal(run.afterSeq, at);
+        t.ok(run.messages.length <= 50);
+        at = run.throughSeq;
+      }
+    }
+  },
+);
+
+t.test(
+  "a client that comes and goes while others write has every message once and in order [issue: resume; decisions: Sequence]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob]);
+    await world.register(bob);
+    const writer = await world.join(t, alice);
+    const channels = [channel, person(alice)];
+    const last = new Map(channels.map((one) => [one.id, 0]));
+    let isDone = false;
+    const writing = (async () => {
+      for (const n of range(1, 150)) {
+        const to = [writer.send(channel, `${n}`)];
+        to.push(writer.send(person(bob), `${n}`));
+        await Promise.all(to);
+      }
+      isDone = true;
+    })();
+    for (let visits = 0; !isDone || visits < 3; visits++)
+      await visit(t, bob, { last, channels });
+    await writing;
+    await visit(t, bob, { last, channels, until: 150 });
+    t.same([...last.values()], [150, 150]);
+  },
+);
+
+/** Connects, resumes from `last`, checks that nothing is missing, notes how far it came and goes. */
+async function visit(
+  t: Test,
+  uid: string,
+  state: {
+    readonly last: Map<string, number>;
+    readonly channels: readonly ChannelRef[];
+    readonly until?: number;
+  },
+): Promise<void> {
+  const { last, channels, until = 0 } = state;
+  const points = channels.map((channel) => ({
+    channel,
+    lastSeq: last.get(channel.id) ?? 0,
+  }));
+  const client = await world.connect(t, uid, { resume: points });
+  await client.waitFor(
+    () =>
+      points.every(({ channel, lastSeq }, at) => {
+        const { headSeq = 0 } = client.connack.resume[at] ?? {};
+        const newest = seqsIn(client, channel).at(-1) ?? lastSeq;
+        return newest >= Math.max(headSeq, until);
+      }),
+    "being level",
+  );
+  for (const { channel, lastSeq } of points) {
+    const seen = seqsIn(client, channel);
+    const gapless = range(lastSeq + 1, lastSeq + seen.length);
+    if (seen.length > 0) t.same(seen, gapless, `${channel.id} has no gap`);
+    last.set(channel.id, lastSeq + seen.length);
+  }
+  await client.close();
+}
+
+t.test(
+  "a channel joined while away is followed live on coming back [issue: resume]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice]);
+    await fill(alice, channel, 3);
+    const away = await world.join(t, bob);
+    await away.close();
+    const body = { ...wire(channel), subscribers: [bob] };
+    await world.ok("/channel/subscriber_add", body);
+    const resume = [{ channel, lastSeq: 1 }];
+    const client = await world.connect(t, bob, { resume });
+    await receives(client, 2);
+    await world.send(alice, channel, "live");
+    await receives(client, 3);
+    t.same(seqsIn(client, channel), [2, 3, 4]);
+  },
+);
+
+t.test(
+  "resuming works across a restart of the node [issue: resume]",
+  async (t) => {
+    const before = await startWorld(t);
+    const channel = await before.newGroup(["alice", "bob"]);
+    const bob = await before.join(t, "bob");
+    await before.send("alice", channel, "1");
+    await before.send("alice", channel, "2");
+    t.same(await received(bob), ["1", "2"]);
+    await before.close();
+    t.match(await bob.closed, { code: 4000 }, "told to come back");
+    const after = await startWorld(t, {}, before.dataPath);
+    await after.send("alice", channel, "3");
+    const resume = [{ channel, lastSeq: 1 }];
+    const again = await after.connect(t, "bob", { resume });
+    t.same(await receives(again, 2), ["2", "3"]);
+  },
+);
+
+t.test(
+  "more channels than the configured bound are refused [issue: resume; decisions: Limits]",
+  async (t) => {
+    const small = await startWorld(t, {
+      JINDOU_CLIENT_MAX_RESUME_CHANNELS: "2",
+    });
+    const resume = ["a", "b", "c"].map((uid) => ({
+      channel: person(uid),
+      lastSeq: 0,
+    }));
+    const refused = small.join(t, "bob", { resume });
+    t.equal(await codeOf(refused), "too_large");
+    const two = small.join(t, "bob", { resume: resume.slice(1) });
+    t.equal(await codeOf(two), "ok");
+  },
+);
