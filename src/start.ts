@@ -1,4 +1,4 @@
-// One node as this process: start, signals, drain, exit. State: whether it is stopping. It is the only place that ends the
+// One node as this process: start, signals, drain, exit. State: since when it is stopping. It is the only place that ends the
 // process for a running node, and it lets no error pass unlogged.
 
 import type { Config } from "./config/schema.ts";
@@ -10,8 +10,10 @@ type Server = ReturnType<typeof createServer>;
 
 /** What closing may take beyond the drain before the process gives up on it. */
 const GRACE_MS = 5000;
+/** A signal that repeats the first so soon is the same wish: npm passes on a Ctrl-C that the terminal has sent already. */
+const ECHO_MS = 300;
 
-/** Runs a node until a signal ends the process: the first drains and exits with 0, a second exits with 1 at once. Rejects when it cannot start. */
+/** Runs a node until a signal ends the process: the first drains and exits with 0, a later one exits with 1 at once. Rejects when it cannot start. */
 export async function startNode(
   config: Config,
   version: string,
@@ -55,10 +57,14 @@ interface StopPlan {
 }
 
 function stopOnSignal(server: Server, plan: StopPlan): void {
-  let isStopping = false;
+  let stoppingSinceMs: number | undefined;
   const stop = (signal: NodeJS.Signals) => {
-    if (isStopping) process.exit(1);
-    isStopping = true;
+    const nowMs = performance.now();
+    if (stoppingSinceMs !== undefined) {
+      if (nowMs - stoppingSinceMs > ECHO_MS) process.exit(1);
+      return;
+    }
+    stoppingSinceMs = nowMs;
     plan.logger.info({ signal }, "stopping");
     void closeAndExit(server, plan);
   };

@@ -63,7 +63,7 @@ const KNOWN_TYPES: ReadonlyMap<number, readonly Field[]> = new Map([
     COMMAND_TYPE,
     [
       ["cmd", isString],
-      ["param", optional(isObject)],
+      ["param", isObject],
     ],
   ],
 ]);
@@ -92,16 +92,16 @@ function isEmpty(value: unknown): boolean {
 function isReply(value: unknown): boolean {
   return (
     isObject(value) &&
-    optional(isString)(value.root_mid) &&
+    isString(value.root_mid) &&
     isString(value.message_id) &&
     isInteger(value.message_seq) &&
     isString(value.from_uid) &&
-    optional(isString)(value.from_name) &&
-    optional(isObject)(value.payload)
+    isString(value.from_name) &&
+    isObject(value.payload)
   );
 }
 
-const decoder = new TextDecoder("utf-8", { fatal: true });
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /**
  * The payload's `type`, or 0 where content is opaque and says nothing. Throws `bad_payload` on what `validation` refuses.

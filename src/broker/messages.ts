@@ -22,6 +22,7 @@ import {
   type SendRefusal,
 } from "./permissions.ts";
 import type {
+  Answer,
   ChannelStore,
   HistoryRange,
   HistorySlice,
@@ -87,15 +88,34 @@ export function createMessages(
 ): Messages {
   const lanes = new Lanes();
 
-  async function refusal(input: SendInput): Promise<SendRefusal | undefined> {
+  /** Whether the channel's rules refuse it; at once where the store has the facts at hand. */
+  function refusal(input: SendInput): Answer<SendRefusal | undefined> {
     const { channel, fromUid } = input;
-    if (channel.type === GROUP_CHANNEL)
-      return refuseGroupSend(
-        await store.groupFacts(channel.id, fromUid),
-        fromUid,
-      );
-    const facts = await store.personFacts(fromUid, channel.id);
-    return refusePersonSend(facts, fromUid, channel.id);
+    if (channel.type === GROUP_CHANNEL) {
+      const facts = store.groupFacts(channel.id, fromUid);
+      return facts instanceof Promise
+        ? facts.then((known) => refuseGroupSend(known, fromUid))
+        : refuseGroupSend(facts, fromUid);
+    }
+    const facts = store.personFacts(fromUid, channel.id);
+    return facts instanceof Promise
+      ? facts.then((known) => refusePersonSend(known, fromUid, channel.id))
+      : refusePersonSend(facts, fromUid, channel.id);
+  }
+
+  /** The draft as it may be appended, in the order in which the origin sent; throws the refusal. */
+  async function inTurn(
+    input: SendInput,
+    draft: MessageDraft,
+    refused: Answer<SendRefusal | undefined>,
+  ): Promise<MessageDraft> {
+    const decided = Promise.all([refused, recipients(input)]);
+    const [code, listed] =
+      input.origin === undefined
+        ? await decided
+        : await lanes.enter(`${input.origin} ${draft.key}`, decided);
+    if (code !== undefined) throw new BrokerError(code);
+    return listed === undefined ? draft : { ...draft, recipients: listed };
   }
 
   /** The listed uids that belong to the channel [decisions: subscribers on send]; undefined: nobody is listed. */
@@ -119,14 +139,12 @@ export function createMessages(
     async send(input) {
       const isCommand = check(input, limits);
       const draft = toDraft(input, isCommand);
-      const decided = Promise.all([refusal(input), recipients(input)]);
-      const [refused, listed] =
-        input.origin === undefined
-          ? await decided
-          : await lanes.enter(`${input.origin} ${draft.key}`, decided);
-      if (refused !== undefined) throw new BrokerError(refused);
+      const refused = refusal(input);
+      const isAtHand =
+        !(refused instanceof Promise) && input.subscribers === undefined;
+      if (isAtHand && refused !== undefined) throw new BrokerError(refused);
       const { messageId, messageSeq } = await store.append(
-        listed === undefined ? draft : { ...draft, recipients: listed },
+        isAtHand && lanes.isEmpty ? draft : await inTurn(input, draft, refused),
       );
       return { messageId, messageSeq, clientMsgNo: draft.clientMsgNo };
     },

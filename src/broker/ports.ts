@@ -29,6 +29,9 @@ export interface UserStore {
   putDevice(device: Device): Promise<Device | undefined>;
 }
 
+/** Now or later; a failure is always a rejection. */
+export type Answer<T> = T | Promise<T>;
+
 /** Which kind of membership a call is about [spec: temp_subscriber]. A uid may hold both at once. */
 export type Membership = "permanent" | "temporary";
 
@@ -87,8 +90,9 @@ export interface ChannelStore {
     uids: readonly string[],
     membership: Membership,
   ): Promise<SubscriberRemoval>;
-  groupFacts(channelId: string, uid: string): Promise<GroupFacts>;
-  personFacts(fromUid: string, toUid: string): Promise<PersonFacts>;
+  /** A driver that has the facts at hand answers at once: they are asked for with every message. */
+  groupFacts(channelId: string, uid: string): Answer<GroupFacts>;
+  personFacts(fromUid: string, toUid: string): Answer<PersonFacts>;
   /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
   groupsOf(uid: string): Promise<readonly string[]>;
 }

@@ -95,7 +95,7 @@ export class Client implements ConnectionHandler {
       this.#metrics().ended(this.#session.ended ?? "goodbye");
       this.#context.opening.hub.leave(this.#session);
     }
-    if (this.#record !== undefined) void this.#leaveDirectory(this.#record);
+    void this.#leaveDirectory();
   }
 
   /** Tells the client why and closes; harmless when it is closed. */
@@ -153,9 +153,9 @@ export class Client implements ConnectionHandler {
       clearTimeout(this.#deadline);
       this.#deadline = undefined;
       this.#record = record;
+      this.#session.isAdmitted = true;
       this.#metrics().sessionOpened(record.flag);
-      if (this.#session.ended !== undefined)
-        return this.#leaveDirectory(record);
+      if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";
       await welcome(this.#session, connect, opening);
     } catch (error) {
@@ -165,7 +165,11 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  async #leaveDirectory(record: SessionRecord): Promise<void> {
+  /** Once, whether the session ends before or after it was entered. */
+  async #leaveDirectory(): Promise<void> {
+    const record = this.#record;
+    if (record === undefined) return;
+    this.#record = undefined;
     this.#metrics().sessionClosed(record.flag);
     try {
       await this.#context.opening.sessions.close(record);

@@ -43,8 +43,8 @@ export function prepareSession(
   const { hub, maxSessionsPerUser, protocolVersion } = context;
   if (connect.version !== protocolVersion)
     throw new BrokerError("unsupported_version");
-  const { length } = hub.sessionsOf(connect.uid);
-  if (maxSessionsPerUser > 0 && length >= maxSessionsPerUser)
+  const admitted = hub.sessionsOf(connect.uid).filter((one) => one.isAdmitted);
+  if (maxSessionsPerUser > 0 && admitted.length >= maxSessionsPerUser)
     throw new BrokerError("overloaded", {
       message: `A user has at most ${maxSessionsPerUser} sessions on a node`,
     });

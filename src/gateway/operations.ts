@@ -41,14 +41,26 @@ const OPERATIONS: OperationTable = {
   async send(session, operation, { messages, metrics }) {
     const startedMs = performance.now();
     const sent = await messages.send({
-      ...operation,
       fromUid: session.uid,
+      channel: operation.channel,
       clientMsgNo: operation.clientMsgNo || undefined,
+      header: operation.header,
+      expireS: operation.expireS,
+      streamNo: operation.streamNo,
+      tagKey: operation.tagKey,
+      payload: operation.payload,
       subscribers: undefined,
       origin: session.sessionId,
     });
     metrics.sent(operation.channel.type, performance.now() - startedMs);
-    session.reply({ kind: "sendack", ref: operation.ref, ...sent });
+    const { messageId, messageSeq, clientMsgNo } = sent;
+    session.reply({
+      kind: "sendack",
+      ref: operation.ref,
+      messageId,
+      messageSeq,
+      clientMsgNo,
+    });
   },
 
   recvack(_session, { messageId }, { clock, metrics }) {

@@ -35,6 +35,8 @@ export class Session {
   joining: FollowedGroup | undefined;
   /** Its memberships changed: what was read of them before is old. */
   membershipsStale = false;
+  /** The broker opened it: the client proved who it is. */
+  isAdmitted = false;
   /** It follows all its groups; changes of membership apply directly. */
   hasJoined = false;
   readonly #maxHeldBytes: number;

@@ -4,6 +4,11 @@
 export class Lanes {
   readonly #last = new Map<string, Promise<void>>();
 
+  /** Nobody waits in any lane. */
+  get isEmpty(): boolean {
+    return this.#last.size === 0;
+  }
+
   /**
    * Waits for `ready` and for the turn of everybody who entered lane `key` before, then gives back what `ready` gave.
    * Whatever the caller does synchronously after the await is in lane order. A rejected `ready` gives up its turn.

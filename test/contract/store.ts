@@ -43,7 +43,7 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     store.headSeq("2:g"),
     store.channel(group("g")),
     store.createChannel(group("g"), []),
-    store.groupFacts("g", "alice"),
+    Promise.resolve(store.groupFacts("g", "alice")),
     store.device("alice", 0),
     store.accessTokenOwner(new Uint8Array(32)),
     store.ping(),

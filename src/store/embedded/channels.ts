@@ -109,14 +109,14 @@ export function createChannelTables(parts: ControlParts): ChannelStore {
       });
     },
 
-    async groupFacts(channelId, uid) {
+    groupFacts(channelId, uid) {
       const channel: ChannelRef = { id: channelId, type: GROUP_CHANNEL };
       const info = tables.row(channel)?.info;
       const isMember = info !== undefined && tables.kinds(channel, uid) !== 0;
       return { info, isSubscriber: isMember };
     },
 
-    async personFacts(fromUid, toUid) {
+    personFacts(fromUid, toUid) {
       const to: ChannelRef = { id: toUid, type: PERSON_CHANNEL };
       const receiver = tables.row(to);
       const hasContacts = receiver !== undefined && receiver.members > 0;

@@ -8,6 +8,7 @@ import { stat, utimes } from "node:fs/promises";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
+import { TransactionFlags } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 import { fieldsOf, type Tables } from "./database.ts";
 
@@ -17,6 +18,10 @@ const HEARTBEAT_FILE = "heartbeat";
 const HEARTBEAT_MS = 1000;
 /** An owner in another pid namespace that is silent for so long is dead. */
 const SILENCE_MS = 5000;
+
+/** Seen by every process; need not survive a power cut, which no owner does. */
+const COMMITTED =
+  TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
 interface Owner {
   readonly token: string;
@@ -68,7 +73,7 @@ export class FolderLock {
     env.transactionSync(() => {
       const held = toOwner(meta.get(OWNER));
       if (held?.token === this.#owner.token) meta.removeSync(OWNER);
-    });
+    }, COMMITTED);
   }
 
   /** Takes the folder unless somebody but `dead` has it; returns who has. */
@@ -80,7 +85,7 @@ export class FolderLock {
       const { token, pid, startedAt, scope } = this.#owner;
       meta.putSync(OWNER, [VERSION, token, pid, startedAt, scope]);
       return undefined;
-    });
+    }, COMMITTED);
   }
 
   async #isAlive(owner: Owner, silenceMs: number): Promise<boolean> {

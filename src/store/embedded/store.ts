@@ -2,7 +2,7 @@
 // start to close. Must never let an error through that is not a BrokerError.
 
 import { BrokerError } from "../../broker/errors.ts";
-import type { Store } from "../../broker/ports.ts";
+import type { Answer, Store } from "../../broker/ports.ts";
 import { type EmbeddedOptions, type Engine, openEngine } from "./engine.ts";
 
 export type { EmbeddedOptions } from "./engine.ts";
@@ -46,6 +46,17 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       return await step(engine);
     } catch (error) {
       throw toBrokerError(error);
+    }
+  }
+
+  /** For what is asked with every message: no promise where the answer is at hand. */
+  function useNow<T>(step: (engine: Engine) => Answer<T>): Answer<T> {
+    if (status !== "running" || engine === undefined)
+      return Promise.reject(notRunning());
+    try {
+      return step(engine);
+    } catch (error) {
+      return Promise.reject(toBrokerError(error));
     }
   }
 
@@ -99,9 +110,9 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     removeSubscribers: (channel, uids, membership) =>
       use((e) => e.channels.removeSubscribers(channel, uids, membership)),
     groupFacts: (channelId, uid) =>
-      use((e) => e.channels.groupFacts(channelId, uid)),
+      useNow((e) => e.channels.groupFacts(channelId, uid)),
     personFacts: (fromUid, toUid) =>
-      use((e) => e.channels.personFacts(fromUid, toUid)),
+      useNow((e) => e.channels.personFacts(fromUid, toUid)),
     groupsOf: (uid) => use((e) => e.channels.groupsOf(uid)),
 
     append(draft) {
