@@ -60,6 +60,17 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     }
   }
 
+  /** As `use`, but what is at hand is given at once. */
+  function answer<T>(step: (engine: Engine) => Answer<T>): Answer<T> {
+    if (status !== "running" || engine === undefined)
+      return Promise.reject(notRunning());
+    try {
+      return step(engine);
+    } catch (error) {
+      return Promise.reject(toBrokerError(error));
+    }
+  }
+
   async function open(): Promise<void> {
     try {
       engine = await openEngine(options);

@@ -54,14 +54,35 @@ async function sendSome(count: number): Promise<void> {
     }
 }
 
+/** A group whose members need as much room as the limit has in all. */
+async function createGroup(): Promise<void> {
+  const flags = { ban: false, disband: false, sendBan: false };
+  const info = {
+    id: "big",
+    type: 2,
+    allowStranger: false,
+    large: false,
+  } as const;
+  const uids = Array.from({ length: 8000 }, (_, i) => `member-${i}-${i}`);
+  try {
+    const created = await store.createChannel({ ...info, ...flags }, uids);
+    say({ created });
+  } catch (error) {
+    const { isSubscriber } = await store.groupFacts("big", uids[0] ?? "");
+    say({ groupCode: (error as { code: string }).code, isSubscriber });
+  }
+}
+
 try {
   await store.start();
   say({ started: process.pid });
   if (what === "send") await send(Number(argument));
   if (what === "send-some") {
     await sendSome(Number(argument));
+    await createGroup();
     process.stdin.once("data", async () => {
       await sendSome(3);
+      await createGroup();
       await store.close();
       process.exit();
     });

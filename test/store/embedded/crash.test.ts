@@ -41,11 +41,15 @@ t.test(
   },
 );
 
+const needsPrlimit =
+  process.platform === "linux" ? {} : { skip: "prlimit is a Linux tool" };
+
 t.test(
   "a full disk refuses what does not fit, leaves no gap, and the next send works when there is room",
+  needsPrlimit,
   async (t) => {
     const path = testFolder(t);
-    // A limit on the size of a file acts like a full disk; the first lock of LMDB and its file stay far below.
+    // A limit on the size of a file acts like a full disk; what a start writes stays far below.
     const limit = ["prlimit", "--fsize=300000:unlimited"];
     const child = startChild(t, [path, "send-some", "40"], limit);
     await child.line((line) => line.waiting === true);
@@ -53,6 +57,8 @@ t.test(
     const codes = new Set(answers.flatMap((l) => l.code ?? []));
     t.same([...codes], ["unavailable"], "some were refused");
     t.ok(answers.length === 40 && answers[0]?.messageSeq === 1);
+    const group = await child.line((l) => l.groupCode !== undefined);
+    t.match(group, { groupCode: "unavailable", isSubscriber: false });
 
     const pid = String(child.process.pid);
     spawnSync("prlimit", ["--pid", pid, "--fsize=unlimited:unlimited"]);
@@ -61,6 +67,7 @@ t.test(
     await child.line(() => false);
     const later = child.lines.slice(before).flatMap((l) => l.messageSeq ?? []);
     t.equal(later.length, 3, "all go through again");
+    t.ok(child.lines.some((l) => l.created === true));
     const seqs = child.lines.flatMap((l) => l.messageSeq ?? []);
     t.same(
       seqs,
@@ -69,6 +76,7 @@ t.test(
     );
     const store = await openStore(t, path);
     t.same(await seqsIn(store), seqs);
+    t.same(await store.groupsOf("member-7999-7999"), ["big"]);
   },
 );
 

@@ -14,6 +14,9 @@ export interface Line {
   readonly problem?: string;
   readonly waiting?: boolean;
   readonly code?: string;
+  readonly created?: boolean;
+  readonly groupCode?: string;
+  readonly isSubscriber?: boolean;
   readonly id?: string;
   readonly clientMsgNo?: string;
   readonly messageSeq?: number;
