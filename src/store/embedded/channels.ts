@@ -1,18 +1,23 @@
-// Channels, their members and the groups of each user. No state but the tables'. Steps on one channel run one after the other; what a step
+// Channels, their members and the groups of each user. State: the tables, and what sends asked of them lately. Steps on one channel run one after the other; what a step
 // changes is one transaction, decided on before its first write.
 
 import { BrokerError } from "../../broker/errors.ts";
 import {
   type ChannelInfo,
   type ChannelRef,
+  type ChannelType,
   GROUP_CHANNEL,
   PERSON_CHANNEL,
 } from "../../broker/model.ts";
 import type { ChannelStore, Membership } from "../../broker/ports.ts";
+import { BoundedMap } from "../../lib/bounded-map.ts";
 import { fieldsOf, type Stored, type Tables } from "./database.ts";
 import type { ControlParts } from "./transact.ts";
 
 const VERSION = 1;
+/** Channels whose rules are remembered, and uids of each whose membership is: what is being written to, not all there is. */
+const MAX_KNOWN_CHANNELS = 4096;
+const MAX_KNOWN_UIDS = 128;
 /** Bits of a member's value. */
 const PERMANENT = 1;
 const TEMPORARY = 2;
@@ -34,7 +39,9 @@ export function createChannelTables(parts: ControlParts): ChannelStore {
   const { lock, transact } = parts;
   const tables = new ChannelTables(parts.tables);
   const step = <T>(channel: ChannelRef, run: () => Promise<T>): Promise<T> =>
-    lock.run(`channel ${channel.type} ${channel.id}`, run);
+    lock.run(`channel ${channel.type} ${channel.id}`, () =>
+      tables.changing(channel, run),
+    );
 
   return {
     async channel(channel) {
@@ -134,17 +141,58 @@ export function createChannelTables(parts: ControlParts): ChannelStore {
   };
 }
 
-/** Reads, and writes to be called inside `transact`. */
+/** What is known of one channel without a read: its row, and some uids' kinds. */
+interface Known {
+  readonly row: Row | undefined;
+  readonly kinds: BoundedMap<string, number>;
+}
+
+/** Reads, and writes to be called inside `transact`. Remembers what sends ask for, until the channel changes. */
 class ChannelTables {
   readonly #tables: Tables;
+  readonly #known: Record<ChannelType, BoundedMap<string, Known>> = {
+    1: new BoundedMap(MAX_KNOWN_CHANNELS),
+    2: new BoundedMap(MAX_KNOWN_CHANNELS),
+  };
+  /** Channels in the middle of a step: nothing of them is remembered, for a read may see them before or after. */
+  readonly #changing: Record<ChannelType, Set<string>> = {
+    1: new Set(),
+    2: new Set(),
+  };
 
   constructor(tables: Tables) {
     this.#tables = tables;
   }
 
-  row({ type, id }: ChannelRef): Row | undefined {
+  /** Runs a step that may change the channel; steps of one channel do not overlap. */
+  async changing<T>(
+    { type, id }: ChannelRef,
+    run: () => Promise<T>,
+  ): Promise<T> {
+    this.#changing[type].add(id);
+    this.#known[type].delete(id);
+    try {
+      return await run();
+    } finally {
+      this.#changing[type].delete(id);
+    }
+  }
+
+  row(channel: ChannelRef): Row | undefined {
+    return this.#lookUp(channel).row;
+  }
+
+  #lookUp({ type, id }: ChannelRef): Known {
+    const known = this.#known[type].get(id);
+    if (known !== undefined) return known;
     const stored = this.#tables.channels.get([type, id]);
-    return stored === undefined ? undefined : toRow({ type, id }, stored);
+    const row = stored === undefined ? undefined : toRow({ type, id }, stored);
+    const found = {
+      row,
+      kinds: new BoundedMap<string, number>(MAX_KNOWN_UIDS),
+    };
+    if (!this.#changing[type].has(id)) this.#known[type].set(id, found);
+    return found;
   }
 
   put({ info, members }: Row): void {
@@ -163,8 +211,14 @@ class ChannelTables {
   }
 
   /** Kinds of membership of `uid`, as bits. */
-  kinds({ type, id }: ChannelRef, uid: string): number {
-    return toKinds(this.#tables.members.get([type, id, uid]));
+  kinds(channel: ChannelRef, uid: string): number {
+    const known = this.#lookUp(channel).kinds;
+    const remembered = known.get(uid);
+    if (remembered !== undefined) return remembered;
+    const { type, id } = channel;
+    const kinds = toKinds(this.#tables.members.get([type, id, uid]));
+    known.set(uid, kinds); // lost at once where the channel is changing
+    return kinds;
   }
 
   /** All members that hold the kind `bit`, with all their kinds. */

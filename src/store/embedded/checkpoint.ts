@@ -17,6 +17,8 @@ const STEP_MS = 0.5;
 /** Records between looks at the time. */
 const STEP_RECORDS = 16;
 const STEPS_UNDER_WAY = 8;
+/** Time between looks at whether the tail got heavy before a checkpoint was due. */
+const MAX_LOOK_MS = 50;
 
 export interface CheckpointParts extends MovingParts {
   readonly tail: Tail;
@@ -78,7 +80,15 @@ export class Checkpoint {
 
   /** Runs by itself from now on. */
   start(): void {
-    this.#timer = setInterval(() => void this.run(), this.#parts.intervalMs);
+    const lookMs = Math.min(this.#parts.intervalMs, MAX_LOOK_MS);
+    let last = performance.now();
+    this.#timer = setInterval(() => {
+      const isDue = performance.now() - last >= this.#parts.intervalMs;
+      if (this.#running !== undefined) return;
+      if (!isDue && !this.#parts.tail.isHeavy) return;
+      last = performance.now();
+      void this.run();
+    }, lookMs);
     this.#timer.unref();
   }
 
@@ -146,10 +156,9 @@ export class Checkpoint {
     if (position.segment <= this.#droppedBefore) return;
     this.#droppedBefore = position.segment;
     const { tables, journal, onProblem } = this.#parts;
-    this.#dropping = flushed(tables).then(
-      () => journal.dropBefore(position),
-      (error: Error) => onProblem(error, "checkpoint flush"),
-    );
+    this.#dropping = flushed(tables)
+      .then(() => journal.dropBefore(position))
+      .catch((error: Error) => onProblem(error, "deletion of old journal"));
   }
 }
 

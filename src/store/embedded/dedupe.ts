@@ -48,7 +48,9 @@ export class DedupeIndex {
     nowMs: number,
   ): FirstMessage | undefined {
     const key = this.#key.subarray(0, writeKey(this.#key, number, sender));
-    for (const table of this.#tables.dedupe) {
+    const [even, odd] = this.#tables.dedupe;
+    // The first generation is odd, and until the second one the even table is empty.
+    for (const table of this.#generation <= 1 ? [odd] : [odd, even]) {
       const value = table.getBinaryFast(key);
       if (value === undefined) continue;
       const timestampMs = value.readDoubleLE(17);

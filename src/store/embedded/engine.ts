@@ -69,17 +69,12 @@ export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
   const journalFolder = join(options.path, "journal");
   const tables = openFolder(options.path, journalFolder);
   const owner = new FolderLock(tables, options.path);
+  const held = { tables, owner, journalFolder };
   try {
     await owner.acquire();
+    return await openOwned(options, held);
   } catch (error) {
-    await tables.env.close();
-    throw error;
-  }
-  try {
-    return await openOwned(options, { tables, owner, journalFolder });
-  } catch (error) {
-    owner.release();
-    await tables.env.close();
+    await letGo(held, options.onProblem);
     throw error;
   }
 }
@@ -113,8 +108,8 @@ async function openOwned(
   const retentionMs = options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
 
-  const { tail, rows, journal, ids } = openLog(options, held);
   const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
+  const { tail, rows, journal, ids } = openLog(options, held);
   const appends = new Appends({
     ...{ tail, journal, clock, synced, onProblem },
     placing: new Placing({ tail, dedupe, ids }),
@@ -153,10 +148,22 @@ async function openOwned(
       await appends.drain();
       await checkpoint.close();
       await closeLog(parts, onProblem);
-      held.owner.release();
-      await tables.env.close();
+      await letGo(held, onProblem);
     },
   };
+}
+
+/** An owner that cannot be taken out (a full disk) only matters to this very process: it counts as dead when the process is. */
+async function letGo(
+  { owner, tables }: Held,
+  onProblem: EmbeddedOptions["onProblem"],
+): Promise<void> {
+  try {
+    owner.release();
+  } catch (error) {
+    onProblem(error as Error, "release of the data folder"); // lmdb throws errors only
+  }
+  await tables.env.close();
 }
 
 /** Replays the journal and begins a new segment of it. */
@@ -206,7 +213,7 @@ async function closeLog(
   const end = journal.position.segment + 1;
   try {
     await checkpoint.last();
-    journal.dropBefore({ segment: end, offset: 0 });
+    await journal.dropBefore({ segment: end, offset: 0 });
   } catch (error) {
     onProblem(error as Error, "last checkpoint"); // BrokerError, or the file system's error
   } finally {

@@ -3,6 +3,7 @@
 // Must never leave a partial frame before a later one: a failed write is cut off again.
 
 import * as fs from "node:fs";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import {
   type JournalPosition,
@@ -115,10 +116,10 @@ export class Journal {
   }
 
   /** Deletes the segments that lie wholly before `position`. */
-  dropBefore(position: JournalPosition): void {
+  async dropBefore(position: JournalPosition): Promise<void> {
     for (const index of listSegments(this.#folder))
       if (index < position.segment)
-        fs.rmSync(join(this.#folder, segmentName(index)), { force: true });
+        await rm(join(this.#folder, segmentName(index)), { force: true });
   }
 
   /** Bytes of all segment files. */
@@ -169,7 +170,7 @@ export class Journal {
     }
     segment.end = header.length;
     this.#open.add(segment);
-    syncFolder(this.#folder);
+    if (this.#synced) syncFolder(this.#folder);
     return segment;
   }
 

@@ -60,17 +60,6 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     }
   }
 
-  /** As `use`, but what is at hand is given at once. */
-  function answer<T>(step: (engine: Engine) => Answer<T>): Answer<T> {
-    if (status !== "running" || engine === undefined)
-      return Promise.reject(notRunning());
-    try {
-      return step(engine);
-    } catch (error) {
-      return Promise.reject(toBrokerError(error));
-    }
-  }
-
   async function open(): Promise<void> {
     try {
       engine = await openEngine(options);
@@ -84,8 +73,11 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
   async function shut(): Promise<void> {
     const closing = engine;
     engine = undefined;
-    await closing?.close();
-    status = "closed";
+    try {
+      await closing?.close();
+    } finally {
+      status = "closed";
+    }
   }
 
   return {

@@ -95,6 +95,12 @@ export class Tail {
     );
   }
 
+  /** A quarter of a bound is reached: time to move some of it. */
+  get isHeavy(): boolean {
+    const { maxRecords, maxBytes } = this.#bounds;
+    return this.#records * 4 >= maxRecords || this.#bytes * 4 >= maxBytes;
+  }
+
   /** The channel in memory, brought in when it is not there. */
   channel(key: ChannelKey): TailChannel {
     const known = this.#channels.get(key);
