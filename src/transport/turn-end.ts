@@ -1,5 +1,5 @@
-// Runs things once at the end of the current loop turn. State: what is due, and whether the turn's end is already awaited.
-// uWebSockets.js writes out published frames before Node's immediates run, so at the turn's end the buffers show them.
+// Runs things once when the callback under way and all promises it settles are done. State: what is due. process.nextTick does just that:
+// asked for inside a promise's continuation it waits for all the others, so that the answers to one batch leave together and at once.
 
 /** Something with work left for the end of the turn. */
 export interface TurnTask {
@@ -11,7 +11,7 @@ export class TurnEnd {
 
   /** `task.turnEnded()` runs after this turn's callbacks; once for each call of this method. It must not throw. */
   add(task: TurnTask): void {
-    if (this.#due.length === 0) setImmediate(() => this.#run());
+    if (this.#due.length === 0) process.nextTick(() => this.#run());
     this.#due.push(task);
   }
 

@@ -1,0 +1,26 @@
+// The bounded map: what stays and what leaves.
+
+import t from "tap";
+import { BoundedMap } from "../../src/lib/bounded-map.ts";
+
+t.test("what was put in first leaves first", async (t) => {
+  const map = new BoundedMap<string, number>(2);
+  map.set("a", 1);
+  map.set("b", 2);
+  map.set("a", 3);
+  t.equal(map.get("a"), 3);
+  map.set("c", 4);
+  t.equal(map.get("a"), undefined);
+  t.equal(map.get("b"), 2);
+  t.equal(map.get("c"), 4);
+  t.equal(map.size, 2);
+});
+
+t.test("a deleted key makes room", async (t) => {
+  const map = new BoundedMap<string, number>(1);
+  map.set("a", 1);
+  map.delete("a");
+  t.equal(map.get("a"), undefined);
+  map.set("b", 2);
+  t.equal(map.get("b"), 2);
+});
