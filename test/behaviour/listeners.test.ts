@@ -1,0 +1,157 @@
+// Where a real node listens: TLS on either listener, one listener for both where the addresses are equal, and who answers what on which port.
+
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { request } from "node:https";
+import { createServer } from "node:net";
+import { text } from "node:stream/consumers";
+import { fileURLToPath } from "node:url";
+import t, { type Test } from "tap";
+import { WebSocket } from "ws";
+import { jindou } from "../main/jindou.ts";
+import { tempFolder } from "../support/broker.ts";
+import { openNative } from "../support/native-client.ts";
+import { NativeClient } from "../support/native-session.ts";
+import { codeOf, PATIENCE_MS, person, startWorld } from "./world.ts";
+
+const file = (name: string) =>
+  fileURLToPath(new URL(`../support/tls/${name}`, import.meta.url));
+const certFile = file("cert.pem");
+const ca = readFileSync(certFile);
+
+const API_TLS = {
+  JINDOU_API_TLS_CERT_FILE: certFile,
+  JINDOU_API_TLS_KEY_FILE: file("key.pem"),
+};
+const CLIENT_TLS = {
+  JINDOU_CLIENT_TLS_CERT_FILE: certFile,
+  JINDOU_CLIENT_TLS_KEY_FILE: file("key.pem"),
+};
+
+/** POSTs JSON over HTTPS; returns the parsed body. */
+async function securePost(port: number, path: string, body: unknown) {
+  const method = "POST";
+  const call = request({ host: "127.0.0.1", port, path, method, ca });
+  call.end(JSON.stringify(body));
+  const [response] = await once(call, "response");
+  return JSON.parse(await text(response));
+}
+
+async function secureClient(t: Test, port: number, uid: string) {
+  const socket = new WebSocket(`wss://127.0.0.1:${port}/`, { ca });
+  const token = `token-${uid}`;
+  const client = new NativeClient(socket, {
+    uid,
+    token,
+    timeoutMs: PATIENCE_MS,
+  });
+  t.teardown(() => client.kill());
+  await once(socket, "open");
+  await client.connect();
+  return client;
+}
+
+/** A port that was free a moment ago: two listeners on port 0 would never be one address. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  if (address === null || typeof address === "string") throw new Error("none");
+  return address.port;
+}
+
+const register = (uid: string) => ({
+  uid,
+  token: `token-${uid}`,
+  device_flag: 0,
+});
+
+t.test(
+  "TLS on the API's listener only: HTTPS there, plain sockets for clients [issue: TLS]",
+  async (t) => {
+    const world = await startWorld(t, API_TLS);
+    const path = "/user/token";
+    const body = await securePost(world.apiPort, path, register("alice"));
+    t.same(body, { status: "ok" });
+    await t.rejects(world.call("/healthz"), "plain HTTP is no longer spoken");
+    const client = await world.connect(t, "alice");
+    t.equal((await client.ping()).kind, "pong");
+  },
+);
+
+t.test(
+  "TLS on the clients' listener only: wss there, plain HTTP for the API [issue: TLS]",
+  async (t) => {
+    const world = await startWorld(t, CLIENT_TLS);
+    await world.register("alice");
+    const client = await secureClient(t, world.clientPort, "alice");
+    await world.send("bob", person("alice"), "hello");
+    t.equal((await client.nextMessage()).fromUid, "bob");
+    const plain = world.connect(t, "alice");
+    t.match(await codeOf(plain), /^closed_/);
+  },
+);
+
+t.test(
+  "equal addresses: one listener serves HTTP and sockets on one port [issue: One listener]",
+  async (t) => {
+    const listen = `127.0.0.1:${await freePort()}`;
+    const world = await startWorld(t, {
+      JINDOU_API_LISTEN: listen,
+      JINDOU_CLIENT_LISTEN: listen,
+    });
+    t.equal(world.apiPort, world.clientPort);
+    const client = await world.join(t, "alice");
+    await world.send("bob", person("alice"), "hello");
+    t.equal((await client.nextMessage()).fromUid, "bob");
+    t.equal((await world.call("/nothing")).status, 404);
+  },
+);
+
+t.test(
+  "equal addresses with TLS: HTTPS and wss on one port [issue: One listener; issue: TLS]",
+  async (t) => {
+    const listen = `127.0.0.1:${await freePort()}`;
+    const world = await startWorld(t, {
+      ...API_TLS,
+      ...CLIENT_TLS,
+      JINDOU_API_LISTEN: listen,
+      JINDOU_CLIENT_LISTEN: listen,
+    });
+    await securePost(world.apiPort, "/user/token", register("alice"));
+    const client = await secureClient(t, world.apiPort, "alice");
+    t.equal((await client.ping()).kind, "pong");
+  },
+);
+
+t.test(
+  "equal addresses with unequal TLS, or a certificate without its key, do not start [issue: One listener; issue: TLS]",
+  async (t) => {
+    const listen = "127.0.0.1:5999";
+    const both = {
+      JINDOU_API_LISTEN: listen,
+      JINDOU_CLIENT_LISTEN: listen,
+    };
+    const half = { JINDOU_API_TLS_CERT_FILE: certFile };
+    for (const settings of [{ ...both, ...API_TLS }, half]) {
+      const JINDOU_STORE_PATH = await tempFolder(t);
+      const env = { JINDOU_STORE_PATH, ...settings };
+      t.match(await jindou(t, ["start"], { env }), { code: 2 });
+    }
+  },
+);
+
+t.test(
+  "two listeners: the clients' answers no calls of the API, the API's upgrades no sockets [issue: Client sockets]",
+  async (t) => {
+    const world = await startWorld(t);
+    const url = `http://127.0.0.1:${world.clientPort}/user/onlinestatus`;
+    const onClients = await fetch(url, { method: "POST", body: "[]" });
+    t.equal(onClients.status, 426);
+    await onClients.arrayBuffer();
+    const onApi = openNative(t, { port: world.apiPort, uid: "alice" });
+    t.match(await codeOf(onApi), /^http_4/);
+  },
+);
