@@ -153,7 +153,6 @@ export class Client implements ConnectionHandler {
       clearTimeout(this.#deadline);
       this.#deadline = undefined;
       this.#record = record;
-      this.#session.isAdmitted = true;
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";

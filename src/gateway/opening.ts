@@ -34,20 +34,14 @@ export interface OpeningContext extends JoinPorts {
   nextSessionId(): string;
 }
 
-/** The session a connect asks for, not yet known to anybody. Throws `unsupported_version`, `overloaded`. */
+/** The session a connect asks for, not yet known to anybody. Throws `unsupported_version`. */
 export function prepareSession(
   connect: Connect,
   wire: { readonly connection: Connection; readonly codec: Codec },
   context: OpeningContext,
 ): Session {
-  const { hub, maxSessionsPerUser, protocolVersion } = context;
-  if (connect.version !== protocolVersion)
+  if (connect.version !== context.protocolVersion)
     throw new BrokerError("unsupported_version");
-  const admitted = hub.sessionsOf(connect.uid).filter((one) => one.isAdmitted);
-  if (maxSessionsPerUser > 0 && admitted.length >= maxSessionsPerUser)
-    throw new BrokerError("overloaded", {
-      message: `A user has at most ${maxSessionsPerUser} sessions on a node`,
-    });
   return new Session({
     ...wire,
     sessionId: context.nextSessionId(),
@@ -56,17 +50,30 @@ export function prepareSession(
   });
 }
 
-/** Enters the hub before the directory, so that whoever is told to end this session finds it. Throws what `Sessions.open` does. */
+/**
+ * Enters the hub before the directory, so that whoever is told to end this session finds it. The bound is asked last: a session makes room
+ * for itself where it replaces or kicks another. Throws `overloaded` and what `Sessions.open` does.
+ */
 export async function admit(
   session: Session,
   connect: Connect,
   context: OpeningContext,
 ): Promise<SessionRecord> {
-  await context.hub.enter(session);
-  return context.sessions.open({
+  const { hub, sessions, maxSessionsPerUser } = context;
+  await hub.enter(session);
+  const record = await sessions.open({
     ...connect,
     sessionId: session.sessionId,
     nodeId: context.nodeId,
+  });
+  const others = hub.sessionsOf(session.uid).filter((one) => one.isAdmitted);
+  if (maxSessionsPerUser === 0 || others.length < maxSessionsPerUser) {
+    session.isAdmitted = true;
+    return record;
+  }
+  await sessions.close(record);
+  throw new BrokerError("overloaded", {
+    message: `A user has at most ${maxSessionsPerUser} sessions on a node`,
   });
 }
 
