@@ -242,6 +242,23 @@ t.test(
 );
 
 t.test(
+  "at the bound of a user's sessions a device still replaces its own, and a main one still kicks [issue: Client sockets; decisions: Kick rule]",
+  async (t) => {
+    const small = await startWorld(t, {
+      JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER: "1",
+    });
+    const device = { deviceId: "phone" };
+    const first = await small.join(t, "alice", device);
+    const second = await small.connect(t, "alice", device);
+    t.equal(await farewell(first), "silent 4202");
+    t.equal((await second.ping()).kind, "pong");
+    const old = await small.join(t, "bob", { level: 1 });
+    await small.connect(t, "bob");
+    t.equal(await farewell(old), "kicked 4200");
+  },
+);
+
+t.test(
   "a client that does not read is cut with 4001 and resumes without a gap [issue: Byte budget]",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];

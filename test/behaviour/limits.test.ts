@@ -1,0 +1,171 @@
+// What all calls of the control plane have in common: error bodies, content types, unknown fields, and the limits of bodies, ids and lists.
+
+import { request } from "node:http";
+import t from "tap";
+import { person, startWorld, wire } from "./world.ts";
+
+const world = await startWorld(t);
+
+/** POSTs the text as it is; returns status and parsed body. */
+async function post(path: string, body: string, type?: string) {
+  const headers: Record<string, string> = {};
+  if (type !== undefined) headers["content-type"] = type;
+  const url = `http://127.0.0.1:${world.apiPort}${path}`;
+  const bytes = new TextEncoder().encode(body); // a string would bring its own content type
+  const response = await fetch(url, { method: "POST", body: bytes, headers });
+  return { status: response.status, body: await response.json() };
+}
+
+t.test(
+  "error bodies have error, code and status; those of validation also details [decisions: Error body]",
+  async (t) => {
+    const wrong = await world.call("/user/token", { uid: 5 });
+    t.equal(wrong.status, 400);
+    const { error, details, ...rest } = wrong.body;
+    t.type(error, "string");
+    t.same(rest, { code: "bad_request", status: 400 });
+    for (const one of details)
+      t.same(Object.keys(one).sort(), ["message", "path"]);
+    t.ok(details.some(({ path }: { path: string }) => path === "uid"));
+    const missing = await world.call("/channel/info", {
+      ...wire(person("none")),
+    });
+    t.same(Object.keys(missing.body).sort(), ["code", "error", "status"]);
+  },
+);
+
+t.test(
+  "a content type that is not JSON is 415; a missing one, or one with parameters, is accepted [decisions: Other statuses 415]",
+  async (t) => {
+    const path = "/user/onlinestatus";
+    for (const type of ["text/plain", "application/x-www-form-urlencoded"])
+      t.match(await post(path, "[]", type), {
+        status: 415,
+        body: { code: "unsupported_media_type" },
+      });
+    for (const type of [
+      undefined,
+      "application/json",
+      "application/json; charset=utf-8",
+    ])
+      t.same(await post(path, "[]", type), { status: 200, body: [] });
+  },
+);
+
+t.test("a body that is no JSON is 400 [decisions: Error body]", async (t) => {
+  for (const body of ["", "{", "[}", "nul"])
+    t.match(await post("/user/onlinestatus", body), {
+      status: 400,
+      body: { code: "bad_request" },
+    });
+});
+
+t.test(
+  "a body over 1 MiB is 413, declared or streamed; one below is read [decisions: Other statuses 413; decisions: Limits]",
+  async (t) => {
+    const body = (bytes: number) => `["${"x".repeat(bytes - 4)}"]`;
+    const path = "/user/onlinestatus";
+    const over = await post(path, body(1_048_577), "application/json");
+    t.match(over, { status: 413, body: { code: "too_large", status: 413 } });
+    const most = await post(path, body(1_048_576), "application/json");
+    t.match(most, { status: 400, body: { code: "bad_id" } });
+    t.equal(await streamed(path, 1_100_000), 413);
+  },
+);
+
+/** POSTs so many bytes without saying how many; resolves with the status. */
+function streamed(path: string, bytes: number): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    const { apiPort: port } = world;
+    const host = "127.0.0.1";
+    const call = request({ host, port, path, method: "POST" }, (response) => {
+      response.resume();
+      resolve(response.statusCode);
+    });
+    call.on("error", reject);
+    for (let left = bytes; left > 0; left -= 50_000)
+      call.write("x".repeat(50_000));
+    call.end();
+  });
+}
+
+t.test(
+  "unknown fields of a body are accepted and ignored [decisions: Unknown body fields]",
+  async (t) => {
+    const uid = world.name("alice");
+    const body = { uid, token: "t", device_flag: 0, nonsense: { deep: [1] } };
+    t.same(await world.ok("/user/token", body), { status: "ok" });
+    const header = { no_persist: 0, nonsense: 1 };
+    const more = { header, nonsense: "x" };
+    t.equal((await world.send(uid, person("bob"), "x", more)).status, 200);
+  },
+);
+
+t.test(
+  "ids have 1 to 128 characters, no control characters, none of @ # & [decisions: Limits]",
+  async (t) => {
+    const register = (uid: string) =>
+      world.call("/user/token", { uid, token: "t", device_flag: 0 });
+    for (const uid of ["x", "x".repeat(128), "用户-1 ü😀"])
+      t.equal((await register(uid)).status, 200, uid);
+    for (const uid of ["", "x".repeat(129), "a@", "#a", "a&b", "a\n", "\u007f"])
+      t.match(await register(uid), { status: 400, body: { code: "bad_id" } });
+  },
+);
+
+t.test(
+  "client_msg_no has 1 to 128 characters [decisions: Limits]",
+  async (t) => {
+    const send = async (client_msg_no: string) => {
+      const bob = person(world.name("bob"));
+      return (await world.send("alice", bob, "x", { client_msg_no })).status;
+    };
+    t.equal(await send("@".repeat(128)), 200);
+    t.equal(await send("@".repeat(129)), 400);
+    t.equal(await send(""), 400);
+  },
+);
+
+t.test(
+  "10000 subscribers in a call and 10000 uids in a status call are taken, one more is 400 [decisions: Limits]",
+  async (t) => {
+    const most = Array.from({ length: 10_000 }, (_, i) => `u${i}`);
+    const over = [...most, "one-more"];
+    const channel = { channel_id: world.name("group"), channel_type: 2 };
+    const calls = [
+      ["/channel", (subscribers: string[]) => ({ ...channel, subscribers })],
+      [
+        "/channel/subscriber_add",
+        (subscribers: string[]) => ({ ...channel, subscribers }),
+      ],
+      [
+        "/channel/subscriber_remove",
+        (subscribers: string[]) => ({ ...channel, subscribers }),
+      ],
+      ["/user/onlinestatus", (uids: string[]) => uids],
+    ] as const;
+    for (const [path, bodyOf] of calls) {
+      const refused = await world.refusal(path, bodyOf(over));
+      t.equal(refused, "400 bad_request", path);
+      await world.ok(path, bodyOf(most));
+    }
+  },
+);
+
+t.test("limits are configurable [decisions: Limits]", async (t) => {
+  const small = await startWorld(t, {
+    JINDOU_API_MAX_SUBSCRIBERS_PER_CALL: "2",
+    JINDOU_API_MAX_UIDS_PER_PRESENCE_CALL: "1",
+    JINDOU_API_MAX_BODY_BYTES: "8192",
+    JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024",
+  });
+  const subscribers = ["a", "b", "c"];
+  const body = { channel_id: "g", channel_type: 2, subscribers };
+  t.equal(await small.refusal("/channel", body), "400 bad_request");
+  const path = "/user/onlinestatus";
+  t.equal(await small.refusal(path, ["a", "b"]), "400 bad_request");
+  const uid = "x".repeat(9000);
+  t.equal(await small.refusal(path, [uid]), "413 too_large");
+  const sent = await small.send("a", person("b"), "x".repeat(1024));
+  t.match(sent, { status: 400, body: { code: "too_large" } });
+});
