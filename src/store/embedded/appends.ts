@@ -13,7 +13,7 @@ import type {
 import type { Journal } from "./journal.ts";
 import type { Placing } from "./placing.ts";
 import type { JournalPosition } from "./segment.ts";
-import { dedupeKeyOf, type Tail, type TailRecord } from "./tail.ts";
+import type { Tail, TailRecord } from "./tail.ts";
 
 /** Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges refuse far shorter ones. */
 const MAX_KEY_UNITS = 603;
@@ -27,8 +27,6 @@ interface Call {
   readonly draft: MessageDraft;
   readonly resolve: (answer: Appended) => void;
   readonly reject: (error: BrokerError) => void;
-  /** Undefined when the server chose the clientMsgNo. */
-  readonly dedupeKey: string | undefined;
   /** Its own message; undefined while not placed and for a retry. */
   message: Message | undefined;
   /** Its place in the tail; undefined when nothing of it is kept. */
@@ -93,7 +91,6 @@ export class Appends {
         draft,
         resolve,
         reject,
-        dedupeKey: draft.dedupe ? dedupeKeyOf(draft) : undefined,
         message: undefined,
         record: undefined,
         original: undefined,
@@ -145,18 +142,17 @@ export class Appends {
     const nowMs = clock();
     placing.begin();
     for (const call of calls) {
-      const { draft, dedupeKey } = call;
-      if (dedupeKey !== undefined && this.#isRetry(call, dedupeKey, nowMs))
-        continue;
-      const { message, record } = placing.place(draft, dedupeKey, nowMs);
+      const { draft } = call;
+      if (draft.dedupe && this.#isRetry(call, nowMs)) continue;
+      const { message, record } = placing.place(draft, nowMs);
       call.message = message;
       call.record = record;
     }
   }
 
   /** Answers the retry of a settled message, or ties the call to the first one. */
-  #isRetry(call: Call, dedupeKey: string, nowMs: number): boolean {
-    const first = this.#parts.placing.firstOf(call.draft, dedupeKey, nowMs);
+  #isRetry(call: Call, nowMs: number): boolean {
+    const first = this.#parts.placing.firstOf(call.draft, nowMs);
     if (first === undefined) return false;
     if (!("settled" in first)) this.#answerRetry(call, first);
     else if (first.settled) this.#answerRetry(call, first.message);

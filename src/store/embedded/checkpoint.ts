@@ -13,7 +13,7 @@ import type { JournalPosition } from "./segment.ts";
 import type { Tail, TailChannel, TailRecord } from "./tail.ts";
 
 /** Longest stretch of one event-loop turn. */
-const STEP_MS = 0.5;
+const STEP_MS = 1;
 /** Records between looks at the time. */
 const STEP_RECORDS = 16;
 const STEPS_UNDER_WAY = 8;

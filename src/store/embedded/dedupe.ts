@@ -4,6 +4,7 @@
 
 import type { Message } from "../../broker/model.ts";
 import { commit, fieldsOf, type Tables } from "./database.ts";
+import { writeText } from "./text.ts";
 
 const STATE = "dedupe";
 const VERSION = 1;
@@ -86,9 +87,9 @@ export class DedupeIndex {
   put(number: number, message: Message): void {
     const { fromUid, clientMsgNo } = message;
     const size = NUMBER_BYTES + 1 + (fromUid.length + clientMsgNo.length) * 3;
-    const room = Buffer.allocUnsafe(size);
+    const room = Buffer.allocUnsafe(VALUE_BYTES + size);
+    const value = room.subarray(size);
     const key = room.subarray(0, writeKey(room, number, message));
-    const value = Buffer.allocUnsafe(VALUE_BYTES);
     value[0] = VERSION;
     value.writeDoubleLE(message.messageId, 1);
     value.writeDoubleLE(message.messageSeq, 9);
@@ -104,7 +105,7 @@ export class DedupeIndex {
 function writeKey(target: Buffer, number: number, sender: Sender): number {
   target.writeUIntBE(number, 0, NUMBER_BYTES);
   let at = NUMBER_BYTES;
-  at += target.write(sender.fromUid, at);
+  at += writeText(target, at, sender.fromUid);
   target[at++] = 0x0a; // ids hold no control characters
-  return at + target.write(sender.clientMsgNo, at);
+  return at + writeText(target, at, sender.clientMsgNo);
 }

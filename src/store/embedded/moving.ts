@@ -51,11 +51,11 @@ function takeNumbers(
 function putMessage(
   { tables, dedupe }: MovingParts,
   number: number,
-  { message, bytes, start, end, dedupeKey }: TailRecord,
+  { message, bytes, start, end, remembered }: TailRecord,
 ): void {
   const key = logKey(number, message.messageSeq);
   void tables.log.put(key, bytes.subarray(start, end));
   if (message.expireS > 0)
     void tables.expiry.put(expiryKey(expiresAtMs(message), key), EXPIRY_VALUE);
-  if (dedupeKey !== undefined) dedupe.put(number, message);
+  if (remembered) dedupe.put(number, message);
 }

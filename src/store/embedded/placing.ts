@@ -62,27 +62,21 @@ export class Placing {
   /** The message that `draft` repeats: a record that may not be settled yet, or what the database remembers. */
   firstOf(
     draft: MessageDraft,
-    dedupeKey: string,
     nowMs: number,
   ): TailRecord | FirstMessage | undefined {
     const { tail, dedupe } = this.#parts;
-    const known = tail.seen(dedupeKey);
+    const known = tail.seen(draft);
     if (known !== undefined && dedupe.isInWindow(known.message, nowMs))
       return known;
     const { number } = tail.channel(draft.key);
     return number === 0 ? undefined : dedupe.find(number, draft, nowMs);
   }
 
-  /** `dedupeKey` undefined: the server chose the clientMsgNo. */
-  place(
-    draft: MessageDraft,
-    dedupeKey: string | undefined,
-    nowMs: number,
-  ): Placed {
+  place(draft: MessageDraft, nowMs: number): Placed {
     const { tail, ids } = this.#parts;
     const { key, header } = draft;
     const keep = !header.noPersist;
-    const isKept = keep || dedupeKey !== undefined;
+    const isKept = keep || draft.dedupe;
     const channel = isKept ? tail.channel(key) : undefined;
     const message: Message = {
       messageId: ids.next(nowMs),
@@ -105,7 +99,8 @@ export class Placing {
     const record: TailRecord = {
       channel,
       message: keep ? message : { ...message, payload: EMPTY },
-      dedupeKey,
+      remembered: draft.dedupe,
+      sameNo: undefined,
       bytes: this.#frame,
       start: this.#end + LENGTH_BYTES,
       end: 0,
@@ -114,7 +109,7 @@ export class Placing {
     record.end = this.#add({
       kind: keep ? MESSAGE_RECORD : MARK_RECORD,
       message: record.message,
-      dedupe: dedupeKey !== undefined,
+      dedupe: draft.dedupe,
     });
     tail.place(record);
     return { message, record };

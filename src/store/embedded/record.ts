@@ -8,6 +8,7 @@ import {
   expiresAtMs,
   type Message,
 } from "../../broker/model.ts";
+import { writeText } from "./text.ts";
 
 /** The newest record format this build writes and reads. */
 export const RECORD_VERSION = 1;
@@ -32,9 +33,6 @@ const RED_DOT = 1;
 const DEDUPE = 2;
 const HAS_STREAM = 4;
 const HAS_TAG = 8;
-
-/** Strings up to here are written byte by byte while they are ASCII: cheaper than a call into C++. */
-const SHORT = 32;
 
 export interface StoredRecord {
   readonly kind: RecordKind;
@@ -145,25 +143,8 @@ function asBuffer(data: Uint8Array): Buffer {
 }
 
 function writeString(target: Buffer, at: number, text: string): number {
-  const start = at + 2;
-  const size = shortAscii(target, start, text) ?? target.write(text, start);
+  const size = writeText(target, at + 2, text);
   target[at] = size & 0xff;
   target[at + 1] = size >>> 8;
-  return start + size;
-}
-
-/** Undefined: not short or not ASCII. */
-function shortAscii(
-  target: Buffer,
-  start: number,
-  text: string,
-): number | undefined {
-  const size = text.length;
-  if (size > SHORT) return undefined;
-  for (let i = 0; i < size; i++) {
-    const unit = text.charCodeAt(i);
-    if (unit > 0x7f) return undefined;
-    target[start + i] = unit;
-  }
-  return size;
+  return at + 2 + size;
 }

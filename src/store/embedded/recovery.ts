@@ -15,7 +15,7 @@ import {
   SEGMENT_VERSION,
   segmentName,
 } from "./segment.ts";
-import { dedupeKeyOf, type Tail } from "./tail.ts";
+import type { Tail, TailRecord } from "./tail.ts";
 
 export interface Recovered {
   /** Number for the first new segment. */
@@ -108,10 +108,11 @@ function restore(bytes: Buffer, tail: Tail): number {
   if (kind === CEILING_RECORD) return message.messageId;
   const channel = tail.channel(message.key);
   const { head } = channel;
-  const record = {
+  const record: TailRecord = {
     channel,
     message,
-    dedupeKey: dedupe ? dedupeKeyOf(message) : undefined,
+    remembered: dedupe,
+    sameNo: undefined,
     bytes,
     start: 0,
     end: bytes.length,

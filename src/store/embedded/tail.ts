@@ -1,5 +1,5 @@
 // The memory of what the journal has and the database does not: per channel its newest messages, and who sent which clientMsgNo.
-// Owns the map of active channels (their heads), the two generations of the dedupe map, and the counts that bound all of it.
+// Owns the map of active channels (their heads, records and numbers) and the counts that bound all of it.
 // Must never drop a record before the database has committed it.
 
 import type { ChannelKey, Message } from "../../broker/model.ts";
@@ -12,8 +12,10 @@ const MAX_IDLE_CHANNELS = 100_000;
 export interface TailRecord {
   readonly channel: TailChannel;
   readonly message: Message;
-  /** Under which the dedupe map has it; undefined when the server chose the clientMsgNo. */
-  readonly dedupeKey: string | undefined;
+  /** Its channel's `numbers` have it: the sender chose the clientMsgNo. */
+  readonly remembered: boolean;
+  /** The next in its channel with the same clientMsgNo, of another sender. That is rare: no list, no joined key. */
+  sameNo: TailRecord | undefined;
   /** The bytes that hold its encoded form, from `start` to `end`. */
   bytes: Buffer;
   start: number;
@@ -40,6 +42,10 @@ export interface TailChannel {
   frozenMarks: number;
   /** `head` when they were marked. */
   frozenHead: number;
+  /** Who sent which clientMsgNo, of the records the database does not have; undefined: nobody. */
+  numbers: DedupeMap | undefined;
+  /** The part of it that the running checkpoint writes. */
+  frozenNumbers: DedupeMap | undefined;
   /** Records placed and neither settled nor taken back. */
   unsettled: number;
   dirty: boolean;
@@ -50,12 +56,11 @@ export interface TailBounds {
   readonly maxRecords: number;
 }
 
-export function dedupeKeyOf(message: {
+/** Whose clientMsgNo it is: the same number may be used by others. */
+interface Numbered {
   readonly key: ChannelKey;
   readonly fromUid: string;
   readonly clientMsgNo: string;
-}): string {
-  return `${message.key}\n${message.fromUid}\n${message.clientMsgNo}`;
 }
 
 export class Tail {
@@ -64,9 +69,6 @@ export class Tail {
   readonly #channels = new Map<ChannelKey, TailChannel>();
   /** Channels with records the database does not have. */
   #dirty = new Set<TailChannel>();
-  #dedupe = new Map<string, TailRecord>();
-  /** The part of the dedupe map that the running checkpoint writes. */
-  #frozenDedupe = new Map<string, TailRecord>();
   #records = 0;
   #bytes = 0;
 
@@ -117,6 +119,8 @@ export class Tail {
       frozenLog: 0,
       frozenMarks: 0,
       frozenHead: head,
+      numbers: undefined,
+      frozenNumbers: undefined,
       unsettled: 0,
       dirty: false,
     };
@@ -129,30 +133,35 @@ export class Tail {
     return this.#channels.get(key);
   }
 
-  /** The record that remembers `dedupeKey`, settled or not. */
-  seen(dedupeKey: string): TailRecord | undefined {
-    return this.#dedupe.get(dedupeKey) ?? this.#frozenDedupe.get(dedupeKey);
+  /** The record that has this clientMsgNo of this sender and channel, settled or not. */
+  seen(draft: Numbered): TailRecord | undefined {
+    const channel = this.#channels.get(draft.key);
+    return find(channel?.numbers, draft) ?? find(channel?.frozenNumbers, draft);
   }
 
   /** Takes a record's seq, counts it in and makes retries of it find it. */
   place(record: TailRecord): void {
-    const { channel, message, dedupeKey } = record;
+    const { channel, message } = record;
     this.#records++;
     this.#bytes += record.end - record.start;
     channel.unsettled++;
     if (message.messageSeq > 0) channel.assigned = message.messageSeq;
-    if (dedupeKey !== undefined) this.#dedupe.set(dedupeKey, record);
+    if (record.remembered) {
+      channel.numbers ??= new Map();
+      remember(channel.numbers, record);
+    }
   }
 
   /** Takes back a placed record that was not written. Newest first, so that seqs go back in order. */
   unplace(record: TailRecord): void {
     this.#records--;
     this.#bytes -= record.end - record.start;
-    const { channel, message, dedupeKey } = record;
+    const { channel, message } = record;
     channel.unsettled--;
-    if (dedupeKey !== undefined)
-      for (const seen of [this.#dedupe, this.#frozenDedupe])
-        if (seen.get(dedupeKey) === record) seen.delete(dedupeKey);
+    if (record.remembered) {
+      forget(channel.numbers, record);
+      forget(channel.frozenNumbers, record);
+    }
     if (message.messageSeq > 0) channel.assigned = message.messageSeq - 1;
   }
 
@@ -175,26 +184,27 @@ export class Tail {
    * simply called again.
    */
   freeze(unsettled: Iterable<TailRecord>): TailChannel[] {
-    const frozen = this.#frozenDedupe;
-    if (frozen.size === 0) this.#frozenDedupe = this.#dedupe;
-    else for (const [key, record] of this.#dedupe) frozen.set(key, record);
-    this.#dedupe = new Map();
-    for (const record of unsettled)
-      if (record.dedupeKey !== undefined)
-        this.#dedupe.set(record.dedupeKey, record);
     const channels = [...this.#dirty];
     for (const channel of channels) {
       channel.frozenLog = channel.log.length;
       channel.frozenMarks = channel.marks.length;
       channel.frozenHead = channel.head;
+      freezeNumbers(channel);
+    }
+    for (const record of unsettled) {
+      const { channel } = record;
+      if (!record.remembered || !channel.dirty) continue;
+      forget(channel.frozenNumbers, record);
+      channel.numbers ??= new Map();
+      remember(channel.numbers, record);
     }
     return channels;
   }
 
   /** Lets go of what the last `freeze` marked: the database has it. */
   thaw(channels: readonly TailChannel[]): void {
-    this.#frozenDedupe = new Map();
     for (const channel of channels) {
+      channel.frozenNumbers = undefined;
       this.#letGo(channel.log.splice(0, channel.frozenLog));
       this.#letGo(channel.marks.splice(0, channel.frozenMarks));
       channel.frozenLog = 0;
@@ -219,4 +229,59 @@ export class Tail {
       if (!channel.dirty && channel.unsettled === 0) this.#channels.delete(key);
     }
   }
+}
+
+/** One channel's, by clientMsgNo; what shares one hangs together by `sameNo`. */
+type DedupeMap = Map<string, TailRecord>;
+
+function find(
+  map: DedupeMap | undefined,
+  draft: Numbered,
+): TailRecord | undefined {
+  let record = map?.get(draft.clientMsgNo);
+  while (record !== undefined && record.message.fromUid !== draft.fromUid)
+    record = record.sameNo;
+  return record;
+}
+
+function remember(map: DedupeMap, record: TailRecord): void {
+  const { clientMsgNo } = record.message;
+  record.sameNo = map.get(clientMsgNo);
+  map.set(clientMsgNo, record);
+}
+
+/** Harmless when the map does not have it. */
+function forget(map: DedupeMap | undefined, record: TailRecord): void {
+  if (map === undefined) return;
+  const { clientMsgNo } = record.message;
+  let before = map.get(clientMsgNo);
+  if (before === record) {
+    if (record.sameNo === undefined) map.delete(clientMsgNo);
+    else map.set(clientMsgNo, record.sameNo);
+  } else {
+    while (before !== undefined && before.sameNo !== record)
+      before = before.sameNo;
+    if (before !== undefined) before.sameNo = record.sameNo;
+  }
+}
+
+/** Everything remembered so far is what the checkpoint writes; after a failure, together with what it was to write then. */
+function freezeNumbers(channel: TailChannel): void {
+  const { numbers, frozenNumbers } = channel;
+  channel.numbers = undefined;
+  if (frozenNumbers === undefined) channel.frozenNumbers = numbers;
+  else for (const record of unchained(numbers)) remember(frozenNumbers, record);
+}
+
+/** All records of a map, each to be put elsewhere. */
+function unchained(map: DedupeMap | undefined): readonly TailRecord[] {
+  const records: TailRecord[] = [];
+  for (const head of map?.values() ?? []) {
+    let record: TailRecord | undefined = head;
+    while (record !== undefined) {
+      records.push(record);
+      record = record.sameNo;
+    }
+  }
+  return records;
 }
