@@ -270,11 +270,13 @@ function freezeNumbers(channel: TailChannel): void {
   const { numbers, frozenNumbers } = channel;
   channel.numbers = undefined;
   if (frozenNumbers === undefined) channel.frozenNumbers = numbers;
-  else for (const record of unchained(numbers)) remember(frozenNumbers, record);
+  else
+    for (const record of unchained(numbers).reverse())
+      remember(frozenNumbers, record);
 }
 
-/** All records of a map, each to be put elsewhere. */
-function unchained(map: DedupeMap | undefined): readonly TailRecord[] {
+/** All records of a map, each to be put elsewhere; of those that share a clientMsgNo the newest first. */
+function unchained(map: DedupeMap | undefined): TailRecord[] {
   const records: TailRecord[] = [];
   for (const head of map?.values() ?? []) {
     let record: TailRecord | undefined = head;
