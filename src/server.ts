@@ -55,9 +55,11 @@ export interface ServerDeps {
 export interface Server {
   /** Opens the store, then the listeners. Rejects with a sentence when something is in the way. */
   start(): Promise<{ readonly apiPort: number; readonly clientPort: number }>;
-  /** Drains and stops. Safe to call twice. */
+  /** Drains and stops; a start under way gets to its end first. Safe to call twice. */
   close(): Promise<void>;
 }
+
+type Started = Awaited<ReturnType<Server["start"]>>;
 
 /** What every part of a node may need of it. */
 interface Node extends ServerDeps {
@@ -81,25 +83,36 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   });
   topics.publisher = listeners.client;
   const all = [...new Set([listeners.api, listeners.client])];
+  let starting: Promise<Started> | undefined;
   let closing: Promise<void> | undefined;
 
+  async function open(): Promise<Started> {
+    node.status = "starting";
+    await node.store.start();
+    await managers.start();
+    await node.cluster.start();
+    const ports = new Map<Listener, number>();
+    for (const listener of all) ports.set(listener, await listener.start());
+    node.status = "ready";
+    return {
+      apiPort: ports.get(listeners.api) ?? 0,
+      clientPort: ports.get(listeners.client) ?? 0,
+    };
+  }
+
+  async function shut(): Promise<void> {
+    await starting?.catch(() => undefined); // start's caller hears of it
+    await stop(node, gateway, all);
+  }
+
   return {
-    async start() {
-      node.status = "starting";
-      await node.store.start();
-      await managers.start();
-      await node.cluster.start();
-      const ports = new Map<Listener, number>();
-      for (const listener of all) ports.set(listener, await listener.start());
-      node.status = "ready";
-      return {
-        apiPort: ports.get(listeners.api) ?? 0,
-        clientPort: ports.get(listeners.client) ?? 0,
-      };
+    start() {
+      starting = open();
+      return starting;
     },
 
     close() {
-      if (closing === undefined) closing = stop(node, gateway, all);
+      if (closing === undefined) closing = shut();
       return closing;
     },
   };
