@@ -67,10 +67,16 @@ export function createGateway(
 
     async drain(spreadMs) {
       isDraining = true;
-      const steps = Math.max(1, Math.floor(spreadMs / DRAIN_STEP_MS));
-      const perStep = Math.ceil(clients.size / steps);
+      const count = clients.size;
+      const startMs = performance.now();
       while (clients.size > 0) {
-        for (const client of take(clients, perStep)) client.end("draining");
+        const nextMs = performance.now() - startMs + DRAIN_STEP_MS;
+        const staying = Math.max(
+          0,
+          Math.floor(count * (1 - nextMs / spreadMs)),
+        );
+        for (const client of take(clients, clients.size - staying))
+          client.end("draining");
         if (clients.size > 0)
           await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
       }
@@ -81,7 +87,7 @@ export function createGateway(
 function take<T>(from: ReadonlySet<T>, count: number): readonly T[] {
   const taken: T[] = [];
   for (const one of from) {
-    if (taken.length === count) break;
+    if (taken.length >= count) break;
     taken.push(one);
   }
   return taken;
