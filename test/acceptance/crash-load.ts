@@ -22,9 +22,12 @@ import { STATIC_TOKEN, TOKEN } from "./crash-names.ts";
 /** Sends once; undefined: the broker asks for a retry. Rejects when the broker is gone, or refuses for good. */
 type Wire = (sending: Sending) => Promise<Acknowledgement | undefined>;
 
-/** Whether the broker is being killed: from then on calls may fail. */
+/** How it stands with the broker's end. */
 export interface Doom {
+  /** It was told to end: calls may fail. */
   isNear: boolean;
+  /** Nothing more is to be sent. */
+  isHere: boolean;
 }
 
 const WINDOW = { http: 8, socket: 24 };
@@ -72,10 +75,11 @@ export class Sender {
     this.#wire = socketWire(this.#client);
   }
 
-  /** Sends until doom is near and every call is answered or broken off. */
+  /** Sends until doom is here, or is near and calls fail. Resolves when every call is answered or broken off. */
   async run(doom: Doom): Promise<void> {
     const worker = async () => {
-      while (!doom.isNear) await this.#sendNext(doom);
+      let works = true;
+      while (works && !doom.isHere) works = await this.#sendNext(doom);
     };
     await Promise.all(Array.from({ length: WINDOW[this.#kind] }, worker));
   }
@@ -105,15 +109,17 @@ export class Sender {
     this.#client?.kill();
   }
 
-  /** Now and then twice at once, as an impatient client does. */
-  async #sendNext(doom: Doom): Promise<void> {
+  /** Now and then twice at once, as an impatient client does. False: the broker is gone. */
+  async #sendNext(doom: Doom): Promise<boolean> {
     const sending = this.#draft();
     const copies = this.#random.below(32) === 0 ? 2 : 1;
     try {
       const copy = () => this.#sendOnce(sending);
       await Promise.all(Array.from({ length: copies }, copy));
+      return true;
     } catch (error) {
       if (!doom.isNear) throw error;
+      return false;
     }
   }
 

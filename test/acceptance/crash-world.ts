@@ -28,7 +28,8 @@ import {
   STATIC_TOKEN,
   TOKEN,
 } from "./crash-names.ts";
-import { Follower, judgeHistory } from "./crash-reader.ts";
+import { Follower } from "./crash-reader.ts";
+import { judgeHistory } from "./history-judge.ts";
 
 const SETTINGS: Settings = {
   JINDOU_API_TOKEN: STATIC_TOKEN,
@@ -129,7 +130,7 @@ export class CrashWorld {
   }
 
   async #loadUntilKilled(): Promise<void> {
-    const doom: Doom = { isNear: false };
+    const doom: Doom = { isNear: false, isHere: false };
     const [steady, roaming] = this.#followers;
     const work = Promise.allSettled([
       ...this.#senders.map((sender) => sender.run(doom)),
@@ -144,6 +145,7 @@ export class CrashWorld {
     await pause(this.#random.below(MOST_VOLLEY_MS));
     const killed = this.#broker.kill();
     doom.isNear = true;
+    doom.isHere = true;
     await killed;
     for (const outcome of [...(await volley), ...(await work)])
       if (outcome.status === "rejected") throw outcome.reason;

@@ -1,0 +1,73 @@
+// Reading a channel's whole history over HTTP and having it judged. No state.
+
+import type { Broker } from "../support/broker.ts";
+import type {
+  HistoryChecker,
+  Reader,
+  Shown,
+} from "../support/history-checker.ts";
+import { STATIC_TOKEN } from "./crash-names.ts";
+
+const PAGE = 500;
+
+/** Reads a channel from the reader's cursor to its end over HTTP, oldest or newest first, has it judged, and returns the head. */
+export async function judgeHistory(
+  broker: Broker,
+  { checker, reader }: { checker: HistoryChecker; reader: Reader },
+  order: "asc" | "desc" = "asc",
+): Promise<number> {
+  const askedAtMs = Date.now();
+  const afterSeq = reader.cursor;
+  const messages: Shown[] = [];
+  let range = { from: afterSeq + 1, to: 0 };
+  let page = await historyPage(broker, reader.key, { ...range, order });
+  const throughSeq = Math.max(page.headSeq, afterSeq);
+  messages.push(...page.messages);
+  while (page.more) {
+    const lastSeq = messages.at(-1)?.messageSeq ?? 0;
+    if (order === "asc") range = { ...range, from: lastSeq + 1 };
+    else range = { ...range, to: lastSeq - 1 };
+    page = await historyPage(broker, reader.key, { ...range, order });
+    messages.push(...page.messages);
+  }
+  if (order === "desc") messages.reverse();
+  const atMs = Date.now();
+  checker.check(reader, { afterSeq, throughSeq, messages, askedAtMs, atMs });
+  checker.checkEnd(reader);
+  return throughSeq;
+}
+
+async function historyPage(
+  broker: Broker,
+  key: string,
+  range: { readonly from: number; readonly to: number; readonly order: string },
+): Promise<{ messages: Shown[]; headSeq: number; more: boolean }> {
+  const isGroup = key.startsWith("2:");
+  const [id = "", uid = ""] = key.slice(2).split("@");
+  const query = new URLSearchParams({
+    channel_id: id,
+    channel_type: isGroup ? "2" : "1",
+    ...(isGroup ? {} : { uid }),
+    from_seq: String(range.from),
+    to_seq: String(range.to),
+    limit: String(PAGE),
+    order: range.order,
+  });
+  const path = `/channel/messages?${query}`;
+  const headers = { token: STATIC_TOKEN };
+  const { status, body } = await broker.call(path, undefined, headers);
+  if (status !== 200) throw new Error(`history: ${status} ${body.code}`);
+  const more = body.more === 1;
+  return { messages: body.messages.map(toShown), headSeq: body.head_seq, more };
+}
+
+function toShown(wire: Record<string, string | number>): Shown {
+  const payload = Buffer.from(String(wire.payload), "base64").toString();
+  return {
+    messageId: Number(wire.message_id),
+    messageSeq: Number(wire.message_seq),
+    fromUid: String(wire.from_uid),
+    clientMsgNo: String(wire.client_msg_no),
+    text: JSON.parse(payload).content,
+  };
+}
