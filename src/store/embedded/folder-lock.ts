@@ -18,6 +18,9 @@ const HEARTBEAT_FILE = "heartbeat";
 const HEARTBEAT_MS = 1000;
 /** An owner in another pid namespace that is silent for so long is dead. */
 const SILENCE_MS = 5000;
+/** How long a process may take to die, and between looks at it. */
+const DYING_MS = 500;
+const DYING_STEP_MS = 50;
 
 /** Seen by every process; need not survive a power cut, which no owner does. */
 const COMMITTED =
@@ -89,8 +92,7 @@ export class FolderLock {
   }
 
   async #isAlive(owner: Owner, silenceMs: number): Promise<boolean> {
-    if (owner.scope === this.#owner.scope)
-      return processStart(owner.pid) === owner.startedAt;
+    if (owner.scope === this.#owner.scope) return outlives(owner);
     const before = await this.#lastBeat();
     await pause(silenceMs);
     return (await this.#lastBeat()) !== before;
@@ -123,6 +125,15 @@ function toOwner(stored: readonly unknown[] | undefined): Owner | undefined {
     startedAt: String(startedAt),
     scope: String(scope),
   };
+}
+
+/** A process that was just killed takes a moment to be gone: whoever restarts it at once is not to be refused. */
+async function outlives({ pid, startedAt }: Owner): Promise<boolean> {
+  for (let waitedMs = 0; waitedMs < DYING_MS; waitedMs += DYING_STEP_MS) {
+    if (processStart(pid) !== startedAt) return false;
+    await pause(DYING_STEP_MS);
+  }
+  return processStart(pid) === startedAt;
 }
 
 /** When the process started; "" when that cannot be told; undefined when it does not run. */
