@@ -1,6 +1,7 @@
 // Protected mode on a real node: which configurations need a credential, what stays open, and which must not start at all.
 
 import t from "tap";
+import { ConfigError } from "../../src/config/errors.ts";
 import { jindou } from "../main/jindou.ts";
 import { type Settings, tempFolder } from "../support/broker.ts";
 import { startWorld, type World } from "./world.ts";
@@ -12,6 +13,9 @@ const MANAGERS = {
 };
 const EVERYWHERE = { JINDOU_API_LISTEN: "0.0.0.0:0" };
 const REQUIRED = { JINDOU_AUTH_API: "required" };
+
+/** A node that needs no credential. */
+const open = await startWorld(t);
 
 /** Method and path of every endpoint, from the node's own description. */
 async function endpoints(world: World, headers: Settings = {}) {
@@ -50,7 +54,6 @@ for (const [what, settings] of [
     `${what}: every endpoint but login, healthz and readyz needs a credential [decisions: Who needs it; decisions: Other statuses 401]`,
     async (t) => {
       const world = await startWorld(t, settings);
-      const open = await startWorld(t);
       const isPublic = ["/manager/login", "/healthz", "/readyz"];
       for (const { method, path } of await endpoints(open)) {
         const body = method === "post" ? {} : undefined;
@@ -85,20 +88,28 @@ t.test(
   },
 );
 
+t.test(
+  "the process refuses to start beyond loopback without a password or token, and says what to set [decisions: Who needs it]",
+  async (t) => {
+    const ended = await jindou(t, ["start"], {
+      env: { JINDOU_STORE_PATH: await tempFolder(t), ...EVERYWHERE },
+    });
+    t.equal(ended.code, 2);
+    for (const name of ["JINDOU_API_TOKEN", "JINDOU_ADMIN_PASSWORD"])
+      t.ok(ended.stderr.includes(name), name);
+    t.equal(ended.stdout, "", "it did not come to a log");
+  },
+);
+
 for (const [what, settings] of [
-  ["0.0.0.0", EVERYWHERE],
   ["[::]", { JINDOU_API_LISTEN: "[::]:0" }],
+  ["no host", { JINDOU_API_LISTEN: ":0" }],
+  ["a name", { JINDOU_API_LISTEN: "example.com:0" }],
   ["every address and auth.api required", { ...EVERYWHERE, ...REQUIRED }],
 ] as const)
   t.test(
-    `the process refuses to start on ${what} without a password or token, and says what to set [decisions: Who needs it]`,
+    `listening on ${what} without a password or token is refused too [decisions: Who needs it]`,
     async (t) => {
-      const ended = await jindou(t, ["start"], {
-        env: { JINDOU_STORE_PATH: await tempFolder(t), ...settings },
-      });
-      t.equal(ended.code, 2);
-      for (const name of ["JINDOU_API_TOKEN", "JINDOU_ADMIN_PASSWORD"])
-        t.ok(ended.stderr.includes(name), name);
-      t.equal(ended.stdout, "", "it did not come to a log");
+      await t.rejects(startWorld(t, settings), ConfigError);
     },
   );
