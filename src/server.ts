@@ -91,13 +91,13 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     await node.store.start();
     await managers.start();
     await node.cluster.start();
-    const ports = new Map<Listener, number>();
-    for (const listener of all) ports.set(listener, await listener.start());
+    const apiPort = await startListener(listeners.api, "api");
+    const clientPort =
+      listeners.client === listeners.api
+        ? apiPort
+        : await startListener(listeners.client, "client");
     node.status = "ready";
-    return {
-      apiPort: ports.get(listeners.api) ?? 0,
-      clientPort: ports.get(listeners.client) ?? 0,
-    };
+    return { apiPort, clientPort };
   }
 
   async function shut(): Promise<void> {
@@ -116,6 +116,19 @@ export function createServer(config: Config, deps: ServerDeps): Server {
       return closing;
     },
   };
+}
+
+/** The port it got. What is in its way is told with the part of the configuration to look at. */
+async function startListener(
+  listener: Listener,
+  section: "api" | "client",
+): Promise<number> {
+  try {
+    return await listener.start();
+  } catch (cause) {
+    const words = cause instanceof Error ? cause.message : String(cause);
+    throw new Error(`${words}; see ${section} in the configuration`, { cause });
+  }
 }
 
 async function stop(

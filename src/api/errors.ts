@@ -40,7 +40,10 @@ export const HTTP_STATUS = {
 
 /** What only an HTTP edge can refuse. */
 export const EDGE_ERRORS = {
-  not_found: { status: 404, message: "There is nothing at this path" },
+  not_found: {
+    status: 404,
+    message: "There is nothing at this path; GET /openapi.json lists all calls",
+  },
   method_not_allowed: {
     status: 405,
     message: "The path does not take this method",

@@ -16,6 +16,9 @@ export type Guard = (
   access: Access,
 ) => HttpReply | undefined | Promise<HttpReply | undefined>;
 
+const NEEDED =
+  "A valid credential is needed: Authorization: Bearer <token from /manager/login>, or the static token in the header token";
+
 /** Request headers that `createGuard` reads. */
 export const CREDENTIAL_HEADERS = ["authorization", "token"];
 
@@ -43,7 +46,7 @@ export function createGuard(parts: {
     access: Access,
   ): Promise<HttpReply | undefined> {
     const account = await managers.authenticate(bearer);
-    if (account === undefined) return errorReply("unauthorized");
+    if (account === undefined) return unauthorized();
     if (typeof access === "string") return undefined;
     return access.some((permission) => allows(account, permission))
       ? undefined
@@ -58,8 +61,12 @@ export function createGuard(parts: {
     if (bearer !== undefined) return judge(bearer, access);
     const mayGoOn =
       !requiresCredential && token === "absent" && access !== "bearer";
-    return mayGoOn ? undefined : errorReply("unauthorized");
+    return mayGoOn ? undefined : unauthorized();
   };
+}
+
+function unauthorized(): HttpReply {
+  return errorReply("unauthorized", { message: NEEDED });
 }
 
 /** The access token of `Authorization: Bearer <token>`; undefined where the header is absent or of another scheme. */

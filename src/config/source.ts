@@ -95,9 +95,11 @@ export function nearestKey(
   );
 }
 
-/** Ends a sentence about an unknown name, offering `name` if there is one. */
+/** Ends a sentence about an unknown name, offering `name` if there is one, else the help. */
 export function didYouMean(name: string | undefined): string {
-  return name === undefined ? "." : `; did you mean ${name}?`;
+  return name === undefined
+    ? "; see jindou --help."
+    : `; did you mean ${name}?`;
 }
 
 /** What the system said, as the end of a sentence without its full stop. */

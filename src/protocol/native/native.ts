@@ -15,7 +15,12 @@ export function createNativeProtocol(limits: NativeLimits): Protocol {
     format: NATIVE_SUBPROTOCOL,
     decode(data, isText) {
       if (isText)
-        throw new FrameError("malformed_frame", 0, "Text frame", true);
+        throw new FrameError(
+          "malformed_frame",
+          0,
+          "Frames must be binary MessagePack, this one is text",
+          true,
+        );
       return [decode(data)];
     },
     encodeReply: encoder.reply,
