@@ -56,11 +56,13 @@ const sender = await connectNative(t, {
   timeoutMs: TIMEOUT_MS,
 });
 
+let warmMib = Number.NaN;
+
 t.test("warm-up: 50 MB without and with a reader that stops", async (t) => {
   await timedRun(t, []);
   await timedRun(t, ["stalled-0"]);
+  warmMib = await settledMib(pid);
 });
-const warmMib = await settledMib(pid);
 
 t.test(
   "a reader that stops while 50 MB go to its group is cut off, and the others' p99 stays within 2x",
@@ -159,7 +161,11 @@ t.test("the server's memory returns to where it was", async (t) => {
   const nowMib = await settledMib(pid, limitMib);
   t.comment(`${warmMib.toFixed(1)} MiB warm, ${nowMib.toFixed(1)} MiB now`);
   t.ok(nowMib <= limitMib);
-  t.notMatch(broker.output(), /"level":[56]0/, "nothing was logged as error");
+  t.notMatch(
+    broker.output(),
+    /"level":"(error|fatal)"/,
+    "nothing was logged as error",
+  );
 });
 
 /** Sends a run to the group while `stalled` users do not read; they must be cut off and come back. Resolves with the members' p99 in ms. */
