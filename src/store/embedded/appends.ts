@@ -155,7 +155,7 @@ export class Appends {
     const first = this.#parts.placing.firstOf(call.draft, nowMs);
     if (first === undefined) return false;
     if (!("settled" in first)) this.#answerRetry(call, first);
-    else if (first.settled) this.#answerRetry(call, first.message);
+    else if (first.settled) this.#answerRetry(call, first);
     else call.original = first;
     return true;
   }
@@ -191,7 +191,7 @@ export class Appends {
     this.#settledEnd = batch.end;
     for (const call of batch.calls) {
       const { message, record, original } = call;
-      if (original !== undefined) this.#answerRetry(call, original.message);
+      if (original !== undefined) this.#answerRetry(call, original);
       if (message === undefined) continue;
       if (record !== undefined) this.#parts.tail.settle(record);
       this.#publish(call.draft, message);

@@ -18,6 +18,7 @@ export interface FirstMessage {
 }
 
 type Sender = Pick<Message, "fromUid" | "clientMsgNo">;
+type Remembered = Sender & FirstMessage & Pick<Message, "timestampMs">;
 
 export class DedupeIndex {
   readonly #tables: Tables;
@@ -84,7 +85,7 @@ export class DedupeIndex {
   }
 
   /** To be called inside `commit`. */
-  put(number: number, message: Message): void {
+  put(number: number, message: Remembered): void {
     const { fromUid, clientMsgNo } = message;
     const size = NUMBER_BYTES + 1 + (fromUid.length + clientMsgNo.length) * 3;
     const room = Buffer.allocUnsafe(VALUE_BYTES + size);

@@ -10,7 +10,7 @@ import type { Clock, HistoryRange, HistorySlice } from "../../broker/ports.ts";
 import { type ChannelRows, logKey } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
 import { decodeRecord, peekTimes } from "./record.ts";
-import type { Tail, TailRecord } from "./tail.ts";
+import { messageOf, type Tail, type TailRecord } from "./tail.ts";
 
 export interface HistoryParts {
   readonly tables: Tables;
@@ -65,7 +65,7 @@ export class History {
     const { reverse } = range;
     const from = Math.max(range.fromSeq, 1);
     const to = Math.min(range.toSeq, channel.head);
-    const tailFrom = log[0]?.message.messageSeq ?? channel.head + 1;
+    const tailFrom = log[0]?.messageSeq ?? channel.head + 1;
     const older = { from, to: Math.min(to, tailFrom - 1), reverse };
     const newer = { from: Math.max(from, tailFrom), to, reverse };
     if (reverse) yield* this.#fromTail(log, tailFrom, newer);
@@ -80,10 +80,10 @@ export class History {
   ): Generator<Message> {
     const step = reverse ? -1 : 1;
     for (let seq = reverse ? to : from; seq >= from && seq <= to; seq += step) {
-      const message = log[seq - tailFrom]?.message;
-      if (message === undefined) continue;
-      const { timestampMs } = message;
-      if (this.#isShown(timestampMs, expiresAtMs(message))) yield message;
+      const record = log[seq - tailFrom];
+      if (record === undefined) continue;
+      if (this.#isShown(record.timestampMs, expiresAtMs(record)))
+        yield messageOf(record);
     }
   }
 

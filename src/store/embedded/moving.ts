@@ -32,7 +32,7 @@ export function* puts(
     }
     for (let i = 0; i < frozenMarks; i++) {
       const record = marks[i];
-      if (record !== undefined) dedupe.put(number, record.message);
+      if (record !== undefined) dedupe.put(number, record);
       yield;
     }
   }
@@ -51,11 +51,12 @@ function takeNumbers(
 function putMessage(
   { tables, dedupe }: MovingParts,
   number: number,
-  { message, bytes, start, end, remembered }: TailRecord,
+  record: TailRecord,
 ): void {
-  const key = logKey(number, message.messageSeq);
+  const { bytes, start, end } = record;
+  const key = logKey(number, record.messageSeq);
   void tables.log.put(key, bytes.subarray(start, end));
-  if (message.expireS > 0)
-    void tables.expiry.put(expiryKey(expiresAtMs(message), key), EXPIRY_VALUE);
-  if (remembered) dedupe.put(number, message);
+  if (record.expireS > 0)
+    void tables.expiry.put(expiryKey(expiresAtMs(record), key), EXPIRY_VALUE);
+  if (record.remembered) dedupe.put(number, record);
 }

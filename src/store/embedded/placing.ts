@@ -14,7 +14,7 @@ import {
   type StoredRecord,
 } from "./record.ts";
 import { FRAME_HEADER_BYTES } from "./segment.ts";
-import type { Tail, TailRecord } from "./tail.ts";
+import { type Tail, type TailRecord, tailRecord } from "./tail.ts";
 
 const FRAME_BYTES = 64 * 1024;
 /** A frame buffer that grew beyond is not kept. */
@@ -66,8 +66,7 @@ export class Placing {
   ): TailRecord | FirstMessage | undefined {
     const { tail, dedupe } = this.#parts;
     const known = tail.seen(draft);
-    if (known !== undefined && dedupe.isInWindow(known.message, nowMs))
-      return known;
+    if (known !== undefined && dedupe.isInWindow(known, nowMs)) return known;
     const { number } = tail.channel(draft.key);
     return number === 0 ? undefined : dedupe.find(number, draft, nowMs);
   }
@@ -96,20 +95,17 @@ export class Placing {
       this.#unkept = message;
       return { message, record: undefined };
     }
-    const record: TailRecord = {
-      channel,
-      message: keep ? message : { ...message, payload: EMPTY },
-      remembered: draft.dedupe,
-      sameNo: undefined,
-      bytes: this.#frame,
-      start: this.#end + LENGTH_BYTES,
-      end: 0,
-      settled: false,
-    };
-    record.end = this.#add({
+    const start = this.#end + LENGTH_BYTES;
+    const end = this.#add({
       kind: keep ? MESSAGE_RECORD : MARK_RECORD,
-      message: record.message,
+      message: keep ? message : { ...message, payload: EMPTY },
       dedupe: draft.dedupe,
+    });
+    const record = tailRecord(channel, message, {
+      remembered: draft.dedupe,
+      bytes: this.#frame,
+      start,
+      end,
     });
     tail.place(record);
     return { message, record };

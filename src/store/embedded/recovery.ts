@@ -15,7 +15,7 @@ import {
   SEGMENT_VERSION,
   segmentName,
 } from "./segment.ts";
-import type { Tail, TailRecord } from "./tail.ts";
+import { type Tail, tailRecord } from "./tail.ts";
 
 export interface Recovered {
   /** Number for the first new segment. */
@@ -108,18 +108,14 @@ function restore(bytes: Buffer, tail: Tail): number {
   if (kind === CEILING_RECORD) return message.messageId;
   const channel = tail.channel(message.key);
   const { head } = channel;
-  const record: TailRecord = {
-    channel,
-    message,
+  const record = tailRecord(channel, message, {
     remembered: dedupe,
-    sameNo: undefined,
     bytes,
     start: 0,
     end: bytes.length,
-    settled: false,
-  };
+  });
   if (kind === MESSAGE_RECORD) {
-    const before = channel.log.at(-1)?.message.messageSeq;
+    const before = channel.log.at(-1)?.messageSeq;
     if (before !== undefined && message.messageSeq !== before + 1)
       throw new BrokerError("internal", {
         message: `The journal skips from ${before} to ${message.messageSeq} in channel ${message.key}`,

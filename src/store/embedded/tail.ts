@@ -4,14 +4,20 @@
 
 import type { ChannelKey, Message } from "../../broker/model.ts";
 import type { ChannelRow } from "./channel-rows.ts";
+import { decodeRecord } from "./record.ts";
 
 /** Idle channels kept in memory for their heads; beyond, the oldest are forgotten (one database read brings them back). */
 const MAX_IDLE_CHANNELS = 100_000;
 
-/** A record on its way: placed, then written, then settled. */
+/** A record on its way: placed, then written, then settled. Keeps what it is found by, and the message in its encoded form only. */
 export interface TailRecord {
   readonly channel: TailChannel;
-  readonly message: Message;
+  readonly messageId: number;
+  readonly messageSeq: number;
+  readonly fromUid: string;
+  readonly clientMsgNo: string;
+  readonly timestampMs: number;
+  readonly expireS: number;
   /** Its channel's `numbers` have it: the sender chose the clientMsgNo. */
   readonly remembered: boolean;
   /** The next in its channel with the same clientMsgNo, of another sender. That is rare: no list, no joined key. */
@@ -22,6 +28,40 @@ export interface TailRecord {
   end: number;
   /** Durable, published and shown to reads. */
   settled: boolean;
+}
+
+/** Where a record stands encoded. */
+interface EncodedAt {
+  readonly bytes: Buffer;
+  readonly start: number;
+  readonly end: number;
+}
+
+export function tailRecord(
+  channel: TailChannel,
+  message: Message,
+  at: EncodedAt & { readonly remembered: boolean },
+): TailRecord {
+  return {
+    channel,
+    messageId: message.messageId,
+    messageSeq: message.messageSeq,
+    fromUid: message.fromUid,
+    clientMsgNo: message.clientMsgNo,
+    timestampMs: message.timestampMs,
+    expireS: message.expireS,
+    remembered: at.remembered,
+    sameNo: undefined,
+    bytes: at.bytes,
+    start: at.start,
+    end: at.end,
+    settled: false,
+  };
+}
+
+/** The message of a record that was written. */
+export function messageOf({ bytes, start, end }: TailRecord): Message {
+  return decodeRecord(bytes.subarray(start, end)).message;
 }
 
 /** An active channel. */
@@ -141,11 +181,11 @@ export class Tail {
 
   /** Takes a record's seq, counts it in and makes retries of it find it. */
   place(record: TailRecord): void {
-    const { channel, message } = record;
+    const { channel, messageSeq } = record;
     this.#records++;
     this.#bytes += record.end - record.start;
     channel.unsettled++;
-    if (message.messageSeq > 0) channel.assigned = message.messageSeq;
+    if (messageSeq > 0) channel.assigned = messageSeq;
     if (record.remembered) {
       channel.numbers ??= new Map();
       remember(channel.numbers, record);
@@ -156,23 +196,23 @@ export class Tail {
   unplace(record: TailRecord): void {
     this.#records--;
     this.#bytes -= record.end - record.start;
-    const { channel, message } = record;
+    const { channel, messageSeq } = record;
     channel.unsettled--;
     if (record.remembered) {
       forget(channel.numbers, record);
       forget(channel.frozenNumbers, record);
     }
-    if (message.messageSeq > 0) channel.assigned = message.messageSeq - 1;
+    if (messageSeq > 0) channel.assigned = messageSeq - 1;
   }
 
   /** Shows a durable record to reads. */
   settle(record: TailRecord): void {
-    const { channel, message } = record;
+    const { channel, messageSeq } = record;
     record.settled = true;
     channel.unsettled--;
-    if (message.messageSeq > 0) {
+    if (messageSeq > 0) {
       channel.log.push(record);
-      channel.head = message.messageSeq;
+      channel.head = messageSeq;
     } else channel.marks.push(record);
     if (channel.dirty) return;
     channel.dirty = true;
@@ -239,13 +279,13 @@ function find(
   draft: Numbered,
 ): TailRecord | undefined {
   let record = map?.get(draft.clientMsgNo);
-  while (record !== undefined && record.message.fromUid !== draft.fromUid)
+  while (record !== undefined && record.fromUid !== draft.fromUid)
     record = record.sameNo;
   return record;
 }
 
 function remember(map: DedupeMap, record: TailRecord): void {
-  const { clientMsgNo } = record.message;
+  const { clientMsgNo } = record;
   record.sameNo = map.get(clientMsgNo);
   map.set(clientMsgNo, record);
 }
@@ -253,7 +293,7 @@ function remember(map: DedupeMap, record: TailRecord): void {
 /** Harmless when the map does not have it. */
 function forget(map: DedupeMap | undefined, record: TailRecord): void {
   if (map === undefined) return;
-  const { clientMsgNo } = record.message;
+  const { clientMsgNo } = record;
   let before = map.get(clientMsgNo);
   if (before === record) {
     if (record.sameNo === undefined) map.delete(clientMsgNo);
