@@ -9,6 +9,7 @@ import { NativeClientError } from "../support/native-session.ts";
 import type { Doom } from "./crash-load.ts";
 import { ADMIN_PASSWORD, STATIC_TOKEN, TOKEN } from "./crash-names.ts";
 
+const TIMEOUT_MS = 30_000;
 /** Member of everything here, its token never changes. */
 const WITNESS = "witness";
 /** Its token changes all the time. */
@@ -193,7 +194,8 @@ function createRoom(broker: Broker, id: string): Promise<Answer> {
 async function isAccepted(broker: Broker, token: string): Promise<boolean> {
   const port = broker.clientPort;
   try {
-    const client = await connectNative(undefined, { uid: CAROL, port, token });
+    const carol = { uid: CAROL, port, token, timeoutMs: TIMEOUT_MS };
+    const client = await connectNative(undefined, carol);
     await client.close();
     return true;
   } catch (error) {
@@ -212,6 +214,7 @@ async function memberships(
     uid: WITNESS,
     port: broker.clientPort,
     token: TOKEN,
+    timeoutMs: TIMEOUT_MS,
     resume: ids.map((id) => ({
       channel: { id, type: GROUP_CHANNEL },
       lastSeq: 0,

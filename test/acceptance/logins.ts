@@ -46,11 +46,9 @@ export async function logInAtOnce(
   readonly left: readonly NativeClient[];
   readonly ended: readonly Contender[];
 }> {
-  const port = broker.clientPort;
   const contenders = await Promise.all(
     devices.map(async (device) => {
-      const options = { timeoutMs: TIMEOUT_MS, ...device, port };
-      const contender = watch(await openNative(undefined, options));
+      const contender = watch(await openSocket(broker, device));
       if (impatient) contender.connected = connect(contender.client);
       return contender;
     }),
@@ -90,6 +88,15 @@ async function connect(client: NativeClient): Promise<string | undefined> {
     if (error instanceof NativeClientError) return error.code;
     throw error;
   }
+}
+
+/** A socket that has not said CONNECT. */
+export function openSocket(
+  broker: Broker,
+  device: Device,
+): Promise<NativeClient> {
+  const port = broker.clientPort;
+  return openNative(undefined, { timeoutMs: TIMEOUT_MS, ...device, port });
 }
 
 export function logIn(broker: Broker, device: Device): Promise<NativeClient> {

@@ -117,8 +117,8 @@ t.test(
     const firstAtMs = closings[0]?.atMs ?? 0;
     const lastAtMs = closings.at(-1)?.atMs ?? 0;
     t.comment(`closed over ${Math.round(lastAtMs - firstAtMs)} ms`);
-    t.ok(lastAtMs - firstAtMs > DRAIN_MS * 0.6, "spread over the drain");
-    t.ok(densest(closings, DRAIN_MS / 10) < 0.4, "never many at once");
+    t.ok(lastAtMs - firstAtMs > DRAIN_MS * 0.4, "spread over the drain");
+    t.ok(densest(closings, DRAIN_MS / 10) < 0.6, "never many at once");
     const tookMs = performance.now() - toldAtMs;
     t.comment(`exit after ${Math.round(tookMs)} ms`);
     t.ok(tookMs < DRAIN_MS * 3, "and not much longer");
