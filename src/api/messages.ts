@@ -1,14 +1,9 @@
 // The calls about messages: sending (the hot path of the control plane) and reading history. State: none.
 
 import type { Messages, SendInput, Sent } from "../broker/messages.ts";
-import {
-  channelSeenBy,
-  type Message,
-  PERSON_CHANNEL,
-} from "../broker/model.ts";
-import type { HistoryRange } from "../broker/ports.ts";
-import type { HttpReply } from "../transport/types.ts";
+import { PERSON_CHANNEL } from "../broker/model.ts";
 import { errorReply } from "./errors.ts";
+import { decodeBase64, messageJson } from "./message-json.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 import type { Body } from "./schemas.ts";
@@ -48,7 +43,7 @@ export function createMessageCalls({ messages }: MessageParts): MessageCalls {
         });
       const page = await messages.history({ channel, uid }, toRange(query));
       const body = {
-        messages: page.messages.map((message) => toWire(message, uid)),
+        messages: page.messages.map((message) => messageJson(message, uid)),
         head_seq: page.headSeq,
         more: page.more ? 1 : 0,
       };
@@ -77,7 +72,7 @@ function toInput(body: Body<"send">, payload: Uint8Array): SendInput {
   };
 }
 
-function toRange(query: Body<"history">): HistoryRange {
+function toRange(query: Body<"history">): Parameters<Messages["history"]>[1] {
   return {
     fromSeq: query.from_seq ?? 1,
     toSeq: query.to_seq || Number.MAX_SAFE_INTEGER,
@@ -88,45 +83,8 @@ function toRange(query: Body<"history">): HistoryRange {
 }
 
 /** Exactly the three fields of the specification. */
-function sentReply({ messageId, messageSeq, clientMsgNo }: Sent): HttpReply {
+function sentReply({ messageId, messageSeq, clientMsgNo }: Sent) {
   return jsonReply(
     `{"message_id":${messageId},"message_seq":${messageSeq},"client_msg_no":${JSON.stringify(clientMsgNo)}}`,
   );
-}
-
-/** The bytes, or undefined unless `text` is canonical standard base64: Buffer skips what it does not know, so the way back must agree. */
-function decodeBase64(text: string): Uint8Array | undefined {
-  const bytes = Buffer.from(text, "base64");
-  return bytes.toString("base64") === text ? bytes : undefined;
-}
-
-function toWire(message: Message, uid: string | undefined) {
-  const channel =
-    uid === undefined ? message.channel : channelSeenBy(uid, message);
-  const { payload } = message;
-  const bytes = Buffer.from(
-    payload.buffer,
-    payload.byteOffset,
-    payload.byteLength,
-  );
-  return {
-    message_id: message.messageId,
-    message_idstr: String(message.messageId),
-    message_seq: message.messageSeq,
-    client_msg_no: message.clientMsgNo,
-    from_uid: message.fromUid,
-    channel_id: channel.id,
-    channel_type: channel.type,
-    timestamp: Math.floor(message.timestampMs / 1000),
-    timestamp_ms: message.timestampMs,
-    header: {
-      no_persist: message.header.noPersist ? 1 : 0,
-      red_dot: message.header.redDot ? 1 : 0,
-      sync_once: 0, // commands are in no channel's history
-    },
-    expire: message.expireS,
-    stream_no: message.streamNo ?? "",
-    tag_key: message.tagKey ?? "",
-    payload: bytes.toString("base64"),
-  };
 }

@@ -7,7 +7,6 @@ import {
   type CloseReason,
   type ErrorCode,
 } from "../broker/errors.ts";
-import type { SessionRecord } from "../broker/model.ts";
 import { TokenBucket } from "../lib/token-bucket.ts";
 import {
   type Codec,
@@ -26,6 +25,9 @@ import {
 } from "./opening.ts";
 import { type OperationPorts, operate } from "./operations.ts";
 import type { Session } from "./session.ts";
+
+/** The session as the directory has it. */
+type Admitted = Awaited<ReturnType<typeof admit>>;
 
 /** What all clients of a node share. */
 export interface ClientContext {
@@ -52,7 +54,7 @@ export class Client implements ConnectionHandler {
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
-  #record: SessionRecord | undefined;
+  #record: Admitted | undefined;
   #inFlight = 0;
 
   constructor(connection: Connection, codec: Codec, context: ClientContext) {

@@ -1,3 +1,5 @@
+// The arithmetic of the benchmarks: medians, spreads, and whether a target is reached.
+
 import t from "tap";
 import { reached } from "../../bench/support/benchmark.ts";
 import { median, row, spread } from "../../bench/support/stats.ts";

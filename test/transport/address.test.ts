@@ -1,3 +1,5 @@
+// Addresses as text, from the bytes the native layer gives.
+
 import t from "tap";
 import { addressText } from "../../src/transport/address.ts";
 

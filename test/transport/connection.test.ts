@@ -1,3 +1,5 @@
+// One client socket: the order of what it is sent, its end, and errors of its owner.
+
 import { connect, createServer, type Socket } from "node:net";
 import t, { type Test } from "tap";
 import {

@@ -1,3 +1,5 @@
+// The life of a listener: ports, TLS, stopping.
+
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { Agent, get } from "node:https";

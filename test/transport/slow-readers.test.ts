@@ -1,3 +1,5 @@
+// Who reads too slowly is stopped in good order; others notice nothing.
+
 import t from "tap";
 import { Farewells } from "../../src/transport/farewells.ts";
 import {

@@ -1,3 +1,5 @@
+// The handshake, frames and limits of client sockets.
+
 import t from "tap";
 import type { Upgrade } from "../../src/transport/types.ts";
 import {
