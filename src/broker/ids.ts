@@ -1,22 +1,7 @@
-// What an id may look like, in one place for every edge [decisions: Limits].
+// Refuses ids, uids and labels that are not what they must be, in the same words at every edge [decisions: Limits].
 
 import { BrokerError } from "./errors.ts";
-import { SYSTEM_UID } from "./model.ts";
-
-export const MAX_ID_LENGTH = 128;
-
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
-const FORBIDDEN = /[@#&\u0000-\u001f\u007f-\u009f]/;
-
-/** 1 to 128 characters, no control characters, none of `@ # &`; well-formed Unicode, so that it survives UTF-8. */
-export function isId(value: string): boolean {
-  return (
-    value.length > 0 &&
-    value.length <= MAX_ID_LENGTH &&
-    !FORBIDDEN.test(value) &&
-    isWellFormed(value)
-  );
-}
+import { isId, isWellFormed, MAX_ID_LENGTH, SYSTEM_UID } from "./model.ts";
 
 /** Throws `bad_id`, naming the field as `what`. */
 export function assertId(value: string, what: string): void {
@@ -44,10 +29,4 @@ export function assertLabel(value: string, what: string): void {
 export function assertUserUid(uid: string): void {
   assertId(uid, "uid");
   if (uid === SYSTEM_UID) throw new BrokerError("reserved_uid");
-}
-
-const LONE_SURROGATE = /\p{Surrogate}/u;
-
-function isWellFormed(value: string): boolean {
-  return !LONE_SURROGATE.test(value);
 }

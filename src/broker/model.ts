@@ -18,6 +18,28 @@ export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
 /** The sender that is no person: exempt from channel rules, cannot connect or register [decisions: System uid]. */
 export const SYSTEM_UID = "____system";
 
+export const MAX_ID_LENGTH = 128;
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
+const FORBIDDEN_IN_IDS = /[@#&\u0000-\u001f\u007f-\u009f]/;
+
+/** 1 to 128 characters, no control characters, none of `@ # &`; well-formed Unicode, so that it survives UTF-8 [decisions: Limits]. */
+export function isId(value: string): boolean {
+  return (
+    value.length > 0 &&
+    value.length <= MAX_ID_LENGTH &&
+    !FORBIDDEN_IN_IDS.test(value) &&
+    isWellFormed(value)
+  );
+}
+
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
+/** No lone surrogate: the string comes back the same from UTF-8. */
+export function isWellFormed(value: string): boolean {
+  return !LONE_SURROGATE.test(value);
+}
+
 /** A channel as one party names it: for a personal channel `id` is the other user's uid. */
 export interface ChannelRef {
   readonly id: string;

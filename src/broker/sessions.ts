@@ -1,10 +1,11 @@
 // Device sessions: who may open one, whom it ends. State: none; the session directory decides kicks, the hub closes sockets.
 
 import { BrokerError } from "./errors.ts";
-import { assertUserUid, isId } from "./ids.ts";
+import { assertUserUid } from "./ids.ts";
 import {
   type DeviceFlag,
   type DeviceLevel,
+  isId,
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "./model.ts";

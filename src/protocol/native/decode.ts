@@ -7,6 +7,7 @@ import {
   type DeviceFlag,
   type DeviceLevel,
   GROUP_CHANNEL,
+  isId,
   MAIN_DEVICE,
   PERSON_CHANNEL,
   SECONDARY_DEVICE,
@@ -201,27 +202,16 @@ function readLabel(context: Context, what: string): string | undefined {
 function readId(context: Context, what: string): string {
   const { reader, limits } = context;
   const id = reader.text(what, limits.maxIdLength, "bad_id");
-  if (id === "" || hasForbiddenCharacter(id))
-    throw reader.refusal("bad_id", `${what} is not a valid id`);
+  if (!isId(id)) throw reader.refusal("bad_id", `${what} is not a valid id`);
   return id;
 }
 
 function readDeviceId(context: Context): string {
   const { reader, limits } = context;
   const id = reader.text("deviceId", limits.maxIdLength, "bad_id");
-  if (hasForbiddenCharacter(id))
+  if (id !== "" && !isId(id))
     throw reader.refusal("bad_id", "deviceId is not a valid id");
   return id;
-}
-
-/** Control characters and `@ # &` [decisions: Limits]. Surrogates cannot stand alone in what came as UTF-8. */
-function hasForbiddenCharacter(id: string): boolean {
-  for (let i = 0; i < id.length; i++) {
-    const unit = id.charCodeAt(i);
-    if (unit < 0x20 || (unit >= 0x7f && unit <= 0x9f)) return true;
-    if (unit === 0x40 || unit === 0x23 || unit === 0x26) return true;
-  }
-  return false;
 }
 
 function readDeviceFlag(reader: FrameReader): DeviceFlag {
