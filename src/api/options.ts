@@ -40,7 +40,7 @@ export const apiOptions = Type.Object(
           default: "",
           unit: "path",
           description:
-            "Certificate authorities in PEM. Empty: the system's own.",
+            "Certificate authorities in PEM that a client certificate, where one is sent, must come from. It is no access control: clients without a certificate still get in. Empty: the system's own.",
         }),
         passphrase: Type.String({
           default: "",

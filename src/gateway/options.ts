@@ -30,7 +30,7 @@ export const clientOptions = Type.Object(
           default: "",
           unit: "path",
           description:
-            "Certificate authorities in PEM. Empty: the system's own.",
+            "Certificate authorities in PEM that a client certificate, where one is sent, must come from. It is no access control: clients without a certificate still get in. Empty: the system's own.",
         }),
         passphrase: Type.String({
           default: "",
@@ -59,7 +59,7 @@ export const clientOptions = Type.Object(
       maximum: 960,
       unit: "seconds",
       description:
-        "A peer that neither sends nor answers pings for so long is closed.",
+        "A peer that neither sends nor answers pings for so long is closed, up to 4 seconds earlier because timers tick that coarsely.",
     }),
     maxFrameBytes: Type.Integer({
       default: 131_072,
