@@ -110,12 +110,14 @@ export async function launchBroker(
   dataPath?: string,
 ): Promise<BrokerProcess> {
   const path = dataPath ?? (await tempFolder(t));
-  const child = spawn(process.execPath, ["dist/main.js", "start"], {
+  const variables = Object.entries({
+    PATH: process.env.PATH ?? "",
+    ...environment(path, { JINDOU_LOG_LEVEL: "info", ...settings }),
+  }).map(([name, value]) => `${name}=${value}`);
+  // Through env(1): tap adds a loader of its own, with a heap of its own, to the environment of every process a test starts.
+  const command = [...variables, process.execPath, "dist/main.js", "start"];
+  const child = spawn("env", ["-i", ...command], {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
-    env: {
-      PATH: process.env.PATH ?? "",
-      ...environment(path, { JINDOU_LOG_LEVEL: "info", ...settings }),
-    },
     stdio: ["ignore", "pipe", "pipe"],
   });
   const exited = once(child, "exit").then(([code, signal]) => ({
