@@ -288,7 +288,7 @@ function clientContext(node: Node, hub: Hub): ClientContext {
         idleTimeoutS: client.idleTimeoutS,
         maxFramesPerSecond: client.maxFramesPerSecond,
       },
-      joinLimits: {
+      limits: {
         pageMessages: client.resumePageMessages,
         pageBytes: RUN_BYTES,
         maxUnreadBytes: client.maxBufferedBytes / 4,

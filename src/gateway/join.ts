@@ -22,6 +22,10 @@ export interface JoinPorts {
   readonly metrics: Pick<GatewayMetrics, "resumed">;
 }
 
+export interface JoinParts extends JoinPorts {
+  readonly limits: JoinLimits;
+}
+
 export interface JoinLimits {
   /** Most messages and bytes read and pushed in one run. */
   readonly pageMessages: number;
@@ -57,7 +61,7 @@ export async function planJoin(
 export async function joinChannels(
   session: Session,
   plan: JoinPlan,
-  parts: JoinPorts & { readonly limits: JoinLimits },
+  parts: JoinParts,
 ): Promise<void> {
   const points = allowedPoints(session.uid, plan);
   const joining = new Joining(session, points, parts);
@@ -82,14 +86,14 @@ class Joining {
   readonly #session: Session;
   /** The named channels, and of the groups those that are not level yet. */
   readonly #points: Map<ChannelKey, ResumePoint>;
-  readonly #parts: JoinPorts & { readonly limits: JoinLimits };
+  readonly #parts: JoinParts;
   /** Through which seq each named channel has been pushed. */
   readonly #cursors = new Map<ChannelKey, number>();
 
   constructor(
     session: Session,
     points: Map<ChannelKey, ResumePoint>,
-    parts: JoinPorts & { readonly limits: JoinLimits },
+    parts: JoinParts,
   ) {
     this.#session = session;
     this.#points = points;

@@ -10,24 +10,18 @@ import type {
   Operation,
 } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
-import {
-  type JoinLimits,
-  type JoinPorts,
-  joinChannels,
-  planJoin,
-} from "./join.ts";
+import { type JoinParts, joinChannels, planJoin } from "./join.ts";
 import { Session } from "./session.ts";
 
 export type Connect = Extract<Operation, { readonly kind: "connect" }>;
 
-export interface OpeningContext extends JoinPorts {
+export interface OpeningContext extends JoinParts {
   readonly sessions: Sessions;
   readonly nodeId: string;
   readonly clock: () => number;
   readonly protocolVersion: number;
   /** Told to the client in its connack. */
   readonly told: ConnectionLimits;
-  readonly joinLimits: JoinLimits;
   readonly maxHeldBytes: number;
   /** Of one user on this node; 0 = no limit. */
   readonly maxSessionsPerUser: number;
@@ -43,7 +37,8 @@ export function prepareSession(
   if (connect.version !== context.protocolVersion)
     throw new BrokerError("unsupported_version");
   return new Session({
-    ...wire,
+    connection: wire.connection,
+    codec: wire.codec,
     sessionId: context.nextSessionId(),
     uid: connect.uid,
     maxHeldBytes: context.maxHeldBytes,
@@ -62,9 +57,13 @@ export async function admit(
   const { hub, sessions, maxSessionsPerUser } = context;
   await hub.enter(session);
   const record = await sessions.open({
-    ...connect,
     sessionId: session.sessionId,
     nodeId: context.nodeId,
+    uid: connect.uid,
+    token: connect.token,
+    flag: connect.flag,
+    deviceId: connect.deviceId,
+    level: connect.level,
   });
   const others = hub.sessionsOf(session.uid).filter((one) => one.isAdmitted);
   if (maxSessionsPerUser === 0 || others.length < maxSessionsPerUser) {
@@ -95,7 +94,7 @@ export async function welcome(
     limits: context.told,
     resume: plan.results,
   });
-  await joinChannels(session, plan, { ...context, limits: context.joinLimits });
+  await joinChannels(session, plan, context);
 }
 
 /** How the connection closes after a connect that failed with `error`: whether the client should come back. */
