@@ -1,0 +1,88 @@
+// The pages people read, taken apart: code blocks, links, headings, table rows. Pure but for reading files.
+
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+/** All pages, relative to the root. */
+export function pages(): readonly string[] {
+  const docs = readdirSync(join(ROOT, "docs"), {
+    recursive: true,
+    encoding: "utf8",
+  });
+  return [
+    "README.md",
+    "CHANGELOG.md",
+    ...docs.map((name) => join("docs", name)),
+  ].filter((name) => name.endsWith(".md"));
+}
+
+export function readPage(name: string): string {
+  return readFileSync(join(ROOT, name), "utf8");
+}
+
+export interface Block {
+  readonly language: string;
+  readonly text: string;
+}
+
+/** The fenced code blocks of `page`, in order. */
+export function blocks(page: string): readonly Block[] {
+  return [...page.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map(
+    ([, language = "", text = ""]) => ({ language, text: text.trimEnd() }),
+  );
+}
+
+/** `page` without its code blocks. */
+export function prose(page: string): string {
+  return page.replaceAll(/^```\w*\n.*?^```$/gms, "");
+}
+
+/** The cells of all table rows whose first cell is one name in backticks; the backticks are dropped from it. */
+export function namedRows(page: string): ReadonlyMap<string, string[]> {
+  const rows = [...page.matchAll(/^\| `([^`]+)` \|(.*)\|$/gm)];
+  return new Map(
+    rows.map(([, name = "", cells = ""]) => [
+      name,
+      cells.split(" | ").map((cell) => cell.trim()),
+    ]),
+  );
+}
+
+/** The part of `page` under the heading, up to the next one of the same or a higher level. */
+export function section(page: string, heading: string): string {
+  const level = heading.indexOf(" ");
+  const from = page.indexOf(`\n${heading}\n`);
+  if (from < 0) throw new Error(`no heading ${heading}`);
+  const body = page.slice(from + heading.length + 2);
+  const end = new RegExp(`^#{1,${level}} `, "m").exec(body);
+  return end === null ? body : body.slice(0, end.index);
+}
+
+/** Links to files of this project: the file, relative to the root, and the anchor or "". */
+export function localLinks(
+  name: string,
+): readonly { readonly file: string; readonly anchor: string }[] {
+  const targets = [...prose(readPage(name)).matchAll(/\]\(([^)\s]+)\)/g)];
+  return targets
+    .map(([, target = ""]) => target)
+    .filter((target) => !/^[a-z]+:/.test(target))
+    .map((target) => {
+      const [path = "", anchor = ""] = target.split("#");
+      const file =
+        path === "" ? name : relative(ROOT, join(ROOT, dirname(name), path));
+      return { file, anchor };
+    });
+}
+
+/** The anchors that GitHub gives the headings of `page`. */
+export function anchors(page: string): readonly string[] {
+  return [...prose(page).matchAll(/^#+ (.*)$/gm)].map(([, heading = ""]) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N} _-]/gu, "")
+      .replaceAll(" ", "-"),
+  );
+}

@@ -1,0 +1,130 @@
+// The README as a newcomer uses it: its tour is pasted into shells, in a fresh copy of the project, and has to show what it says. Only
+// the ports are other ones, so that nothing collides.
+
+import { cp, mkdtemp, rm, symlink, utimes } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { blocks, namedRows, ROOT, readPage, section } from "./pages.ts";
+import { openTerminal, type Terminal } from "./terminal.ts";
+
+const README = readPage("README.md");
+const TOUR = "## A tour in five minutes";
+const LEFT_OUT = /\/(node_modules|dist|data|\.git|\.tap|results)$/;
+
+/** A copy as it is after a clone; what is installed here is installed there. */
+async function freshCopy(t: Test): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), "jindou-readme-"));
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const filter = (source: string) => !LEFT_OUT.test(source);
+  await cp(ROOT, folder, { recursive: true, filter });
+  await symlink(join(ROOT, "node_modules"), join(folder, "node_modules"));
+  await utimes(join(folder, "package-lock.json"), 0, 0); // older than what is installed
+  return folder;
+}
+
+interface Started {
+  readonly pid: number;
+  /** `block` for the ports this broker got. */
+  here(block: string): string;
+}
+
+async function ready(terminal: Terminal): Promise<Started> {
+  const [line] = await terminal.shows(/^\{.*"msg":"ready"\}$/m);
+  const { pid, apiPort, clientPort } = JSON.parse(line);
+  return {
+    pid,
+    here: (block) =>
+      block
+        .replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`)
+        .replaceAll("127.0.0.1:5200", `127.0.0.1:${clientPort}`),
+  };
+}
+
+/** It builds the project and starts it twice: seconds on a free machine. */
+const LONG = { timeout: 120_000 };
+
+const PORTS = {
+  JINDOU_API_LISTEN: "127.0.0.1:0",
+  JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+};
+
+t.test("the tour shows what it says, line by line", LONG, async (t) => {
+  const shell = blocks(README).filter(({ language }) => language === "sh");
+  const [start = "", test] = shell.map(({ text }) => text);
+  t.same(
+    [start, test],
+    ["npm start", "npm test"],
+    "the two commands at the top",
+  );
+  const tour = blocks(section(README, TOUR)).map(({ text }) => text);
+  t.equal(tour.length, 5);
+  const [register = "", client = "", send = "", look = "", metrics = ""] = tour;
+
+  const folder = await freshCopy(t);
+  const first = openTerminal(t, folder, PORTS);
+  first.type(start);
+  const { pid, here } = await ready(first);
+
+  const backend = openTerminal(t, folder);
+  const ok = '{"status":"ok"}';
+  t.equal(await backend.run(here(register)), [ok, ok, ok].join("\n"));
+
+  const alice = openTerminal(t, folder);
+  alice.type(here(client));
+  await alice.shows(/^connected, session \S+$/m);
+
+  const sent = await backend.run(here(send));
+  t.match(JSON.parse(sent), { message_seq: 1, client_msg_no: "first" });
+  const shown =
+    /`(bob in lobby, .*)`\./.exec(README)?.[1] ?? "not in the README";
+  await alice.shows(/^bob in .*$/m);
+  t.equal(await backend.run(here(send)), sent, "a retry has the same answer");
+
+  const [status = "", history = ""] = (await backend.run(here(look))).split(
+    "\n",
+  );
+  t.match(JSON.parse(status), [
+    { uid: "alice", online: 1 },
+    { uid: "bob", online: 0 },
+  ]);
+  t.match(JSON.parse(history), { head_seq: 1, messages: { length: 1 } });
+  t.match(await backend.run(here(metrics)), /^jindou_messages_accepted_total/m);
+  t.same(
+    alice.screen().match(/^bob .*$/gm),
+    [shown],
+    "shown once, as promised",
+  );
+
+  process.kill(pid, "SIGKILL");
+  await alice.shows(/^closed: 1006/m);
+  const again = openTerminal(t, folder, PORTS);
+  again.type(start);
+  const restarted = await ready(again);
+  const kept = (await backend.run(restarted.here(look))).split("\n").at(-1);
+  t.equal(kept, history, "what was acknowledged is there");
+});
+
+t.test("every dependency has its sentence and licence", async (t) => {
+  const { dependencies, devDependencies } = JSON.parse(
+    readPage("package.json"),
+  );
+  const text = section(README, "## Dependencies");
+  const named = [...text.matchAll(/^\| \[`?([^`\]]+)`?\]/gm)];
+  t.same(
+    named.map(([, name]) => name).sort(),
+    Object.keys(dependencies).sort(),
+  );
+  for (const name of Object.keys(devDependencies))
+    if (!name.startsWith("@types/")) t.ok(text.includes(`[\`${name}\`]`), name);
+});
+
+t.test("the default addresses in the README are the defaults", async (t) => {
+  const defaults = JSON.parse(readPage("config/default.json"));
+  const rows = namedRows(section(README, "## Configuration"));
+  const shown = (name: string) => rows.get(name)?.[0];
+  t.equal(shown("JINDOU_API_LISTEN"), `\`${defaults.api.listen}\``);
+  t.equal(shown("JINDOU_CLIENT_LISTEN"), `\`${defaults.client.listen}\``);
+  t.equal(shown("JINDOU_STORE_PATH"), `\`${defaults.store.path}\``);
+  t.equal(shown("JINDOU_STORE_DURABILITY"), `\`${defaults.store.durability}\``);
+});
