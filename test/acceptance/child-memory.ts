@@ -7,17 +7,17 @@ import type { Settings } from "../support/broker.ts";
 
 const MIB = 1024 * 1024;
 const STEP_MS = 200;
-const CALM_LOOKS = 20;
+const CALM_LOOKS = 15;
 
 /**
- * Settings of a broker whose memory is measured: it collects garbage at SIGUSR2, and glibc gives freed memory back to the kernel. By default
- * glibc keeps up to twice its largest freed block for later (some 50 MiB here, and no more however long it runs), which would hide what this
- * looks for: memory that is still in use.
+ * Settings of a broker whose memory is measured: it collects garbage at SIGUSR2, and glibc gives every freed block of 16 KiB and more back to
+ * the kernel. By default it keeps such blocks, and the holes between smaller ones, for later (40 to 80 MiB here, and no more however long it
+ * runs), which would hide what this looks for: memory that is still in use.
  */
 export const MEASURED: Settings = {
   MALLOC_ARENA_MAX: "1",
-  MALLOC_MMAP_THRESHOLD_: "131072",
-  MALLOC_TRIM_THRESHOLD_: "131072",
+  MALLOC_MMAP_THRESHOLD_: "16384",
+  MALLOC_TRIM_THRESHOLD_: "16384",
   NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(
     [
       'import { setFlagsFromString } from "node:v8";',
@@ -38,8 +38,8 @@ export function memoryMib(pid: number | undefined): number {
 }
 
 /**
- * What it owns, in MiB, once that stops falling: garbage is collected until it has found no new low for 4 s (allocator and database give some
- * back only after 2), or owns no more than `enoughMib`. The process needs `MEASURED`.
+ * What it owns, in MiB, once that stops falling: garbage is collected until it has found no new low for 3 s,
+ * or owns no more than `enoughMib`. The process needs `MEASURED`.
  */
 export async function settledMib(
   pid: number | undefined,

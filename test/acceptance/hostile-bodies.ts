@@ -1,0 +1,180 @@
+// HTTP bodies a backend should never send, for every call that reads one: of wrong kinds, cut short, damaged, deep, huge, with ids nobody
+// may have. Seeded where random. No state.
+
+import { Random } from "../support/random.ts";
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** A right body of every call that reads one, by path. */
+export const RIGHT_BODIES: Readonly<
+  Record<string, Fields | readonly string[]>
+> = {
+  "/user/token": { uid: "u", token: "t", device_flag: 0, device_level: 1 },
+  "/user/device_quit": { uid: "u", device_flag: 0 },
+  "/user/onlinestatus": ["a", "b"],
+  "/channel": {
+    channel_id: "g",
+    channel_type: 2,
+    ban: 0,
+    disband: 0,
+    send_ban: 0,
+    allow_stranger: 0,
+    large: 0,
+    subscribers: ["a"],
+  },
+  "/channel/info": { channel_id: "g", channel_type: 2, ban: 0 },
+  "/channel/subscriber_add": {
+    channel_id: "g",
+    channel_type: 2,
+    subscribers: ["a"],
+    reset: 0,
+    temp_subscriber: 0,
+  },
+  "/channel/subscriber_remove": {
+    channel_id: "g",
+    channel_type: 2,
+    subscribers: ["a"],
+    temp_subscriber: 0,
+  },
+  "/message/send": {
+    payload: "eyJ0eXBlIjoxfQ==",
+    from_uid: "a",
+    channel_id: "g",
+    channel_type: 2,
+    header: { no_persist: 0, red_dot: 1, sync_once: 0 },
+    client_msg_no: "c",
+    stream_no: "s",
+    expire: 0,
+    tag_key: "k",
+  },
+  "/manager/login": { username: "admin", password: "wrong" },
+};
+
+/** Fields that hold an id, and how a body with another one there looks. */
+export const ID_FIELDS: readonly (readonly [
+  string,
+  (id: string) => unknown,
+])[] = [
+  ["/user/token", (uid) => ({ uid, token: "t", device_flag: 0 })],
+  ["/user/device_quit", (uid) => ({ uid, device_flag: 0 })],
+  ["/user/onlinestatus", (uid) => ["a", uid]],
+  ["/channel", (id) => ({ channel_id: id, channel_type: 2 })],
+  ["/channel", (uid) => group({ channel_id: "x", subscribers: [uid] })],
+  ["/channel/info", (id) => group({ channel_id: id, ban: 1 })],
+  [
+    "/channel/subscriber_add",
+    (id) => group({ channel_id: id, subscribers: ["a"] }),
+  ],
+  ["/channel/subscriber_add", (uid) => group({ subscribers: ["a", uid] })],
+  ["/channel/subscriber_remove", (uid) => group({ subscribers: ["a", uid] })],
+  ["/message/send", (uid) => ({ ...message(), from_uid: uid })],
+  ["/message/send", (id) => ({ ...message(), channel_id: id })],
+  [
+    "/message/send",
+    (id) => ({ ...message(), channel_id: id, channel_type: 1 }),
+  ],
+];
+
+const group = (fields: Fields) => ({
+  channel_id: "g",
+  channel_type: 2,
+  ...fields,
+});
+const message = () => RIGHT_BODIES["/message/send"];
+
+/** Each breaks another rule of an id [decisions: Limits]. */
+export const FORBIDDEN_IDS: readonly string[] = [
+  "",
+  "x".repeat(129),
+  "\ud800",
+  "a\udfff",
+  ...["@", "#", "&"].map((sign) => `a${sign}b`),
+  ...Array.from({ length: 0x20 }, (_, code) => `a${String.fromCharCode(code)}`),
+  ...Array.from(
+    { length: 0x21 },
+    (_, i) => `${String.fromCharCode(0x7f + i)}a`,
+  ),
+];
+
+const KINDS = [
+  "null",
+  "true",
+  "0",
+  '""',
+  "-1e999",
+  "[[]]",
+  "[null]",
+  "[{}]",
+  '{"length":1}',
+  "{}",
+  "",
+  "\u0000",
+  "NaN",
+  "\ufeff{}",
+];
+const VALUES: readonly unknown[] = [
+  null,
+  true,
+  1.5,
+  -7,
+  1e21,
+  2 ** 53,
+  {},
+  [[]],
+  [null],
+  [{}],
+  { toString: 1 },
+];
+const DEEP = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
+const NESTED = `${'{"a":'.repeat(50_000)}1${"}".repeat(50_000)}`;
+
+/** Bodies of `path` that must be refused. */
+export function* wrongBodies(path: string): Iterable<string | Uint8Array> {
+  const right = RIGHT_BODIES[path] ?? {};
+  yield* KINDS;
+  yield* [DEEP, NESTED, `{"uid":${DEEP}}`, `[${DEEP}]`];
+  const whole = Buffer.from(JSON.stringify(right));
+  for (const end of whole.keys()) yield whole.subarray(0, end);
+  yield Buffer.concat([whole, whole]);
+  yield Buffer.concat([whole, Buffer.from([0])]);
+  yield Buffer.from(JSON.stringify(right), "utf16le");
+  for (const name of Object.keys(right))
+    for (const value of VALUES)
+      if (name !== "header" || !isPlainObject(value))
+        yield JSON.stringify(replaced(right, name, value));
+}
+
+/** Unknown fields are ignored, so any object is a header. */
+function isPlainObject(value: unknown): boolean {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function replaced(
+  right: Fields | readonly string[],
+  name: string,
+  value: unknown,
+) {
+  if (Array.isArray(right)) return right.with(Number(name), value);
+  return { ...right, [name]: value };
+}
+
+/** A right body with some bytes changed. */
+export function damagedBody(path: string, seed: number): Uint8Array {
+  const random = new Random(seed);
+  const bytes = Buffer.from(JSON.stringify(RIGHT_BODIES[path]));
+  for (let i = 0; i <= random.below(4); i++)
+    bytes[random.below(bytes.length)] = random.below(256);
+  return bytes;
+}
+
+/** `fields` as JSON, with keys that reach the prototype of all objects where a server merges carelessly. */
+export function polluting(fields: Fields): string {
+  const poison = JSON.stringify({
+    ban: 1,
+    send_ban: 1,
+    no_persist: 1,
+    reset: 1,
+  });
+  const keys = `"__proto__":${poison},"constructor":{"prototype":${poison}},"prototype":${poison}`;
+  return `{${keys},${JSON.stringify(fields).slice(1)}`;
+}
