@@ -1,8 +1,11 @@
 // The database's memory of clientMsgNos. Two tables take turns: when the current one has been written to for a whole window, the other
 // holds nothing of any use any more, is emptied at once and becomes the current one. A lookup is at most two reads and exact by time.
-// Owns the number and start of the current generation.
+// Before it a filter answers most questions: has this sender ever used this number? Each table has one, filled from the table after a start;
+// until then everything is looked up. Owns the number and start of the current generation, and the filters.
 
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../broker/model.ts";
+import { PairFilter } from "../../lib/pair-filter.ts";
 import { commit, fieldsOf, type Tables } from "./database.ts";
 import { writeText } from "./text.ts";
 
@@ -11,6 +14,9 @@ const VERSION = 1;
 /** Version u8, messageId f64, messageSeq f64, timestampMs f64. */
 const VALUE_BYTES = 25;
 const NUMBER_BYTES = 6;
+/** Between uid and clientMsgNo in a key: ids hold no control characters. */
+const SEPARATOR = 0x0a;
+const KEYS_PER_TURN = 500;
 
 export interface FirstMessage {
   readonly messageId: number;
@@ -25,6 +31,9 @@ export class DedupeIndex {
   readonly #windowMs: number;
   /** Reused for lookups: they are synchronous. */
   readonly #key = Buffer.allocUnsafe(4096);
+  readonly #filters = [new PairFilter(), new PairFilter()] as const;
+  #areFiltersFull = false;
+  #isClosed = false;
   #generation = 0;
   #startedAtMs: number | undefined;
 
@@ -41,6 +50,53 @@ export class DedupeIndex {
   /** Whether a retry now of a message of then is still one. A clock that went back does not end the window. */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
+  }
+
+  /** False: nobody of this name used this number within the window, in any channel. */
+  mayKnow({ fromUid, clientMsgNo }: Sender): boolean {
+    if (!this.#areFiltersFull) return true;
+    const [even, odd] = this.#filters;
+    return (
+      even.mayHave(fromUid, clientMsgNo) || odd.mayHave(fromUid, clientMsgNo)
+    );
+  }
+
+  /** To be called for everything that is remembered, before it can be asked for. */
+  note({ fromUid, clientMsgNo }: Sender): void {
+    this.#filters[slot(this.#generation)].add(fromUid, clientMsgNo);
+  }
+
+  /** Fills the filters with what the tables hold, a little per event-loop turn. Until it is done `mayKnow` says yes to all. */
+  async fillFilters(): Promise<void> {
+    for (const at of [0, 1] as const) {
+      let start: Buffer | undefined = Buffer.alloc(1);
+      while (start !== undefined && !this.#isClosed) {
+        start = this.#fillSome(at, start);
+        await nextTurn();
+      }
+    }
+    this.#areFiltersFull = true;
+  }
+
+  /** Ends `fillFilters` early. */
+  close(): void {
+    this.#isClosed = true;
+  }
+
+  /** Adds the numbers of some keys from `start` on; returns where to go on. */
+  #fillSome(at: 0 | 1, start: Buffer): Buffer | undefined {
+    let last: Buffer | undefined;
+    let count = 0;
+    const { dedupe } = this.#tables;
+    for (const key of dedupe[at].getKeys({ start, limit: KEYS_PER_TURN })) {
+      const end = key.indexOf(SEPARATOR, NUMBER_BYTES);
+      const fromUid = key.toString("utf8", NUMBER_BYTES, end);
+      this.#filters[at].add(fromUid, key.toString("utf8", end + 1));
+      last = key;
+      count++;
+    }
+    if (last === undefined || count < KEYS_PER_TURN) return undefined;
+    return Buffer.concat([last, Buffer.alloc(1)]); // the next possible key
   }
 
   /** The first message with this sender and clientMsgNo in the channel, if it is within the window. */
@@ -80,6 +136,7 @@ export class DedupeIndex {
       void this.#table(next).clearAsync();
       void this.#tables.meta.put(STATE, [VERSION, next, nowMs]);
     });
+    this.#filters[slot(next)].clear();
     this.#generation = next;
     this.#startedAtMs = nowMs;
   }
@@ -99,14 +156,19 @@ export class DedupeIndex {
   }
 
   #table(generation: number) {
-    return this.#tables.dedupe[generation % 2 === 0 ? 0 : 1];
+    return this.#tables.dedupe[slot(generation)];
   }
+}
+
+/** Which of the two tables and filters a generation has. */
+function slot(generation: number): 0 | 1 {
+  return generation % 2 === 0 ? 0 : 1;
 }
 
 function writeKey(target: Buffer, number: number, sender: Sender): number {
   target.writeUIntBE(number, 0, NUMBER_BYTES);
   let at = NUMBER_BYTES;
   at += writeText(target, at, sender.fromUid);
-  target[at++] = 0x0a; // ids hold no control characters
+  target[at++] = SEPARATOR;
   return at + writeText(target, at, sender.clientMsgNo);
 }

@@ -131,6 +131,11 @@ async function openOwned(
   }
   checkpoint.start();
   sweep.start();
+  const filling = dedupe
+    .fillFilters()
+    .catch((error: Error) =>
+      onProblem(error, "filling the filters of client message numbers"),
+    );
 
   const lock = new KeyedLock();
   const transact = createTransact(tables, synced);
@@ -144,6 +149,8 @@ async function openOwned(
     history: new History({ tables, rows, tail, clock, retentionMs }),
     async close() {
       await sweep.close();
+      dedupe.close();
+      await filling;
       await lock.idle();
       await appends.drain();
       await checkpoint.close();

@@ -65,6 +65,7 @@ export class Placing {
     nowMs: number,
   ): TailRecord | FirstMessage | undefined {
     const { tail, dedupe } = this.#parts;
+    if (!dedupe.mayKnow(draft)) return undefined;
     const known = tail.seen(draft);
     if (known !== undefined && dedupe.isInWindow(known, nowMs)) return known;
     const { number } = tail.channel(draft.key);
@@ -107,6 +108,7 @@ export class Placing {
       start,
       end,
     });
+    if (draft.dedupe) this.#parts.dedupe.note(draft);
     tail.place(record);
     return { message, record };
   }
