@@ -1,0 +1,65 @@
+// The filters before the dedupe tables never hide a number that was used: not after a restart, not over two windows.
+
+import { setImmediate as nextTurn } from "node:timers/promises";
+import t from "tap";
+import { draftOf } from "../../contract/store-bench.ts";
+import { openStore, storeIn, testFolder } from "./folder.ts";
+
+const COUNT = 1200; // more than one turn's worth of keys
+
+const draft = (i: number) =>
+  draftOf({
+    clientMsgNo: `no-${i}`,
+    dedupe: true,
+    fromUid: `user-${i % 7}`,
+    channel: { id: `g${i % 11}`, type: 2 },
+  });
+
+async function turns(count: number): Promise<void> {
+  for (let i = 0; i < count; i++) await nextTurn();
+}
+
+t.test(
+  "after a restart every retry is found, before and after the filters are full",
+  async (t) => {
+    const path = testFolder(t);
+    const first = storeIn(path);
+    await first.start();
+    const all = Array.from({ length: COUNT }, (_, i) => i);
+    const sent = await Promise.all(all.map((i) => first.append(draft(i))));
+    await first.close();
+
+    const store = await openStore(t, path);
+    t.ok((await store.append(draft(3))).duplicate, "at once");
+    await turns(20);
+    const again = await Promise.all(all.map((i) => store.append(draft(i))));
+    t.same(
+      again.map(({ messageId }) => messageId),
+      sent.map(({ messageId }) => messageId),
+    );
+    t.ok(again.every(({ duplicate }) => duplicate));
+    t.notOk((await store.append(draft(COUNT))).duplicate, "a new one is new");
+  },
+);
+
+t.test("a number is found until its window ends, over rotations", async (t) => {
+  let nowMs = 1_800_000_000_000;
+  const store = await openStore(t, testFolder(t), {
+    clock: () => nowMs,
+    dedupeWindowS: 100,
+  });
+  await turns(5);
+  await store.append(draft(0));
+  await store.checkpoint();
+  for (const aheadMs of [60_000, 39_000]) {
+    nowMs += aheadMs;
+    await store.append(draft(nowMs)); // so that there is something to move
+    await store.checkpoint();
+    t.ok((await store.append(draft(0))).duplicate);
+  }
+  nowMs += 1000;
+  t.notOk((await store.append(draft(0))).duplicate, "the window is over");
+  nowMs += 99_000;
+  await store.checkpoint();
+  t.ok((await store.append(draft(0))).duplicate, "the second one counts anew");
+});
