@@ -159,7 +159,10 @@ function createNode(config: Config, deps: ServerDeps): Node {
     onProblem: (error, what) => log.error({ err: error }, what),
   });
   exposeStats(store, metrics);
-  const messages = createMessages(store, config.messages);
+  const messages = createMessages(store, {
+    ...config.messages,
+    contentValidation: config.content.validation,
+  });
   const status = "stopped";
   return { ...deps, logger, config, metrics, cluster, store, messages, status };
 }

@@ -7,7 +7,7 @@ import {
   authOptions,
   managersOptions,
 } from "../api/options.ts";
-import { messagesOptions } from "../broker/options.ts";
+import { contentOptions, messagesOptions } from "../broker/options.ts";
 import { clientOptions } from "../gateway/options.ts";
 import { logOptions } from "../observe/options.ts";
 import { storeOptions } from "../store/options.ts";
@@ -23,6 +23,7 @@ export const configSchema = Type.Object(
     managers: managersOptions,
     client: clientOptions,
     messages: messagesOptions,
+    content: contentOptions,
     store: storeOptions,
     log: logOptions,
     node: nodeOptions,

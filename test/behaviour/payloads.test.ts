@@ -31,10 +31,10 @@ const KINDS: Readonly<Record<string, object>> = {
 
 const world = await startWorld(t);
 const strict = await startWorld(t, {
-  JINDOU_MESSAGES_CONTENT_VALIDATION: "strict",
+  JINDOU_CONTENT_VALIDATION: "strict",
 });
 const opaque = await startWorld(t, {
-  JINDOU_MESSAGES_CONTENT_VALIDATION: "opaque",
+  JINDOU_CONTENT_VALIDATION: "opaque",
 });
 
 /** How a payload fares: "200 undefined" or `<status> <code>`. */
