@@ -10,15 +10,15 @@ const STEP_MS = 200;
 const CALM_LOOKS = 15;
 
 /**
- * Settings of a broker whose memory is measured: it collects garbage at SIGUSR2, and glibc gives every freed block of 16 KiB and more back to
- * the kernel. By default it keeps such blocks, and the holes between smaller ones, for later (40 to 80 MiB here, and no more however long it
- * runs), which would hide what this looks for: memory that is still in use.
+ * Settings of a broker whose memory is measured: it collects garbage at SIGUSR2, keeps 1 MiB for young objects, and glibc gives every freed
+ * block of 16 KiB and more back to the kernel. By default V8 holds up to 32 MiB for young objects until it has been idle for long, and glibc
+ * keeps freed blocks for later (40 to 80 MiB here, and no more however long it runs): that would hide what this looks for, memory in use.
  */
 export const MEASURED: Settings = {
   MALLOC_ARENA_MAX: "1",
   MALLOC_MMAP_THRESHOLD_: "16384",
   MALLOC_TRIM_THRESHOLD_: "16384",
-  NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(
+  NODE_OPTIONS: `--max-semi-space-size=1 --import=data:text/javascript,${encodeURIComponent(
     [
       'import { setFlagsFromString } from "node:v8";',
       'import { runInNewContext } from "node:vm";',
