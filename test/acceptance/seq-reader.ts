@@ -35,8 +35,6 @@ const PACE_MS = 20;
 
 export class SeqReader {
   readonly uid: string;
-  /** The close code, once the connection is over. */
-  readonly closed: Promise<number>;
   readonly #options: SeqReaderOptions;
   readonly #socket: WebSocket;
   readonly #waiters: Waiters;
@@ -44,6 +42,7 @@ export class SeqReader {
   #liveCount = 0;
   #status: "connecting" | "open" | "over" = "connecting";
   #bytesThisStep = 0;
+  #closeCode = 0;
   #fault: string | undefined;
 
   constructor(options: SeqReaderOptions) {
@@ -59,12 +58,10 @@ export class SeqReader {
     this.#socket.on("open", () => this.#connect());
     this.#socket.on("message", (data: Buffer) => this.#received(data));
     this.#socket.on("error", () => undefined); // the close that follows tells
-    this.closed = new Promise((resolve) => {
-      this.#socket.on("close", (code) => {
-        this.#status = "over";
-        resolve(code);
-        this.#waiters.check();
-      });
+    this.#socket.on("close", (code) => {
+      this.#status = "over";
+      this.#closeCode = code;
+      this.#waiters.check();
     });
   }
 
@@ -91,6 +88,12 @@ export class SeqReader {
   async opened(): Promise<this> {
     await this.waitFor(() => this.#status === "open", "the session");
     return this;
+  }
+
+  /** Resolves with the close code once the connection is over. */
+  async closed(): Promise<number> {
+    await this.#waiters.until(`the end of ${this.uid}`, () => this.isOver);
+    return this.#closeCode;
   }
 
   /** Resolves once it has everything through `seq`. */

@@ -228,7 +228,7 @@ async function comesBack(
 ): Promise<void> {
   const { uid } = stalled;
   stalled.resume();
-  const code = await stalled.closed;
+  const code = await stalled.closed();
   if (!CUT_CODES.includes(code)) t.fail(`${uid} was closed with ${code}`);
   t.equal(stalled.fault, undefined, "what it got was in order");
   t.ok(stalled.lastSeq < head, "it did not get all");
@@ -239,7 +239,7 @@ async function comesBack(
   await back.reached((await sender.send(via, "live")).messageSeq);
   t.equal(back.liveCount, live + 1, "it is live");
   back.kill();
-  await back.closed;
+  await back.closed();
 }
 
 /** Asks for so many pages of history without reading an answer until cut off. Resolves with the most memory the server owned, in MiB. */
@@ -270,7 +270,7 @@ async function pipelineHistory(t: Test, requests: number): Promise<number> {
     return (await slowReadersCut()) > before;
   });
   reader.resume();
-  const code = await reader.closed;
+  const code = await reader.closed();
   if (!CUT_CODES.includes(code)) t.fail(`closed with ${code}`);
   return peakMib;
 }
