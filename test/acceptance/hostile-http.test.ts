@@ -1,13 +1,11 @@
-// Acceptance 6, HTTP and ids: whatever is sent to either port is refused with a 4xx and a stable code or cut off; ids that are legal and look
-// dangerous just work. One broker process of its own.
+// Acceptance 6, HTTP: whatever is sent to either port is refused with a 4xx and a stable code, or cut off; the broker goes on serving and
+// keeps nothing. One broker process of its own. JINDOU_TEST_BODIES raises the count of damaged bodies per call.
 
 import { setTimeout as delay } from "node:timers/promises";
-import t, { type Test } from "tap";
+import t from "tap";
 import { EDGE_ERRORS } from "../../src/api/errors.ts";
 import { ERRORS } from "../../src/broker/errors.ts";
 import { type Answer, spawnBroker, textPayload } from "../support/broker.ts";
-import { connectNative } from "../support/native-client.ts";
-import { textOf } from "../support/native-session.ts";
 import { MEASURED, settledMib } from "./child-memory.ts";
 import {
   damagedBody,
@@ -161,42 +159,6 @@ t.test("the API port opens no WebSocket", async (t) => {
   await t.rejects(new RawSocket(broker.apiPort).upgraded(), /HTTP\/1.1 4\d\d/);
 });
 
-t.test("legal ids that look dangerous work everywhere", async (t) => {
-  const ids = [
-    "__proto__",
-    "constructor",
-    "toString",
-    "hasOwnProperty",
-    "../../etc/passwd",
-    "a'b\"c\\d",
-    "$where",
-    "%00",
-    " ",
-    "0",
-    "-1",
-    "null",
-    "😀",
-    "群",
-    "e\u0301",
-    "\ufeff",
-    "x".repeat(128),
-    "1:a",
-    "2:g\u2028",
-    "*",
-    "+/#".replace("#", ""),
-  ];
-  const [first = ""] = ids;
-  for (const uid of ids)
-    t.equal(
-      (await broker.call("/user/token", { uid, token: uid, device_flag: 0 }))
-        .status,
-      200,
-      uid,
-    );
-  for (const [i, id] of ids.entries())
-    await useEverywhere(t, id, ids[i + 1] ?? first);
-});
-
 t.test("who sends too slowly is cut off", async (t) => {
   const lastMs = await dawdling;
   t.ok(lastMs < TIMEOUT_MS, `the last was gone after ${lastMs.toFixed(0)} ms`);
@@ -211,82 +173,6 @@ t.test("a normal call is served, and the memory is flat", async (t) => {
   t.notMatch(broker.output(), /"level":"(error|fatal)"/, "no error was logged");
   t.equal(await broker.terminate(), 0);
 });
-
-/** `id` as user, as group, as clientMsgNo, and in talk with `peer`. */
-async function useEverywhere(t: Test, id: string, peer: string): Promise<void> {
-  const port = broker.clientPort;
-  const open = (uid: string, deviceId: string) =>
-    connectNative(t, {
-      port,
-      uid,
-      token: uid,
-      deviceId,
-      timeoutMs: TIMEOUT_MS,
-    });
-  const [me, other] = await Promise.all([open(id, id), open(peer, "")]);
-  const group = { channel_id: id, channel_type: 2 };
-  const made = await broker.call("/channel", {
-    ...group,
-    subscribers: [id, peer],
-  });
-  const { body: online } = await broker.call("/user/onlinestatus", [id, id]);
-  const personal = await me.send({ type: 1, id: peer }, id, {
-    clientMsgNo: id,
-  });
-  const again = await me.send({ type: 1, id: peer }, id, { clientMsgNo: id });
-  const grouped = await me.send({ type: 2, id }, id, {
-    clientMsgNo: id,
-    tagKey: id,
-    streamNo: id,
-  });
-  await other.waitFor(({ messages }) => messages.length === 2);
-  const history = await other.history({ type: 1, id });
-  const query = new URLSearchParams({ channel_id: id, channel_type: "2" });
-  const { body: page } = await broker.call(`/channel/messages?${query}`);
-  const replacement = await open(id, id);
-  const gone = await me.closed;
-  const removed = await broker.call("/channel/subscriber_remove", {
-    ...group,
-    subscribers: [id],
-  });
-  const refused = await replacement
-    .send({ type: 2, id }, "x")
-    .catch(({ code }) => code);
-  t.match(
-    {
-      made: made.status,
-      online: online.map((one: { online: number }) => one.online),
-      again: again.messageId,
-      texts: other.messages.map(textOf),
-      froms: other.messages.map((one) => one.fromUid),
-      history: history.messages.map((one) => one.messageSeq),
-      page: page.messages.map((one: Record<string, unknown>) => [
-        one.from_uid,
-        one.tag_key,
-        one.client_msg_no,
-      ]),
-      gone: gone.code,
-      removed: removed.status,
-      refused,
-      groupSeq: grouped.messageSeq,
-    },
-    {
-      made: 200,
-      online: [1, 1],
-      again: personal.messageId,
-      texts: [id, id],
-      froms: [id, id],
-      history: [personal.messageSeq],
-      page: [[id, id, id]],
-      gone: 4202,
-      removed: 200,
-      refused: "not_subscriber",
-      groupSeq: 1,
-    },
-    id,
-  );
-  await Promise.all([replacement.close(), other.close()]);
-}
 
 interface Reply {
   readonly status: number;
