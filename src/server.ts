@@ -2,6 +2,7 @@
 // stop taking, let clients go, finish what is under way, flush, close.
 
 import { randomBytes } from "node:crypto";
+import { setTimeout as pause } from "node:timers/promises";
 import { createHttpEndpoint } from "./api/endpoint.ts";
 import { measuredManagers, measuredMessages } from "./api/measured.ts";
 import { credentialRule } from "./api/protected-mode.ts";
@@ -9,6 +10,7 @@ import { createChannels } from "./broker/channels.ts";
 import { BrokerError } from "./broker/errors.ts";
 import { createManagers, type Managers } from "./broker/managers.ts";
 import { createMessages, type Messages } from "./broker/messages.ts";
+import { MAX_ID_LENGTH } from "./broker/model.ts";
 import { createSessions } from "./broker/sessions.ts";
 import { createUsers } from "./broker/users.ts";
 import { LocalThrottle, SingleNode } from "./cluster/single.ts";
@@ -42,7 +44,8 @@ import type {
 const DRAIN_SHARE = 0.8;
 /** Payload bytes of one resume run and of one history reply on a socket. */
 const RUN_BYTES = 131_072;
-const MAX_ID_LENGTH = 128;
+/** About what a message takes in a frame beside its payload. */
+const MESSAGE_OVERHEAD_BYTES = 256;
 const MAX_PRESENCE_UIDS = 1000;
 
 export interface ServerDeps {
@@ -138,7 +141,10 @@ async function stop(
 ): Promise<void> {
   const wasReady = node.status === "ready";
   node.status = "draining";
-  if (wasReady) await gateway.drain(node.config.drain.timeoutMs * DRAIN_SHARE);
+  if (wasReady) {
+    await pause(node.config.drain.noticeMs);
+    await gateway.drain(node.config.drain.timeoutMs * DRAIN_SHARE);
+  }
   for (const listener of listeners) listener.stopAccepting();
   await node.store.close();
   for (const listener of listeners) listener.close();
@@ -292,8 +298,11 @@ function clientContext(node: Node, hub: Hub): ClientContext {
         maxFramesPerSecond: client.maxFramesPerSecond,
       },
       limits: {
-        pageMessages: client.resumePageMessages,
-        pageBytes: RUN_BYTES,
+        pageMessages: Math.min(
+          client.resumePageMessages,
+          Math.floor(runBytes(client) / MESSAGE_OVERHEAD_BYTES),
+        ),
+        pageBytes: runBytes(client),
         maxUnreadBytes: client.maxBufferedBytes / 4,
       },
       maxHeldBytes: client.maxBufferedBytes,
@@ -309,7 +318,7 @@ function clientContext(node: Node, hub: Hub): ClientContext {
       directory: cluster,
       clock: Date.now,
       metrics: metrics.gateway,
-      maxHistoryBytes: RUN_BYTES,
+      maxHistoryBytes: runBytes(client),
     },
     limits: {
       authTimeoutMs: client.authTimeoutMs,
@@ -363,6 +372,11 @@ function createListeners(
       onError,
     }),
   };
+}
+
+/** A run that a slow link leaves unread must not by itself make a slow reader of the client. */
+function runBytes({ maxBufferedBytes }: Config["client"]): number {
+  return Math.min(RUN_BYTES, maxBufferedBytes / 4);
 }
 
 function addressOf(text: string): Address {

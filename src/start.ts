@@ -23,7 +23,7 @@ export async function startNode(
   const server = createServer(config, { logger, version, announcePassword });
   stopOnSignal(server, {
     logger,
-    timeoutMs: config.drain.timeoutMs + GRACE_MS,
+    timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS,
   });
   const ports = await server.start().catch((err: unknown) => {
     logger.fatal({ err }, "start failed");

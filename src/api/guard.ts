@@ -4,6 +4,7 @@
 import { allows, type Permission } from "../broker/manager-accounts.ts";
 import type { Managers } from "../broker/managers.ts";
 import { hashesEqual, hashToken } from "../broker/tokens.ts";
+import { isLoopback } from "../lib/address.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 
@@ -19,8 +20,11 @@ export type Guard = (
 const NEEDED =
   "A valid credential is needed: Authorization: Bearer <token from /manager/login>, or the static token in the header token";
 
+const NOT_FROM_PAGES =
+  "Without a credential, web pages and foreign host names are refused: call 127.0.0.1 or localhost, or present a credential";
+
 /** Request headers that `createGuard` reads. */
-export const CREDENTIAL_HEADERS = ["authorization", "token"];
+export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host"];
 
 /**
  * Where no credential is required, one that is presented must still be right: 401 for an invalid one, 403 for one without the permission.
@@ -61,8 +65,22 @@ export function createGuard(parts: {
     if (bearer !== undefined) return judge(bearer, access);
     const mayGoOn =
       !requiresCredential && token === "absent" && access !== "bearer";
-    return mayGoOn ? undefined : unauthorized();
+    if (!mayGoOn) return unauthorized();
+    return isFromPage(request)
+      ? errorReply("forbidden", { message: NOT_FROM_PAGES })
+      : undefined;
   };
+}
+
+/**
+ * A page in a browser on this machine: it sends its origin, or (a name rebound to this machine) a host that is not this machine. Whoever
+ * opened it did not mean to let it manage the broker.
+ */
+function isFromPage({ headers }: HttpRequest): boolean {
+  const { origin = "", host = "" } = headers;
+  if (origin !== "") return true;
+  const name = host.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
+  return name !== "" && !isLoopback(name);
 }
 
 function unauthorized(): HttpReply {

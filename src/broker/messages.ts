@@ -23,6 +23,7 @@ import {
 } from "./permissions.ts";
 import type {
   Answer,
+  Appended,
   ChannelStore,
   HistoryRange,
   HistorySlice,
@@ -103,18 +104,28 @@ export function createMessages(
       : refusePersonSend(facts, fromUid, channel.id);
   }
 
-  /** The draft as it may be appended, in the order in which the origin sent; throws the refusal. */
+  /** A retry of what was accepted is answered as it was then, whatever the rules are now; anything else is refused. */
+  async function unlessRetry(
+    draft: MessageDraft,
+    code: SendRefusal,
+  ): Promise<Appended> {
+    const first = draft.dedupe ? await store.earlier(draft) : undefined;
+    if (first === undefined) throw new BrokerError(code);
+    return first;
+  }
+
+  /** The draft as it may be appended, in the order in which the origin sent, or why it is refused. */
   async function inTurn(
     input: SendInput,
     draft: MessageDraft,
     refused: Answer<SendRefusal | undefined>,
-  ): Promise<MessageDraft> {
+  ): Promise<MessageDraft | SendRefusal> {
     const decided = Promise.all([refused, recipients(input)]);
     const [code, listed] =
       input.origin === undefined
         ? await decided
         : await lanes.enter(`${input.origin} ${draft.key}`, decided);
-    if (code !== undefined) throw new BrokerError(code);
+    if (code !== undefined) return code;
     return listed === undefined ? draft : { ...draft, recipients: listed };
   }
 
@@ -142,10 +153,14 @@ export function createMessages(
       const refused = refusal(input);
       const isAtHand =
         !(refused instanceof Promise) && input.subscribers === undefined;
-      if (isAtHand && refused !== undefined) throw new BrokerError(refused);
-      const { messageId, messageSeq } = await store.append(
-        isAtHand && lanes.isEmpty ? draft : await inTurn(input, draft, refused),
-      );
+      let decided: MessageDraft | SendRefusal = draft;
+      if (isAtHand && refused !== undefined) decided = refused;
+      else if (!isAtHand || !lanes.isEmpty)
+        decided = await inTurn(input, draft, refused);
+      const { messageId, messageSeq } =
+        typeof decided === "string"
+          ? await unlessRetry(draft, decided)
+          : await store.append(decided);
       return { messageId, messageSeq, clientMsgNo: draft.clientMsgNo };
     },
 
@@ -188,7 +203,6 @@ function check(input: SendInput, limits: MessageLimits): boolean {
       message: "subscribers is only for commands (sync_once 1 or type 99)",
       details: [{ path: "subscribers", message: "not a command" }],
     });
-  for (const uid of input.subscribers ?? []) assertId(uid, "subscribers");
   return isCommand;
 }
 

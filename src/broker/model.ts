@@ -138,6 +138,8 @@ export interface SessionRecord {
   readonly level: DeviceLevel;
   /** The client's own name for the device; a new session with the same one replaces the old. */
   readonly deviceId: string;
+  /** Which token it logged in with, so that a change of token ends the sessions of the old one only; "" without authentication. */
+  readonly tokenTag: string;
 }
 
 /** Online state of one user [spec: Online status record]. */

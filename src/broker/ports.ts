@@ -151,6 +151,10 @@ export interface MessageStore {
    * the channel's other messages.
    */
   append(draft: MessageDraft): Promise<Appended>;
+  /** What a retry of this message would be answered, without appending anything; undefined: it would be a new one. */
+  earlier(
+    message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
+  ): Promise<Appended | undefined>;
   /** Messages of the range that have not expired, in seq order (or reverse). Gaps are messages that expired or were trimmed. */
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** The seq of the newest published message; 0 when there was none. */

@@ -10,7 +10,7 @@ import {
   type SessionRecord,
 } from "./model.ts";
 import type { Publisher, SessionDirectory, UserStore } from "./ports.ts";
-import { hashesEqual, hashToken } from "./tokens.ts";
+import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 export interface Login {
   readonly sessionId: string;
@@ -44,14 +44,17 @@ export function createSessions(
 ): Sessions {
   const { store, directory, publisher } = ports;
 
-  async function authenticate(login: Login): Promise<DeviceLevel> {
-    if (clientAuth === "none") return login.level ?? SECONDARY_DEVICE;
+  async function authenticate(
+    login: Login,
+  ): Promise<Pick<SessionRecord, "level" | "tokenTag">> {
+    if (clientAuth === "none")
+      return { level: login.level ?? SECONDARY_DEVICE, tokenTag: "" };
     const device = await store.device(login.uid, login.flag);
     if (!device || !hashesEqual(device.tokenHash, hashToken(login.token)))
       throw new BrokerError("unauthorized", {
         message: "uid, device flag and token do not match",
       });
-    return device.level;
+    return { level: device.level, tokenTag: tokenTag(device.tokenHash) };
   }
 
   function endOther(other: SessionRecord, by: SessionRecord): void {
@@ -69,21 +72,24 @@ export function createSessions(
       assertUserUid(login.uid);
       if (login.deviceId !== "" && !isId(login.deviceId))
         throw new BrokerError("bad_id", { message: "deviceId is not valid" });
+      const known = await authenticate(login);
       const session: SessionRecord = {
         sessionId: login.sessionId,
         nodeId: login.nodeId,
         uid: login.uid,
         flag: login.flag,
-        level: await authenticate(login),
+        level: known.level,
         deviceId: login.deviceId,
+        tokenTag: known.tokenTag,
       };
       const ended = await directory.register(session);
-      for (const other of ended) endOther(other, session);
       try {
         await authenticate(login); // the token may have changed between the check and the entry, and its change saw no session to end
       } catch (refusal) {
         await directory.unregister(session);
         throw refusal;
+      } finally {
+        for (const other of ended) endOther(other, session);
       }
       return session;
     },

@@ -11,7 +11,7 @@ import {
   type SessionRecord,
 } from "./model.ts";
 import type { Publisher, SessionDirectory, UserStore } from "./ports.ts";
-import { hashesEqual, hashToken } from "./tokens.ts";
+import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 export interface Users {
   /**
@@ -61,7 +61,10 @@ export function createUsers(ports: {
         await endSessions(
           uid,
           "token_changed",
-          (one) => one.flag === flag && one.level === MAIN_DEVICE,
+          (one) =>
+            one.flag === flag &&
+            one.level === MAIN_DEVICE &&
+            one.tokenTag !== tokenTag(device.tokenHash),
         );
     },
 

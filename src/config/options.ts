@@ -19,6 +19,14 @@ export const nodeOptions = Type.Object(
 /** Section `drain`: how the process ends. */
 export const drainOptions = Type.Object(
   {
+    noticeMs: Type.Integer({
+      default: 0,
+      minimum: 0,
+      maximum: 600_000,
+      unit: "milliseconds",
+      description:
+        "How long `/readyz` answers 503 while everything still works, before clients are told to go: a little more than the interval at which a load balancer asks.",
+    }),
     timeoutMs: Type.Integer({
       default: 10_000,
       minimum: 0,

@@ -23,6 +23,7 @@ export function inconsistencies(config: Config): readonly string[] {
     ...sharedListener(config),
     ...unprotected(config),
     ...sizes(config),
+    ...dedupe(config.store),
     ...accounts(config.managers),
     ...origins(config.client.allowedOrigins),
   ];
@@ -104,6 +105,14 @@ function sizes({ messages, client, api }: Config): readonly string[] {
       `api.maxBodyBytes is ${api.maxBodyBytes}, but messages.maxPayloadBytes in base64 needs at least ${body + FRAME_OVERHEAD_BYTES}.`,
     );
   return problems;
+}
+
+/** What is being moved to the database must not be older than what is remembered there. */
+function dedupe({ dedupeWindowS, checkpointMs }: Config["store"]) {
+  if (dedupeWindowS * 1000 >= 2 * checkpointMs) return [];
+  return [
+    `store.dedupeWindowS is ${dedupeWindowS}, but store.checkpointMs needs at least ${Math.ceil((2 * checkpointMs) / 1000)}.`,
+  ];
 }
 
 function accounts(managers: Config["managers"]): readonly string[] {

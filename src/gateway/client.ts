@@ -160,7 +160,7 @@ export class Client implements ConnectionHandler {
       this.#status = "open";
       await welcome(this.#session, connect, opening);
     } catch (error) {
-      if (this.#isOver()) return;
+      if (this.#isOver() && error instanceof BrokerError) return;
       this.#failed(connect.ref, error);
       this.end(refusalReason(error));
     }

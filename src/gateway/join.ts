@@ -65,8 +65,9 @@ export async function joinChannels(
 ): Promise<void> {
   const points = allowedPoints(session.uid, plan);
   const joining = new Joining(session, points, parts);
+  await joining.followUnnamed(plan.groups);
   await joining.resumePersonal();
-  await joining.joinGroups(plan.groups);
+  await joining.resumeNamed(plan.groups);
   await joining.settle();
 }
 
@@ -77,6 +78,10 @@ function allowedPoints(
 ): Map<ChannelKey, ResumePoint> {
   return new Map(
     points
+      .map(({ channel, lastSeq }, at): ResumePoint => {
+        const headSeq = results[at]?.headSeq ?? 0; // a client may remember more than a restored store has
+        return { channel, lastSeq: Math.min(lastSeq, headSeq) };
+      })
       .filter((_, at) => results[at]?.status === "ok")
       .map((point) => [channelKey(point.channel, uid), point]),
   );
@@ -108,19 +113,22 @@ class Joining {
     await this.#handOver();
   }
 
-  /** Follows the groups at once that are not named, then resumes the named ones, one after the other. */
-  async joinGroups(groups: readonly string[]): Promise<void> {
+  /** Live from the connack on: subscribed before anything is waited for. */
+  async followUnnamed(groups: readonly string[]): Promise<void> {
+    const unnamed = groups.filter((id) => !this.#points.has(this.#keyOf(id)));
     const { hub } = this.#parts;
-    const named: ChannelRef[] = [];
-    const following: Promise<void>[] = [];
-    for (const id of groups) {
-      const channel: ChannelRef = { id, type: GROUP_CHANNEL };
-      const key = channelKey(channel, this.#session.uid);
-      if (this.#points.has(key)) named.push(channel);
-      else following.push(hub.follow(this.#session, id));
-    }
-    await Promise.all(following);
-    for (const channel of named) await this.#resumeGroup(channel);
+    await Promise.all(unnamed.map((id) => hub.follow(this.#session, id)));
+  }
+
+  /** One after the other, each live as soon as it is level. */
+  async resumeNamed(groups: readonly string[]): Promise<void> {
+    for (const id of groups)
+      if (this.#points.has(this.#keyOf(id)))
+        await this.#resumeGroup({ id, type: GROUP_CHANNEL });
+  }
+
+  #keyOf(groupId: string): ChannelKey {
+    return channelKey({ id: groupId, type: GROUP_CHANNEL }, this.#session.uid);
   }
 
   /** Membership may have changed since the groups were read: of that, only what ended took effect at once. */
@@ -133,7 +141,9 @@ class Joining {
       const groups = new Set(await store.groupsOf(session.uid));
       for (const { channelId } of [...session.groups])
         if (!groups.has(channelId)) hub.unfollow(session, channelId);
-      await this.joinGroups([...groups].filter((id) => !session.follows(id)));
+      const missing = [...groups].filter((id) => !session.follows(id));
+      await this.followUnnamed(missing);
+      await this.resumeNamed(missing);
     }
     session.hasJoined = true;
   }
@@ -155,7 +165,7 @@ class Joining {
     session.release(this.#cursors);
     if (session.joining === undefined) return; // personal channels, or told out of the group meanwhile
     const id = session.joining.channelId;
-    this.#points.delete(channelKey({ id, type: GROUP_CHANNEL }, session.uid));
+    this.#points.delete(this.#keyOf(id));
     await hub.follow(session, id);
   }
 

@@ -23,6 +23,9 @@ export interface OperationPorts {
   readonly maxHistoryBytes: number;
 }
 
+/** Later confirmations, and ids that are none, say nothing of how delivery goes. */
+const MAX_RECVACK_DELAY_MS = 3_600_000;
+
 type Handler<K extends OperationKind> = (
   session: Session,
   operation: Extract<Operation, { readonly kind: K }>,
@@ -64,7 +67,9 @@ const OPERATIONS: OperationTable = {
   },
 
   recvack(_session, { messageId }, { clock, metrics }) {
-    metrics.acknowledged(clock() - messageTimeMs(messageId));
+    const delayMs = clock() - messageTimeMs(messageId);
+    if (delayMs >= 0 && delayMs <= MAX_RECVACK_DELAY_MS)
+      metrics.acknowledged(delayMs);
   },
 
   async history(session, operation, ports) {

@@ -30,18 +30,21 @@ export const storeOptions = Type.Object(
     maxTailBytes: Type.Integer({
       default: 67_108_864,
       minimum: 1_048_576,
+      maximum: 1_073_741_824,
       description:
         "Bytes of journalled messages kept in memory before they are in the database; above it sends are refused as overloaded.",
     }),
     maxTailRecords: Type.Integer({
       default: 500_000,
       minimum: 1000,
+      maximum: 10_000_000,
       description:
         "Number of journalled messages kept in memory before they are in the database; above it sends are refused as overloaded.",
     }),
     segmentBytes: Type.Integer({
       default: 67_108_864,
       minimum: 65_536,
+      maximum: 536_870_912,
       description:
         "Bytes after which the journal goes on in a new file. A file is deleted when the database holds all of it.",
     }),
@@ -60,6 +63,7 @@ export const storeOptions = Type.Object(
     sweepIntervalMs: Type.Integer({
       default: 10_000,
       minimum: 100,
+      maximum: 86_400_000,
       description:
         "Milliseconds between removals of expired messages and access tokens from the database.",
     }),

@@ -90,7 +90,9 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   /** The own queue need not be written first: no one can see both it and what is published here. */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
-    if (socket === undefined || this.#endCode !== 0) return;
+    // Who is ending gets nothing any more, but what it sent before is for all the others still.
+    if (socket === undefined || this.#endCode !== 0)
+      return this.#around.publish(topic, frame);
     // The native method publishes nothing for a socket that never subscribed to anything; who is no subscriber need not be left out.
     if (!this.#isSubscriber) return this.#around.publish(topic, frame);
     socket.publish(topic, frame, typeof frame !== "string");

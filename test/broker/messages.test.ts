@@ -378,3 +378,22 @@ t.test("a page never shows a message beyond its headSeq", async (t) => {
   const back = await overtaken.history(view, { ...RANGE, reverse: true });
   t.same([back.headSeq, seqs(back.messages)], [2, [2, 1]]);
 });
+
+t.test(
+  "a retry of an accepted message is answered as before after the rules changed; a new one is refused",
+  async (t) => {
+    const { messages, store } = await startNode(t);
+    const group = { id: "changing", type: 2 } as const;
+    const flags = { ban: false, disband: false, sendBan: false };
+    const info = { ...group, ...flags, allowStranger: false, large: false };
+    await store.createChannel(info, ["alice"]);
+    const accepted = input({ channel: group, clientMsgNo: "kept" });
+    const first = await messages.send(accepted);
+    await store.updateChannel(group, { ban: true });
+    t.same(await messages.send(accepted), first);
+    t.same(await messages.send({ ...accepted, origin: "s1" }), first);
+    await t.rejects(messages.send({ ...accepted, clientMsgNo: "new" }), {
+      code: "channel_banned",
+    });
+  },
+);

@@ -22,6 +22,7 @@ function record(
     nodeId: "n1",
     uid: "alice",
     deviceId: "",
+    tokenTag: "",
     ...MAIN,
     ...kind,
   };

@@ -46,6 +46,7 @@ function sessionOf(cluster: Cluster, uid: string, kind: Kind): SessionRecord {
     flag: APP,
     level: MAIN_DEVICE,
     deviceId: "",
+    tokenTag: "",
     ...kind,
   };
 }

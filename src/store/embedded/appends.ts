@@ -99,6 +99,21 @@ export class Appends {
     });
   }
 
+  /** The port's `earlier`. */
+  async earlier(
+    message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
+  ): Promise<Appended | undefined> {
+    const { placing, clock } = this.#parts;
+    const first = placing.firstOf(message, clock());
+    if (first === undefined) return undefined;
+    if ("settled" in first && !first.settled) {
+      await this.#syncing;
+      if (!first.settled) return undefined; // it came to nothing
+    }
+    const { messageId, messageSeq } = first;
+    return { messageId, messageSeq, duplicate: true };
+  }
+
   /** Records that are placed and not settled. */
   *unsettled(): Iterable<TailRecord> {
     for (const { calls } of this.#unsynced)

@@ -2,7 +2,7 @@
 // of the log and expiry tables. Owns the counter of channel numbers. A number is never used for two channels.
 
 import type { ChannelKey } from "../../broker/model.ts";
-import { fieldsOf, type Tables } from "./database.ts";
+import { commit, fieldsOf, type Tables } from "./database.ts";
 
 const ROW_VERSION = 1;
 const NEXT_NUMBER = "nextChannelNumber";
@@ -16,11 +16,14 @@ export interface ChannelRow {
 export class ChannelRows {
   readonly #tables: Tables;
   #next: number;
+  /** What the database has of it. */
+  #keptNext: number;
 
   constructor(tables: Tables) {
     this.#tables = tables;
     const stored = tables.meta.get(NEXT_NUMBER);
     this.#next = stored === undefined ? 1 : Number(fieldsOf(stored)[0]);
+    this.#keptNext = this.#next;
   }
 
   get(key: ChannelKey): ChannelRow | undefined {
@@ -30,14 +33,20 @@ export class ChannelRows {
     return { number: Number(number), head: Number(head) };
   }
 
-  /** A number no channel has. It is taken for good once `putNext` is committed, which must be before or with its first use. */
+  /** A number no channel has. It is taken for good once `keepNumbers` has resolved, which must be before its first use. */
   takeNumber(): number {
     return this.#next++;
   }
 
-  /** To be called inside `commit`. */
-  putNext(): void {
-    void this.#tables.meta.put(NEXT_NUMBER, [ROW_VERSION, this.#next]);
+  /** Makes sure that no number taken so far is ever given again, also after a checkpoint that failed. Throws `unavailable`. */
+  async keepNumbers(): Promise<void> {
+    const next = this.#next;
+    if (next === this.#keptNext) return;
+    await commit(
+      this.#tables,
+      () => void this.#tables.meta.put(NEXT_NUMBER, [ROW_VERSION, next]),
+    );
+    this.#keptNext = next;
   }
 
   /** To be called inside `commit`. */

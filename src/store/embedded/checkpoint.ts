@@ -8,7 +8,7 @@ import type { Clock } from "../../broker/ports.ts";
 import { putCheckpointState } from "./checkpoint-state.ts";
 import { commit, flushed } from "./database.ts";
 import type { Journal } from "./journal.ts";
-import { type MovingParts, puts } from "./moving.ts";
+import { type MovingParts, puts, takeNumbers } from "./moving.ts";
 import type { JournalPosition } from "./segment.ts";
 import type { Tail, TailChannel, TailRecord } from "./tail.ts";
 
@@ -124,10 +124,14 @@ export class Checkpoint {
     const { tables, tail, appends, ids, dedupe, clock } = this.#parts;
     const nowMs = clock();
     const isRotation = dedupe.isRotationDue(nowMs);
-    if (tail.records === 0 && !isRotation && !evenIfIdle) return;
+    if (tail.records === 0 && !isRotation && !evenIfIdle) {
+      tail.forgetIdle();
+      return;
+    }
     const state = { position: appends.settledEnd, lastMessageId: ids.floor };
     const channels = tail.freeze(appends.unsettled());
     if (isRotation) await dedupe.rotate(nowMs);
+    await takeNumbers(this.#parts.rows, channels);
     await this.#putAll(channels);
     await commit(tables, () => putCheckpointState(tables, state));
     tail.thaw(channels);

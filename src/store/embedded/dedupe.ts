@@ -34,6 +34,9 @@ export class DedupeIndex {
   readonly #filters = [new PairFilter(), new PairFilter()] as const;
   #areFiltersFull = false;
   #isClosed = false;
+  /** What was noted while a rotation was under way: it belongs to the generation that begins. */
+  #noted: [string, string][] = [];
+  #isRotating = false;
   #generation = 0;
   #startedAtMs: number | undefined;
 
@@ -64,6 +67,7 @@ export class DedupeIndex {
   /** To be called for everything that is remembered, before it can be asked for. */
   note({ fromUid, clientMsgNo }: Sender): void {
     this.#filters[slot(this.#generation)].add(fromUid, clientMsgNo);
+    if (this.#isRotating) this.#noted.push([fromUid, clientMsgNo]);
   }
 
   /** Fills the filters with what the tables hold, a little per event-loop turn. Until it is done `mayKnow` says yes to all. */
@@ -75,7 +79,7 @@ export class DedupeIndex {
         await nextTurn();
       }
     }
-    this.#areFiltersFull = true;
+    this.#areFiltersFull = !this.#isClosed;
   }
 
   /** Ends `fillFilters` early. */
@@ -132,13 +136,21 @@ export class DedupeIndex {
   /** Empties the older table and makes it the current one. */
   async rotate(nowMs: number): Promise<void> {
     const next = this.#generation + 1;
-    await commit(this.#tables, () => {
-      void this.#table(next).clearAsync();
-      void this.#tables.meta.put(STATE, [VERSION, next, nowMs]);
-    });
-    this.#filters[slot(next)].clear();
-    this.#generation = next;
-    this.#startedAtMs = nowMs;
+    this.#isRotating = true;
+    try {
+      await commit(this.#tables, () => {
+        void this.#table(next).clearAsync();
+        void this.#tables.meta.put(STATE, [VERSION, next, nowMs]);
+      });
+      this.#filters[slot(next)].clear();
+      this.#generation = next;
+      this.#startedAtMs = nowMs;
+      for (const [uid, no] of this.#noted)
+        this.#filters[slot(next)].add(uid, no);
+    } finally {
+      this.#isRotating = false;
+      this.#noted = [];
+    }
   }
 
   /** To be called inside `commit`. */

@@ -125,9 +125,14 @@ export class Journal {
   /** Bytes of all segment files. */
   bytes(): number {
     let sum = 0;
-    for (const index of listSegments(this.#folder))
-      sum += fs.statSync(join(this.#folder, segmentName(index))).size;
+    for (const index of listSegments(this.#folder)) sum += this.#sizeOf(index);
     return sum;
+  }
+
+  /** 0 for one that is deleted just now. */
+  #sizeOf(index: number): number {
+    const path = join(this.#folder, segmentName(index));
+    return fs.statSync(path, { throwIfNoEntry: false })?.size ?? 0;
   }
 
   /** Closes the files. Nothing may be called afterwards. */
@@ -163,6 +168,7 @@ export class Journal {
     };
     try {
       this.#put(segment, header);
+      if (this.#synced) syncFolder(this.#folder);
     } catch (error) {
       fs.closeSync(fd);
       fs.rmSync(path, { force: true });
@@ -170,7 +176,6 @@ export class Journal {
     }
     segment.end = header.length;
     this.#open.add(segment);
-    if (this.#synced) syncFolder(this.#folder);
     return segment;
   }
 

@@ -20,7 +20,6 @@ export function* puts(
   channels: TailChannel[],
 ): Generator<void> {
   const { rows, dedupe } = parts;
-  takeNumbers(rows, channels);
   channels.sort((a, b) => a.number - b.number);
   for (const channel of channels) {
     const { key, number, log, marks, frozenLog, frozenMarks } = channel;
@@ -38,14 +37,14 @@ export function* puts(
   }
 }
 
-/** Numbers new channels. The counter goes first, so that no number in the tables is ever above it. */
-function takeNumbers(
+/** Numbers new channels, for good before anything is stored under a number. Throws `unavailable`. */
+export async function takeNumbers(
   rows: ChannelRows,
   channels: readonly TailChannel[],
-): void {
-  const unnumbered = channels.filter(({ number }) => number === 0);
-  for (const channel of unnumbered) channel.number = rows.takeNumber();
-  if (unnumbered.length > 0) rows.putNext();
+): Promise<void> {
+  for (const channel of channels)
+    if (channel.number === 0) channel.number = rows.takeNumber();
+  await rows.keepNumbers();
 }
 
 function putMessage(

@@ -61,7 +61,7 @@ export class Placing {
 
   /** The message that `draft` repeats: a record that may not be settled yet, or what the database remembers. */
   firstOf(
-    draft: MessageDraft,
+    draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
     nowMs: number,
   ): TailRecord | FirstMessage | undefined {
     const { tail, dedupe } = this.#parts;

@@ -1,7 +1,7 @@
 // Brings the tail back after a restart: replays the journal behind the last checkpoint. No state of its own.
 // Drops an unfinished last write (nobody was told it succeeded) and refuses to go on when anything before valid data is damaged or missing.
 
-import { readFileSync, rmSync, truncateSync } from "node:fs";
+import { readFileSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
 import { CEILING_RECORD, decodeRecord, MESSAGE_RECORD } from "./record.ts";
@@ -98,8 +98,7 @@ function followsData({ bytes, end, salt }: Scan): boolean {
 }
 
 function cutOff({ path, end }: Scan): void {
-  if (end === 0) rmSync(path);
-  else truncateSync(path, end);
+  truncateSync(path, end); // never removed: a missing number would look like a lost file
 }
 
 /** Puts one record back where it was; returns its message id. */

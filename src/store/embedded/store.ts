@@ -123,6 +123,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
         return Promise.reject(notRunning());
       return engine.appends.append(draft);
     },
+    earlier: (message) => use((e) => e.appends.earlier(message)),
     readMessages: (key, range) => use((e) => e.history.read(key, range)),
     headSeq: (key) => use((e) => e.history.headSeq(key)),
 

@@ -253,7 +253,7 @@ export class Tail {
       channel.dirty = false;
       this.#dirty.delete(channel);
     }
-    this.#forgetIdle();
+    this.forgetIdle();
   }
 
   #letGo(records: readonly TailRecord[]): void {
@@ -261,7 +261,8 @@ export class Tail {
     for (const record of records) this.#bytes -= record.end - record.start;
   }
 
-  #forgetIdle(): void {
+  /** Keeps the number of channels without records within its bound. */
+  forgetIdle(): void {
     let excess = this.#channels.size - MAX_IDLE_CHANNELS;
     if (excess <= 0) return;
     for (const [key, channel] of this.#channels) {
