@@ -233,3 +233,19 @@ t.test(
     t.equal(read("Bearerabc"), undefined);
   },
 );
+
+t.test(
+  "without a credential, a web page and a rebound name are refused where they could manage an open API",
+  async (t) => {
+    const api = await startApi({ requiresCredential: false });
+    const call = (headers: Record<string, string>) =>
+      inject(api, "POST /user/onlinestatus", { headers, body: [] });
+    for (const host of ["127.0.0.1:5001", "localhost", "[::1]:5001"])
+      t.equal((await call({ host })).status, 200, host);
+    const origin = { origin: "https://evil.example", host: "127.0.0.1:5001" };
+    t.equal((await call(origin)).status, 403);
+    t.equal((await call({ host: "evil.example:5001" })).status, 403);
+    const authorization = await api.login();
+    t.equal((await call({ ...origin, authorization })).status, 200);
+  },
+);

@@ -313,3 +313,32 @@ t.test(
     t.equal(await codeOf(two), "ok");
   },
 );
+
+t.test(
+  "a group that is not named is live from the connack on, however long a named conversation takes [native: life of a connection]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob]);
+    await fill(alice, person(bob), 300);
+    const resume = [{ channel: person(alice), lastSeq: 0 }];
+    const client = await world.join(t, bob, { resume });
+    for (const n of range(1, 5)) await world.send(alice, channel, `live ${n}`);
+    await receives(client, 305);
+    t.same(seqsIn(client, channel), range(1, 5));
+    t.same(seqsIn(client, person(alice)), range(1, 300));
+  },
+);
+
+t.test(
+  "a client that remembers more than there is gets what is new",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob]);
+    await fill(alice, channel, 2);
+    const resume = [{ channel, lastSeq: 50 }];
+    const client = await world.join(t, bob, { resume });
+    await world.send(alice, channel, "new");
+    await receives(client, 1);
+    t.same(seqsIn(client, channel), [3]);
+  },
+);

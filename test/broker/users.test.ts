@@ -7,7 +7,7 @@ import {
   type SessionRecord,
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
-import { hashToken } from "../../src/broker/tokens.ts";
+import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
 import { startNode } from "./node.ts";
 
 const MAIN = { flag: 0, level: MAIN_DEVICE } as const;
@@ -65,6 +65,15 @@ t.test("a changed token ends the flag's main sessions only", async (t) => {
     left.map(({ sessionId }) => sessionId),
     ["secondary", "other-flag"],
   );
+});
+
+t.test("a session that has the new token already stays", async (t) => {
+  const { users, cluster, events } = await startNode(t);
+  await users.setToken({ uid: "alice", token: "one", ...MAIN });
+  const early = record("early", { tokenTag: tokenTag(hashToken("two")) });
+  await cluster.register(early);
+  await users.setToken({ uid: "alice", token: "two", ...MAIN });
+  t.same(events, []);
 });
 
 t.test("a first token ends nothing", async (t) => {

@@ -344,3 +344,22 @@ t.test("frames of one turn leave in one write", async (t) => {
   await until(() => client.texts.length === 128);
   t.equal(relay.records() - before, 2, "answers within a handler");
 });
+
+t.test(
+  "what a connection publishes after its end still reaches the others",
+  async (t) => {
+    const { seen, endpoint } = socketEndpoint();
+    const { port } = await startListener(t, { sockets: endpoint });
+    await openClient(t, port);
+    const other = await openClient(t, port);
+    const { connection: sender } = await connectionAt(seen, 0);
+    const { connection } = await connectionAt(seen, 1);
+    sender.subscribe("room");
+    connection.subscribe("room");
+    sender.publish("room", "before");
+    sender.end(4001, "too slow");
+    sender.publish("room", "after");
+    await until(() => other.texts.length === 2);
+    t.strictSame(other.texts, ["before", "after"]);
+  },
+);
