@@ -41,8 +41,10 @@ export function startChild(
   const node = ["env", "-u", "NODE_OPTIONS", process.execPath];
   const command = [...before, ...node, "--import=tsx", CHILD, ...args];
   const child = spawn(command[0] ?? "", command.slice(1), {
-    stdio: ["pipe", "pipe", "inherit"],
+    stdio: ["pipe", "pipe", "pipe"],
   });
+  // Not inherited: where ours is a file, a limit on the size of files would hold for it too.
+  child.stderr.pipe(process.stderr, { end: false });
   const lines: Line[] = [];
   const reader = createInterface(child.stdout);
   reader.on("line", (text) => {
