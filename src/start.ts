@@ -18,6 +18,7 @@ export async function startNode(
   config: Config,
   version: string,
 ): Promise<void> {
+  process.stderr.on("error", () => {}); // libraries print there; where it leads may be full
   const logger = createLogger(config.log);
   exitOnBug(logger);
   const server = createServer(config, { logger, version, announcePassword });

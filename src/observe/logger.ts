@@ -33,5 +33,11 @@ export function roomLogger(logger: Logger, room: string): Logger {
 }
 
 function standardOutput(): DestinationStream {
-  return pino.destination({ fd: 1, sync: false, maxLength: MAX_QUEUED_BYTES });
+  const output = pino.destination({
+    fd: 1,
+    sync: false,
+    maxLength: MAX_QUEUED_BYTES,
+  });
+  output.on("error", () => {}); // a log that cannot be written (a full disk) must not end the process; there is nowhere to say so
+  return output;
 }
