@@ -1,4 +1,5 @@
-// Who may make a call: the static token, or a manager's access token with the permission. State: the static token's hash.
+// Who may make a call: the static token, or a manager's access token with the permission. State: the static token's hash, and
+// what was found of the last Host.
 // Never compares a secret in a time that tells how much of it was right.
 
 import { allows, type Permission } from "../broker/manager-accounts.ts";
@@ -36,6 +37,7 @@ export function createGuard(parts: {
   readonly requiresCredential: boolean;
 }): Guard {
   const { managers, staticToken, requiresCredential } = parts;
+  const isFromPage = createPageCheck();
   const expected = staticToken === "" ? undefined : hashToken(staticToken);
 
   function staticTokenOf(request: HttpRequest): "absent" | "right" | "wrong" {
@@ -76,11 +78,18 @@ export function createGuard(parts: {
  * A page in a browser on this machine: it sends its origin, or (a name rebound to this machine) a host that is not this machine. Whoever
  * opened it did not mean to let it manage the broker.
  */
-function isFromPage({ headers }: HttpRequest): boolean {
-  const { origin = "", host = "" } = headers;
-  if (origin !== "") return true;
-  const name = host.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
-  return name !== "" && !isLoopback(name);
+function createPageCheck(): (request: HttpRequest) => boolean {
+  let lastHost = ""; // callers mostly name the same one
+  let isLastLocal = true;
+  return ({ headers }) => {
+    const { origin = "", host = "" } = headers;
+    if (origin !== "") return true;
+    if (host === lastHost) return !isLastLocal;
+    const name = host.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
+    lastHost = host;
+    isLastLocal = name === "" || isLoopback(name);
+    return !isLastLocal;
+  };
 }
 
 function unauthorized(): HttpReply {
