@@ -1,6 +1,6 @@
 // The store's configuration keys. A schema only: values reach the drivers as plain numbers and strings.
 
-import { type Static, Type } from "typebox";
+import { Type } from "typebox";
 
 export const storeOptions = Type.Object(
   {
@@ -70,6 +70,3 @@ export const storeOptions = Type.Object(
   },
   { additionalProperties: false },
 );
-
-/** The store's section of the configuration. */
-export type StoreConfig = Static<typeof storeOptions>;
