@@ -2,12 +2,16 @@
 
 import type { CloseReason, ErrorCode } from "../broker/errors.ts";
 import type {
+  ChannelEvent,
   ChannelRef,
+  Conversation,
   DeviceFlag,
   DeviceLevel,
   Message,
   MessageHeader,
   Presence,
+  StreamSnapshot,
+  StreamState,
 } from "../broker/model.ts";
 
 /** A client's number for a request; the reply carries it back. 0 = none. */
@@ -68,8 +72,52 @@ export type Operation =
       readonly ref: Ref;
       readonly uids: readonly string[];
     }
+  | {
+      /** How a stream stands; its live events follow in any case. */
+      readonly kind: "stream";
+      readonly ref: Ref;
+      readonly channel: ChannelRef;
+      readonly clientMsgNo: string;
+    }
+  | {
+      /** The stop button. */
+      readonly kind: "cancel";
+      readonly ref: Ref;
+      readonly channel: ChannelRef;
+      readonly clientMsgNo: string;
+    }
+  | {
+      readonly kind: "conversations";
+      readonly ref: Ref;
+      readonly limit: number;
+      /** How many of the newest to leave out. */
+      readonly offset: number;
+    }
+  | {
+      readonly kind: "conversation";
+      readonly ref: Ref;
+      readonly channel: ChannelRef;
+      readonly change: ConversationChange;
+    }
+  | {
+      readonly kind: "commandack";
+      readonly ref: Ref;
+      readonly inboxSeqs: readonly number[];
+    }
+  | {
+      /** Whose online state to push from now on, in place of those before. */
+      readonly kind: "watch";
+      readonly ref: Ref;
+      readonly uids: readonly string[];
+    }
   | { readonly kind: "ping"; readonly ref: Ref }
   | { readonly kind: "disconnect"; readonly ref: Ref };
+
+/** As `ConversationChange` of the broker's ports, which no protocol may import. */
+export type ConversationChange =
+  | { readonly kind: "read"; readonly seq: number }
+  | { readonly kind: "unread"; readonly unread: number }
+  | { readonly kind: "delete" };
 
 export type OperationKind = Operation["kind"];
 
@@ -123,6 +171,41 @@ export type Reply =
       readonly presence: readonly Presence[];
     }
   | {
+      readonly kind: "stream";
+      readonly ref: Ref;
+      /** The channel as the receiver names it. */
+      readonly channel: ChannelRef;
+      readonly snapshot: StreamSnapshot;
+    }
+  | {
+      readonly kind: "cancel";
+      readonly ref: Ref;
+      readonly state: StreamState;
+    }
+  | {
+      readonly kind: "conversations";
+      readonly ref: Ref;
+      /** More lie behind the last one. */
+      readonly more: boolean;
+      readonly conversations: readonly Conversation[];
+    }
+  | {
+      readonly kind: "conversation";
+      readonly ref: Ref;
+      readonly conversation: Conversation;
+    }
+  | {
+      readonly kind: "commandack";
+      readonly ref: Ref;
+      /** How many were there to acknowledge. */
+      readonly count: number;
+    }
+  | {
+      readonly kind: "watch";
+      readonly ref: Ref;
+      readonly presence: readonly Presence[];
+    }
+  | {
       readonly kind: "pong";
       readonly ref: Ref;
       readonly serverTimeMs: number;
@@ -151,6 +234,33 @@ export type Push =
       readonly throughSeq: number;
       readonly messages: readonly Message[];
     }
+  | {
+      readonly kind: "event";
+      /** The channel as the receiver names it. */
+      readonly channel: ChannelRef;
+      readonly event: ChannelEvent;
+    }
+  | {
+      /** An active stream as it stands: what comes next of it begins at its nextIndex. Replaces what the receiver had of it. */
+      readonly kind: "stream";
+      readonly channel: ChannelRef;
+      readonly snapshot: StreamSnapshot;
+    }
+  | {
+      readonly kind: "command";
+      /** The channel as the receiver names it. */
+      readonly channel: ChannelRef;
+      /** To acknowledge it with; 0: nothing to acknowledge. */
+      readonly inboxSeq: number;
+      readonly message: Message;
+    }
+  | {
+      /** Another session of the user changed it. */
+      readonly kind: "conversation";
+      readonly change: ConversationChange["kind"];
+      readonly conversation: Conversation;
+    }
+  | { readonly kind: "presence"; readonly presence: readonly Presence[] }
   | { readonly kind: "disconnect"; readonly reason: CloseReason };
 
 export type Frame = Uint8Array | string;

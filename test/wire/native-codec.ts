@@ -8,6 +8,8 @@ export const LIMITS = {
   maxPayloadBytes: 4096,
   maxResumePoints: 20,
   maxPresenceUids: 20,
+  maxWatchedUids: 20,
+  maxCommandAcks: 20,
 } as const;
 
 export const decodeClientFrame: (bytes: Uint8Array) => Operation =

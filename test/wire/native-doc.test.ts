@@ -14,6 +14,7 @@ import {
   PUSH_OPS,
   REPLY_OPS,
 } from "../../src/protocol/native/ops.ts";
+import { StreamViews } from "../support/stream-view.ts";
 import { decodeClientFrame, fromHex, toHex } from "./native-codec.ts";
 
 const page = readFileSync(
@@ -44,18 +45,13 @@ t.test("each example is decoded and encoded to the same bytes", async (t) => {
     t.equal(toHex(recoded(fromHex(hex))), hex, text);
 });
 
-t.test("the sample session can be read from end to end", async (t) => {
-  const [, session = ""] = page.match(/```session\n([^`]+)```/) ?? [];
-  const kinds = session
-    .trim()
-    .split("\n")
-    .map((line) => {
-      const bytes = msgpackr.pack(arrayOf(line.slice(2)));
-      return line.startsWith("> ")
-        ? `> ${decodeClientFrame(bytes).kind}`
-        : `< ${decodeServerFrame(bytes, "bob").kind}`;
-    });
-  t.same(kinds, [
+t.test("the sample sessions can be read from end to end", async (t) => {
+  const sessions = [...page.matchAll(/```session\n([^`]+)```/g)];
+  const [resumed, streamed] = sessions.map(([, session = ""]) =>
+    session.trim().split("\n").map(kindOf),
+  );
+  t.equal(sessions.length, 2);
+  t.same(resumed, [
     "> connect",
     "< connack",
     "< messages",
@@ -68,6 +64,42 @@ t.test("the sample session can be read from end to end", async (t) => {
     "> disconnect",
     "< disconnect",
   ]);
+  t.same(streamed, [
+    "> connect",
+    "< connack",
+    "< stream",
+    "< command",
+    "< event",
+    "> commandack",
+    "< commandack",
+    "< event",
+    "< event",
+    "> cancel",
+    "< cancel",
+    "< event",
+    "> stream",
+    "< stream",
+    "> conversation",
+    "< conversation",
+    "> conversations",
+    "< conversations",
+    "> watch",
+    "< watch",
+    "< presence",
+  ]);
+});
+
+t.test("the sample stream is what its viewer's rules make of it", async (t) => {
+  const views = new StreamViews();
+  const lines = page.split("```session")[2]?.split("```")[0] ?? "";
+  for (const line of lines.split("\n"))
+    if (line.startsWith("< "))
+      views.take(
+        decodeServerFrame(msgpackr.pack(arrayOf(line.slice(2))), "bob"),
+      );
+  const view = views.of({ type: 1, id: "alice" }, "s-1");
+  t.match(view, { text: "Hello, wor", state: "cancelled", merged: 1 });
+  t.same(view?.problems, []);
 });
 
 t.test("each frame has a section under its number", async (t) => {
@@ -103,6 +135,14 @@ t.test("the close codes are those of the table", async (t) => {
 t.test("the subprotocol is named", async (t) => {
   t.ok(page.includes(`\`${NATIVE_SUBPROTOCOL}\``));
 });
+
+/** The direction and kind of the frame in one line of a session. */
+function kindOf(line: string): string {
+  const bytes = msgpackr.pack(arrayOf(line.slice(2)));
+  return line.startsWith("> ")
+    ? `> ${decodeClientFrame(bytes).kind}`
+    : `< ${decodeServerFrame(bytes, "bob").kind}`;
+}
 
 /** An example's array: JSON, but for nil and h'…'. */
 function arrayOf(text: string): readonly unknown[] {

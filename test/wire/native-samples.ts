@@ -1,55 +1,20 @@
 // Golden frames of the native protocol: one value per kind, the same value as a plain array, and its bytes. Changing a line here changes the
 // wire format for clients in the field.
 
-import type { Message } from "../../src/broker/model.ts";
 import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";
-
-interface Sample<T> {
-  readonly value: T;
-  /** What any MessagePack library makes of `hex`. */
-  readonly array: readonly unknown[];
-  readonly hex: string;
-}
-
-/** Server frames are read as this user's client would. */
-export const READER_UID = "bob";
-
-const bytes = (text: string) => new TextEncoder().encode(text);
-const HI = bytes('{"type":1,"content":"hi"}');
-const GROUP = { type: 2, id: "team" } as const;
-const ALICE = { type: 1, id: "alice" } as const;
-
-/** What alice sent to bob. */
-export const PERSONAL: Message = {
-  messageId: 1_790_000_000_000_001,
-  messageSeq: 7,
-  key: "1:alice@bob",
-  channel: { type: 1, id: "bob" },
-  fromUid: "alice",
-  clientMsgNo: "c-1",
-  timestampMs: 1_790_000_000_123,
-  header: { noPersist: false, redDot: true },
-  expireS: 0,
-  streamNo: undefined,
-  tagKey: undefined,
-  payload: HI,
-};
-
-/** What carol sent to the group, with every optional field. */
-export const GROUPED: Message = {
-  messageId: 300,
-  messageSeq: 0,
-  key: "2:team",
-  channel: GROUP,
-  fromUid: "carol",
-  clientMsgNo: "é",
-  timestampMs: 1_790_000_000_456,
-  header: { noPersist: true, redDot: false },
-  expireS: 86_400,
-  streamNo: "s-1",
-  tagKey: "sale",
-  payload: new Uint8Array(0),
-};
+import {
+  ALICE,
+  GROUP,
+  GROUPED,
+  HI,
+  PERSONAL,
+  type Sample,
+} from "./native-sample-values.ts";
+import {
+  STREAM_OPERATIONS,
+  STREAM_PUSHES,
+  STREAM_REPLIES,
+} from "./native-stream-samples.ts";
 
 export const OPERATIONS: readonly Sample<Operation>[] = [
   {
@@ -159,6 +124,7 @@ export const OPERATIONS: readonly Sample<Operation>[] = [
   },
   { value: { kind: "ping", ref: 6 }, array: [6, 6], hex: "920606" },
   { value: { kind: "disconnect", ref: 7 }, array: [7, 7], hex: "920707" },
+  ...STREAM_OPERATIONS,
 ];
 
 export const REPLIES: readonly Sample<Reply>[] = [
@@ -277,6 +243,7 @@ export const REPLIES: readonly Sample<Reply>[] = [
     array: [91, 2, "rate_limited", "Too many frames; slow down", true, 1500],
     hex: "965b02ac726174655f6c696d69746564ba546f6f206d616e79206672616d65733b20736c6f7720646f776ec3cd05dc",
   },
+  ...STREAM_REPLIES,
 ];
 
 export const PUSHES: readonly Sample<Push>[] = [
@@ -359,4 +326,5 @@ export const PUSHES: readonly Sample<Push>[] = [
     array: [90, 0, 4200, "kicked", "Another main device logged in"],
     hex: "955a00cd1068a66b69636b6564bd416e6f74686572206d61696e20646576696365206c6f6767656420696e",
   },
+  ...STREAM_PUSHES,
 ];

@@ -1,19 +1,28 @@
 // Bytes of a server → Reply or Push, for clients (SDK, tests); the server does not load it. Pure, browser-safe, throws nothing but
 // FrameError. Lenient where a newer server may say more: unknown flag bits, error names and close reasons are no error.
 
+import type { Message } from "../../broker/model.ts";
+import type {
+  ConversationChange,
+  Push,
+  Reply,
+  ResumeResult,
+} from "../protocol.ts";
 import {
-  type ChannelRef,
-  channelKey,
-  type DeviceFlag,
-  GROUP_CHANNEL,
-  type Message,
-  PERSON_CHANNEL,
-  type Presence,
-} from "../../broker/model.ts";
-import type { Push, Reply, ResumeResult } from "../protocol.ts";
+  ANY,
+  type Context,
+  readChannel,
+  readConversation,
+  readEvent,
+  readMessage,
+  readMessageRecord,
+  readPresence,
+  readState,
+  readStream,
+} from "./client-records.ts";
 import { closeReasonOf, errorCodeOf } from "./errors.ts";
 import {
-  FLAG_BITS,
+  CONVERSATION_CHANGES,
   MAX_UINT32,
   PUSH_OPS,
   REPLY_OPS,
@@ -22,9 +31,6 @@ import {
 import { FrameReader } from "./reader.ts";
 
 export type ServerFrame = Reply | Push;
-
-/** No bound but the frame's own size: a client chose its server. */
-const ANY = MAX_UINT32;
 
 /**
  * The reply or push in one frame, as the client of user `uid` sees it. Throws FrameError; one that is not `fatal` is of a newer server and
@@ -35,28 +41,48 @@ export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   const op = reader.uint("op");
   const ref = reader.absent() ? 0 : reader.uint("ref", MAX_UINT32);
   reader.ref = ref;
-  const frame = readFrame({ reader, ref, uid }, op);
+  const context = { reader, ref, uid };
+  const frame = readPush(context, op) ?? readReply(context, op);
+  if (frame === undefined)
+    throw reader.refusal("malformed_frame", `Unknown operation ${op}`);
   reader.finish();
   return frame;
 }
 
-interface Context {
-  readonly reader: FrameReader;
-  readonly ref: number;
-  readonly uid: string;
-}
-
-function readFrame(context: Context, op: number): ServerFrame {
-  const { reader, ref } = context;
+/** Undefined: `op` is no push. */
+function readPush(context: Context, op: number): Push | undefined {
+  const { reader } = context;
   switch (op) {
-    case PUSH_OPS.message: {
-      const { channel, message } = readMessage(context);
-      return { kind: "message", channel, message };
-    }
+    case PUSH_OPS.message:
+      return { kind: "message", ...readMessage(context) };
+    case PUSH_OPS.event:
+      return { kind: "event", ...readEvent(context) };
     case PUSH_OPS.messages:
       return readMessages(context);
+    case PUSH_OPS.stream:
+      return { kind: "stream", ...readStream(context) };
+    case PUSH_OPS.command: {
+      const inboxSeq = reader.uint("inboxSeq");
+      return { kind: "command", inboxSeq, ...readMessage(context) };
+    }
+    case PUSH_OPS.conversation: {
+      const change = changeOf(reader.uint("change"));
+      const conversation = readConversation(context);
+      return { kind: "conversation", change, conversation };
+    }
+    case PUSH_OPS.presence:
+      return { kind: "presence", presence: readPresence(reader) };
     case PUSH_OPS.disconnect:
       return readDisconnect(reader);
+    default:
+      return undefined;
+  }
+}
+
+/** Undefined: `op` is no reply. */
+function readReply(context: Context, op: number): Reply | undefined {
+  const { reader, ref } = context;
+  switch (op) {
     case REPLY_OPS.sendack:
       return readSendack(context);
     case REPLY_OPS.connack:
@@ -64,13 +90,29 @@ function readFrame(context: Context, op: number): ServerFrame {
     case REPLY_OPS.history:
       return readHistory(context);
     case REPLY_OPS.presence:
-      return readPresence(context);
+      return { kind: "presence", ref, presence: readPresence(reader) };
+    case REPLY_OPS.watch:
+      return { kind: "watch", ref, presence: readPresence(reader) };
+    case REPLY_OPS.stream:
+      return { kind: "stream", ref, ...readStream(context) };
+    case REPLY_OPS.cancel:
+      return { kind: "cancel", ref, state: readState(reader) };
+    case REPLY_OPS.conversations:
+      return readConversations(context);
+    case REPLY_OPS.conversation:
+      return {
+        kind: "conversation",
+        ref,
+        conversation: readConversation(context),
+      };
+    case REPLY_OPS.commandack:
+      return { kind: "commandack", ref, count: reader.uint("count") };
     case REPLY_OPS.pong:
       return { kind: "pong", ref, serverTimeMs: reader.uint("serverTimeMs") };
     case REPLY_OPS.error:
       return readError(context);
     default:
-      throw reader.refusal("malformed_frame", `Unknown operation ${op}`);
+      return undefined;
   }
 }
 
@@ -122,16 +164,19 @@ function readHistory(context: Context): Reply {
   };
 }
 
-function readPresence({ reader, ref }: Context): Reply {
-  const readOne = (): Presence => ({
-    uid: reader.text("uid", ANY),
-    online: reader.bool("online"),
-    flag: readDeviceFlag(reader),
-  });
-  const presence = reader.list("presence", ANY, () =>
-    reader.tuple("presence", readOne),
+function readConversations(context: Context): Reply {
+  const { reader, ref } = context;
+  const more = reader.bool("more");
+  const conversations = reader.list("conversations", ANY, () =>
+    reader.tuple("conversation", () => readConversation(context)),
   );
-  return { kind: "presence", ref, presence };
+  return { kind: "conversations", ref, more, conversations };
+}
+
+/** One of a newer server is told as `read`: the conversation itself says all there is to apply. */
+function changeOf(change: number): ConversationChange["kind"] {
+  if (change === CONVERSATION_CHANGES.unread) return "unread";
+  return change === CONVERSATION_CHANGES.delete ? "delete" : "read";
 }
 
 function readError({ reader, ref }: Context): Reply {
@@ -161,67 +206,5 @@ function readDisconnect(reader: FrameReader): Push {
 }
 
 function readMessageList(context: Context): readonly Message[] {
-  const { reader } = context;
-  return reader.list("messages", ANY, () =>
-    reader.tuple("message", () => readMessage(context).message),
-  );
-}
-
-/** `channel` is named as the receiver does; the message itself keeps the sender's name for it. */
-function readMessage({ reader, uid }: Context): {
-  channel: ChannelRef;
-  message: Message;
-} {
-  const channel = readChannel(reader);
-  const messageSeq = reader.uint("messageSeq");
-  const messageId = reader.uint("messageId");
-  const fromUid = reader.text("fromUid", ANY);
-  const clientMsgNo = reader.text("clientMsgNo", ANY);
-  const timestampMs = reader.uint("timestampMs");
-  const flags = reader.uint("flags");
-  const message: Message = {
-    messageId,
-    messageSeq,
-    key: channelKey(channel, uid),
-    channel: channelAsSent(channel, { fromUid, uid }),
-    fromUid,
-    clientMsgNo,
-    timestampMs,
-    header: {
-      noPersist: (flags & FLAG_BITS.noPersist) !== 0,
-      redDot: (flags & FLAG_BITS.redDot) !== 0,
-    },
-    expireS: reader.uint("expireS"),
-    payload: reader.bin("payload", ANY),
-    streamNo: readLabel(reader, "streamNo"),
-    tagKey: readLabel(reader, "tagKey"),
-  };
-  return { channel, message };
-}
-
-/** In a conversation what others sent was sent to us. */
-function channelAsSent(
-  channel: ChannelRef,
-  { fromUid, uid }: { readonly fromUid: string; readonly uid: string },
-): ChannelRef {
-  if (channel.type === GROUP_CHANNEL || fromUid === uid) return channel;
-  return { type: PERSON_CHANNEL, id: uid };
-}
-
-function readLabel(reader: FrameReader, what: string): string | undefined {
-  return reader.absent() ? undefined : reader.text(what, ANY);
-}
-
-function readChannel(reader: FrameReader): ChannelRef {
-  const type = reader.uint("channelType");
-  if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
-    throw reader.refusal("bad_request", `Unknown channel type ${type}`);
-  return { type, id: reader.text("channelId", ANY) };
-}
-
-function readDeviceFlag(reader: FrameReader): DeviceFlag {
-  const value = reader.uint("deviceFlag");
-  if (value !== 0 && value !== 1 && value !== 2)
-    throw reader.refusal("bad_request", `Unknown device flag ${value}`);
-  return value;
+  return context.reader.list("messages", ANY, () => readMessageRecord(context));
 }

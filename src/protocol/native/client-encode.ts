@@ -2,132 +2,118 @@
 // only numbers that have no encoding throw (RangeError). Browser-safe.
 
 import type { ChannelRef } from "../../broker/model.ts";
-import type { Operation } from "../protocol.ts";
-import { CLIENT_OPS, FLAG_BITS } from "./ops.ts";
+import type { ConversationChange, Operation } from "../protocol.ts";
+import { CLIENT_OPS, CONVERSATION_CHANGES, FLAG_BITS } from "./ops.ts";
 import { FrameWriter, textBytes } from "./writer.ts";
 
-type OperationOf<K extends Operation["kind"]> = Extract<Operation, { kind: K }>;
+/** A field: nil, a bool, an integer, str, bin, or an array of fields. */
+type Field =
+  | undefined
+  | boolean
+  | number
+  | string
+  | Uint8Array
+  | readonly Field[];
 
-/** Bytes that cover the numbers and headers of any frame or nested entry. */
-const FIXED_BYTES = 80;
+/** The most bytes of an integer, and of the header of anything. */
+const NUMBER_BYTES = 9;
 
 /** One frame for `operation`; its bytes are the caller's. */
 export function encodeOperation(operation: Operation): Uint8Array {
+  const { kind, ref } = operation;
+  const frame = [CLIENT_OPS[kind], ref, ...fieldsOf(operation)];
   const writer = new FrameWriter();
-  writer.begin(maxBytes(operation));
-  writeOperation(writer, operation);
+  writer.begin(maxBytes(frame));
+  write(writer, frame);
   return writer.end().slice();
 }
 
-function maxBytes(operation: Operation): number {
+/** What follows op and ref. */
+function fieldsOf(operation: Operation): readonly Field[] {
   switch (operation.kind) {
     case "connect": {
-      const { uid, token, deviceId, resume } = operation;
-      let bytes =
-        FIXED_BYTES + textBytes(uid) + textBytes(token) + textBytes(deviceId);
-      for (const { channel } of resume)
-        bytes += FIXED_BYTES + textBytes(channel.id);
-      return bytes;
+      const { version, uid, token, flag, deviceId, level, resume } = operation;
+      const points = resume.map((point) => [
+        ...channelOf(point),
+        point.lastSeq,
+      ]);
+      return [version, uid, token, flag, deviceId, level, points];
     }
-    case "send":
-      return (
-        FIXED_BYTES +
-        textBytes(operation.channel.id) +
-        textBytes(operation.clientMsgNo) +
-        textBytes(operation.streamNo ?? "") +
-        textBytes(operation.tagKey ?? "") +
-        operation.payload.length
-      );
-    case "recvack":
-    case "history":
-      return FIXED_BYTES + textBytes(operation.channel.id);
+    case "send": {
+      const { clientMsgNo, payload, expireS, streamNo, tagKey } = operation;
+      const labels = [streamNo, tagKey];
+      const flags = flagsOf(operation.header);
+      const channel = channelOf(operation);
+      return [...channel, clientMsgNo, payload, flags, expireS, ...labels];
+    }
+    case "recvack": {
+      const { messageSeq, messageId } = operation;
+      return [...channelOf(operation), messageSeq, messageId];
+    }
+    case "history": {
+      const { fromSeq, toSeq, limit, reverse } = operation;
+      return [...channelOf(operation), fromSeq, toSeq, limit, reverse];
+    }
     case "presence":
-      return operation.uids.reduce(
-        (bytes, uid) => bytes + textBytes(uid),
-        FIXED_BYTES,
-      );
+    case "watch":
+      return [operation.uids];
+    case "stream":
+    case "cancel":
+      return [...channelOf(operation), operation.clientMsgNo];
+    case "conversations":
+      return [operation.limit, operation.offset];
+    case "conversation":
+      return [...channelOf(operation), ...changeOf(operation.change)];
+    case "commandack":
+      return [operation.inboxSeqs];
     case "ping":
     case "disconnect":
-      return FIXED_BYTES;
+      return [];
   }
 }
 
-function writeOperation(writer: FrameWriter, operation: Operation): void {
-  const { kind, ref } = operation;
-  writer.array(FIELD_COUNTS[kind] + 2);
-  writer.uint(CLIENT_OPS[kind]);
-  writer.uint(ref);
-  switch (kind) {
-    case "connect":
-      return writeConnect(writer, operation);
-    case "send":
-      return writeSend(writer, operation);
-    case "recvack":
-      writeChannel(writer, operation.channel);
-      writer.uint(operation.messageSeq);
-      return writer.uint(operation.messageId);
-    case "history":
-      writeChannel(writer, operation.channel);
-      writer.uint(operation.fromSeq);
-      writer.uint(operation.toSeq);
-      writer.uint(operation.limit);
-      return writer.bool(operation.reverse);
-    case "presence":
-      writer.array(operation.uids.length);
-      for (const uid of operation.uids) writer.text(uid);
-      return;
-    case "ping":
-    case "disconnect":
-      return;
-  }
+function channelOf(named: { readonly channel: ChannelRef }): readonly Field[] {
+  const { type, id } = named.channel;
+  return [type, id];
 }
 
-/** Fields after op and ref. */
-const FIELD_COUNTS = {
-  connect: 7,
-  send: 8,
-  recvack: 4,
-  history: 6,
-  presence: 1,
-  ping: 0,
-  disconnect: 0,
-} as const satisfies Record<Operation["kind"], number>;
-
-function writeConnect(
-  writer: FrameWriter,
-  operation: OperationOf<"connect">,
-): void {
-  writer.uint(operation.version);
-  writer.text(operation.uid);
-  writer.text(operation.token);
-  writer.uint(operation.flag);
-  writer.text(operation.deviceId);
-  if (operation.level === undefined) writer.nil();
-  else writer.uint(operation.level);
-  writer.array(operation.resume.length);
-  for (const { channel, lastSeq } of operation.resume) {
-    writer.array(3);
-    writeChannel(writer, channel);
-    writer.uint(lastSeq);
-  }
-}
-
-function writeSend(writer: FrameWriter, operation: OperationOf<"send">): void {
-  const { noPersist, redDot, syncOnce } = operation.header;
-  writeChannel(writer, operation.channel);
-  writer.text(operation.clientMsgNo);
-  writer.bin(operation.payload);
-  writer.uint(
-    (noPersist ? FLAG_BITS.noPersist : 0) |
-      (redDot ? FLAG_BITS.redDot : 0) |
-      (syncOnce ? FLAG_BITS.syncOnce : 0),
+function flagsOf(
+  header: Extract<Operation, { readonly kind: "send" }>["header"],
+): number {
+  return (
+    (header.noPersist ? FLAG_BITS.noPersist : 0) |
+    (header.redDot ? FLAG_BITS.redDot : 0) |
+    (header.syncOnce ? FLAG_BITS.syncOnce : 0)
   );
-  writer.uint(operation.expireS);
-  writer.optionalText(operation.streamNo);
-  writer.optionalText(operation.tagKey);
 }
 
-function writeChannel(writer: FrameWriter, channel: ChannelRef): void {
-  writer.uint(channel.type);
-  writer.text(channel.id);
+function changeOf(change: ConversationChange): readonly Field[] {
+  const kind = CONVERSATION_CHANGES[change.kind];
+  switch (change.kind) {
+    case "read":
+      return [kind, change.seq];
+    case "unread":
+      return [kind, change.unread];
+    case "delete":
+      return [kind, undefined];
+  }
+}
+
+function maxBytes(field: Field): number {
+  if (typeof field === "string") return textBytes(field);
+  if (field instanceof Uint8Array) return NUMBER_BYTES + field.length;
+  if (typeof field !== "object") return NUMBER_BYTES;
+  return field.reduce<number>((sum, one) => sum + maxBytes(one), NUMBER_BYTES);
+}
+
+function write(writer: FrameWriter, field: Field): void {
+  if (typeof field === "string") writer.text(field);
+  else if (typeof field === "number") writer.uint(field);
+  else if (typeof field === "boolean") writer.bool(field);
+  else if (field instanceof Uint8Array) writer.bin(field);
+  else if (field === undefined) writer.nil();
+  else {
+    writer.array(field.length);
+    for (const one of field) write(writer, one);
+  }
 }

@@ -2,17 +2,15 @@
 // throws nothing but FrameError, with the request's ref as soon as it is known. Field orders: docs/protocol/native.md.
 
 import {
-  type ChannelRef,
   DEVICE_FLAGS,
   type DeviceFlag,
   type DeviceLevel,
-  GROUP_CHANNEL,
   isId,
   MAIN_DEVICE,
-  PERSON_CHANNEL,
   SECONDARY_DEVICE,
 } from "../../broker/model.ts";
 import {
+  type ConversationChange,
   FrameError,
   type Operation,
   type Ref,
@@ -20,7 +18,18 @@ import {
 } from "../protocol.ts";
 import { Copies } from "./copies.ts";
 import {
+  type Context,
+  type NativeLimits,
+  readChannel,
+  readId,
+  readLabel,
+  readLimit,
+  readName,
+  readUids,
+} from "./decode-fields.ts";
+import {
   CLIENT_OPS,
+  CONVERSATION_CHANGES,
   FLAG_BITS,
   KNOWN_FLAGS,
   MAX_UINT32,
@@ -28,19 +37,10 @@ import {
 } from "./ops.ts";
 import { FrameReader } from "./reader.ts";
 
-export interface NativeLimits {
-  /** Characters of an id, a clientMsgNo, a streamNo, a tagKey. */
-  readonly maxIdLength: number;
-  /** Bytes of a message's payload. */
-  readonly maxPayloadBytes: number;
-  /** Channels one CONNECT may resume. */
-  readonly maxResumePoints: number;
-  /** Uids one PRESENCE may name. */
-  readonly maxPresenceUids: number;
-}
-
 /** Characters of a token: ours are short, a backend may register a signed document. */
 const MAX_TOKEN_LENGTH = 4096;
+/** Conversations one CONVERSATIONS may ask for. */
+const MAX_CONVERSATIONS = 500;
 
 /** Reads the operation in one binary frame; keeps nothing of the frame's memory. */
 export type Decoder = (data: Uint8Array) => Operation;
@@ -54,13 +54,6 @@ export function createDecoder(limits: NativeLimits): Decoder {
     reader.finish();
     return operation;
   };
-}
-
-interface Context {
-  readonly reader: FrameReader;
-  readonly limits: NativeLimits;
-  readonly copies: Copies;
-  readonly ref: Ref;
 }
 
 /** `op` and `ref`: where these cannot be read, it is not this protocol's frame but still one frame. */
@@ -89,6 +82,18 @@ function readOperation(context: Context, op: number): Operation {
       return readHistory(context);
     case CLIENT_OPS.presence:
       return readPresence(context);
+    case CLIENT_OPS.stream:
+      return { kind: "stream", ref, ...readStreamName(context) };
+    case CLIENT_OPS.cancel:
+      return { kind: "cancel", ref, ...readStreamName(context) };
+    case CLIENT_OPS.conversations:
+      return readConversations(context);
+    case CLIENT_OPS.conversation:
+      return readConversation(context);
+    case CLIENT_OPS.commandack:
+      return readCommandack(context);
+    case CLIENT_OPS.watch:
+      return readWatch(context);
     case CLIENT_OPS.connect:
       return readConnect(context);
     case CLIENT_OPS.disconnect:
@@ -163,47 +168,66 @@ function readHistory(context: Context): Operation {
   const channel = readChannel(context);
   const fromSeq = reader.uint("fromSeq");
   const toSeq = reader.uint("toSeq");
-  const limit = reader.uint("limit", MAX_UINT32);
-  if (limit === 0) throw reader.refusal("bad_request", "limit must not be 0");
+  const limit = readLimit(context, MAX_UINT32);
   const reverse = reader.absent() ? false : reader.bool("reverse");
   return { kind: "history", ref, channel, fromSeq, toSeq, limit, reverse };
 }
 
 function readPresence(context: Context): Operation {
-  const { reader, limits, ref } = context;
-  const uids = reader.list("uids", limits.maxPresenceUids, () =>
-    readId(context, "uid"),
-  );
+  const { limits, ref } = context;
+  const uids = readUids(context, limits.maxPresenceUids);
   return { kind: "presence", ref, uids };
+}
+
+function readWatch(context: Context): Operation {
+  const { limits, ref } = context;
+  const uids = readUids(context, limits.maxWatchedUids);
+  return { kind: "watch", ref, uids };
+}
+
+function readStreamName(context: Context) {
+  const channel = readChannel(context);
+  return { channel, clientMsgNo: readName(context, "clientMsgNo") };
+}
+
+function readConversations(context: Context): Operation {
+  const { reader, ref } = context;
+  const limit = readLimit(context, MAX_CONVERSATIONS);
+  const offset = reader.absent() ? 0 : reader.uint("offset", MAX_UINT32);
+  return { kind: "conversations", ref, limit, offset };
+}
+
+function readConversation(context: Context): Operation {
+  const { reader, ref } = context;
+  const channel = readChannel(context);
+  return { kind: "conversation", ref, channel, change: readChange(reader) };
+}
+
+function readChange(reader: FrameReader): ConversationChange {
+  const change = reader.uint("change");
+  switch (change) {
+    case CONVERSATION_CHANGES.read:
+      return { kind: "read", seq: reader.uint("seq") };
+    case CONVERSATION_CHANGES.unread:
+      return { kind: "unread", unread: reader.uint("unread", MAX_UINT32) };
+    case CONVERSATION_CHANGES.delete:
+      return { kind: "delete" };
+    default:
+      throw reader.refusal("bad_request", "change must be 0, 1 or 2");
+  }
+}
+
+function readCommandack(context: Context): Operation {
+  const { reader, limits, ref } = context;
+  const inboxSeqs = reader.list("inboxSeqs", limits.maxCommandAcks, () =>
+    reader.uint("inboxSeq"),
+  );
+  return { kind: "commandack", ref, inboxSeqs };
 }
 
 function readResumePoint(context: Context): ResumePoint {
   const channel = readChannel(context);
   return { channel, lastSeq: context.reader.uint("lastSeq") };
-}
-
-function readChannel(context: Context): ChannelRef {
-  const type = context.reader.uint("channelType");
-  if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
-    throw context.reader.refusal(
-      "bad_request",
-      "channelType must be 1 (personal) or 2 (group)",
-    );
-  return { type, id: readId(context, "channelId") };
-}
-
-/** A client's own number or label; nil and "" both mean none. Only its length matters. */
-function readLabel(context: Context, what: string): string | undefined {
-  const { reader, limits } = context;
-  if (reader.absent()) return undefined;
-  return reader.text(what, limits.maxIdLength) || undefined;
-}
-
-function readId(context: Context, what: string): string {
-  const { reader, limits } = context;
-  const id = reader.text(what, limits.maxIdLength, "bad_id");
-  if (!isId(id)) throw reader.refusal("bad_id", `${what} is not a valid id`);
-  return id;
 }
 
 function readDeviceId(context: Context): string {

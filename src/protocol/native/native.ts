@@ -1,7 +1,8 @@
 // The native protocol as the server opens it. State: one codec for all connections, with its slabs; nothing per connection.
 
 import { type Codec, FrameError, type Protocol } from "../protocol.ts";
-import { createDecoder, type NativeLimits } from "./decode.ts";
+import { createDecoder } from "./decode.ts";
+import type { NativeLimits } from "./decode-fields.ts";
 import { createEncoder } from "./encode.ts";
 import { NATIVE_SUBPROTOCOL } from "./ops.ts";
 

@@ -1,13 +1,15 @@
 // The numbers of the native protocol, each said once: operations, flag bits, version. No state, no code.
 // A number is never reused: clients in the field keep its old meaning. docs/protocol/native.md tells what each frame holds.
 
+import type { StreamState } from "../../broker/model.ts";
+
 /** Name in Sec-WebSocket-Protocol. Optional: a socket without a subprotocol speaks the native protocol too. */
 export const NATIVE_SUBPROTOCOL = "jindou.native.v1";
 
 /** The version a client states in CONNECT. */
 export const NATIVE_VERSION = 1;
 
-/** What a client sends. Free: 8 to 63. */
+/** What a client sends. Free: 14 to 63. */
 export const CLIENT_OPS = {
   connect: 1,
   send: 2,
@@ -16,22 +18,39 @@ export const CLIENT_OPS = {
   presence: 5,
   ping: 6,
   disconnect: 7,
+  stream: 8,
+  cancel: 9,
+  conversations: 10,
+  conversation: 11,
+  commandack: 12,
+  watch: 13,
 } as const;
 
-/** What a server answers: the request's number + 64. Free: 71 to 79. */
+/** What a server answers: the request's number + 64. Free: 78, 79. */
 export const REPLY_OPS = {
   connack: 65,
   sendack: 66,
   history: 68,
   presence: 69,
   pong: 70,
+  stream: 72,
+  cancel: 73,
+  conversations: 74,
+  conversation: 75,
+  commandack: 76,
+  watch: 77,
   error: 91,
 } as const;
 
-/** What a server says on its own. Free: 82 to 89, 92 to 127. */
+/** What a server says on its own. Free: 87 to 89, 92 to 127. */
 export const PUSH_OPS = {
   message: 80,
   messages: 81,
+  event: 82,
+  stream: 83,
+  command: 84,
+  conversation: 85,
+  presence: 86,
   disconnect: 90,
 } as const;
 
@@ -42,6 +61,17 @@ export const KNOWN_FLAGS =
 
 /** `status` in a CONNACK's resume results. */
 export const RESUME_STATUS = { ok: 0, denied: 1 } as const;
+
+/** `state` of a stream is the place in this list. */
+export const STREAM_STATES = [
+  "active",
+  "closed",
+  "cancelled",
+  "interrupted",
+] as const satisfies readonly StreamState[];
+
+/** `change` of a conversation. */
+export const CONVERSATION_CHANGES = { read: 0, unread: 1, delete: 2 } as const;
 
 /** References and other counts are 32-bit on the wire. */
 export const MAX_UINT32 = 0xffff_ffff;

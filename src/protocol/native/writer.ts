@@ -3,9 +3,10 @@
 // kept as long as its owner likes. Must stay browser-safe.
 
 const SLAB_BYTES = 16 * 1024;
-/** Strings up to here are copied by a loop; above, the platform's encoder is faster. */
-const SHORT_TEXT = 96;
+/** ASCII up to here is copied by a loop; else the platform's encoder is faster. */
+const SHORT_TEXT = 32;
 
+const NO_BYTES = new Uint8Array(0);
 const utf8 = new TextEncoder();
 
 /** The most bytes `text` takes, header included. */
@@ -20,7 +21,7 @@ export class FrameWriter {
   #at: number;
 
   constructor() {
-    this.#bytes = new Uint8Array(0);
+    this.#bytes = NO_BYTES;
     this.#start = 0;
     this.#at = 0;
   }
@@ -38,9 +39,17 @@ export class FrameWriter {
 
   /** The finished frame. Throws RangeError when it outgrew what `begin` was told: writes past the end would be lost unseen. */
   end(): Uint8Array {
-    if (this.#at > this.#bytes.length)
+    const bytes = this.#bytes;
+    const start = this.#start;
+    const end = this.#at;
+    if (end > bytes.length)
       throw new RangeError("The frame is larger than announced");
-    return this.#bytes.subarray(this.#start, this.#at);
+    if (bytes.length <= SLAB_BYTES || end - start > bytes.length / 2)
+      return bytes.subarray(start, end);
+    // Texts are announced at three times what most take: who keeps a frame is not to keep all that.
+    this.#bytes = NO_BYTES;
+    this.#at = 0;
+    return bytes.slice(start, end);
   }
 
   /** Header of an array of `count` values, which must follow. */
@@ -75,12 +84,8 @@ export class FrameWriter {
 
   text(value: string): void {
     const length = value.length;
-    if (length > SHORT_TEXT || !this.#asciiText(value, length)) {
-      const encoded = utf8.encode(value);
-      this.#textHeader(encoded.length);
-      this.#bytes.set(encoded, this.#at);
-      this.#at += encoded.length;
-    }
+    if (length > SHORT_TEXT || !this.#asciiText(value, length))
+      this.#anyText(value);
   }
 
   optionalText(value: string | undefined): void {
@@ -128,6 +133,20 @@ export class FrameWriter {
     return true;
   }
 
+  /** The header's size is only known afterwards: that of ASCII is assumed, else the text is moved. */
+  #anyText(value: string): void {
+    const bytes = this.#bytes;
+    const start = this.#at;
+    const assumed = start + textHeaderBytes(value.length);
+    const { read, written } = utf8.encodeInto(value, bytes.subarray(assumed));
+    const begins = start + textHeaderBytes(written);
+    if (begins !== assumed)
+      bytes.copyWithin(begins, assumed, assumed + written);
+    this.#textHeader(written);
+    this.#at += written;
+    if (read < value.length) this.#at = Number.POSITIVE_INFINITY; // it did not fit, and `end` is to know
+  }
+
   #textHeader(length: number): void {
     const bytes = this.#bytes;
     if (length < 32) {
@@ -158,4 +177,10 @@ export class FrameWriter {
     bytes[this.#at++] = value >>> 8;
     bytes[this.#at++] = value;
   }
+}
+
+function textHeaderBytes(length: number): number {
+  if (length < 32) return 1;
+  if (length < 0x100) return 2;
+  return length < 0x10000 ? 3 : 5;
 }

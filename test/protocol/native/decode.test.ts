@@ -14,6 +14,8 @@ const decode = createDecoder({
   maxPayloadBytes: 100,
   maxResumePoints: 2,
   maxPresenceUids: 3,
+  maxWatchedUids: 2,
+  maxCommandAcks: 4,
 });
 
 const BODY = new TextEncoder().encode("{}");
@@ -24,6 +26,11 @@ const SEND: readonly Field[] = [2, REF, 2, "team", "no-1", BODY, 0, 0];
 const CONNECT: readonly Field[] = [1, REF, 1, "bob", "secret", 0, "", null, []];
 const HISTORY: readonly Field[] = [4, REF, 2, "team", 1, 0, 10, false];
 const RECVACK: readonly Field[] = [3, REF, 2, "team", 1, 2];
+const STREAM: readonly Field[] = [8, REF, 2, "team", "s-1"];
+const CANCEL: readonly Field[] = [9, REF, 1, "bob", "s-1"];
+const CONVERSATIONS: readonly Field[] = [10, REF, 20, 0];
+const READ: readonly Field[] = [11, REF, 2, "team", 0, 7];
+const UNREAD: readonly Field[] = [11, REF, 2, "team", 1, 7];
 
 /** `fields` with the one at `index` replaced. */
 const having = (fields: readonly Field[], index: number, value: unknown) =>
@@ -84,7 +91,7 @@ t.test("extension types and maps are fatal wherever they stand", async (t) => {
 t.test(
   "an unknown operation is refused and the connection goes on",
   async (t) => {
-    for (const op of [0, 8, 63, 66, 80, 127])
+    for (const op of [0, 14, 63, 66, 80, 127])
       refused(t, [op, REF], "malformed_frame");
     for (const op of ["send", -1, 1.5, null, 4096])
       t.match(
@@ -124,6 +131,9 @@ t.test("ids are judged by length and characters", async (t) => {
     refused(t, having(HISTORY, 3, id), "bad_id");
     refused(t, having(CONNECT, 3, id), "bad_id");
     refused(t, [5, REF, ["alice", id]], "bad_id");
+    refused(t, [13, REF, ["alice", id]], "bad_id");
+    for (const fields of [STREAM, CANCEL, READ])
+      refused(t, having(fields, 3, id), "bad_id");
     refused(t, having(CONNECT, 8, [[2, id, 0]]), "bad_id");
     if (id !== "") refused(t, having(CONNECT, 6, id), "bad_id");
   }
@@ -172,6 +182,16 @@ t.test("fields of a wrong type or out of range are refused", async (t) => {
       [7, "x", [7], [[2, "team"]], [[3, "team", 0]], [[2, "t", -1]]],
     ],
     [[5, REF, []], 2, [7, null, "bob", [7]]],
+    [STREAM, 2, [0, 3, null, "2"]],
+    [STREAM, 4, ["", 7, null, BODY, "x".repeat(129)]],
+    [CANCEL, 4, ["", 7, null, BODY, "x".repeat(129)]],
+    [CONVERSATIONS, 2, [0, 501, -1, null, "1"]],
+    [CONVERSATIONS, 3, [-1, 2 ** 32, "0", true]],
+    [READ, 4, [3, -1, 255, null, "read"]],
+    [READ, 5, [-1, 2 ** 53, null, "7", 0.5]],
+    [UNREAD, 5, [-1, 2 ** 32, null, "7", 0.5]],
+    [[12, REF, []], 2, [7, null, [-1], ["1"], [null], [2 ** 53], [[1]]]],
+    [[13, REF, []], 2, [7, null, "bob", [7]]],
   ];
   for (const [fields, index, values] of wrong)
     for (const value of values)
@@ -184,11 +204,16 @@ t.test("missing fields are refused", async (t) => {
     CONNECT: [CONNECT, 6],
     RECVACK: [RECVACK, 6],
     HISTORY: [HISTORY, 7],
+    STREAM: [STREAM, 5],
+    CANCEL: [CANCEL, 5],
+    CONVERSATIONS: [CONVERSATIONS, 3],
+    READ: [READ, 6],
+    UNREAD: [UNREAD, 6],
   } as const;
   for (const [fields, count] of Object.values(required))
     for (let length = 2; length < count; length++)
       refused(t, fields.slice(0, length), "bad_request");
-  refused(t, [5, REF], "bad_request");
+  for (const op of [5, 12, 13]) refused(t, [op, REF], "bad_request");
 });
 
 t.test("optional fields may be left out or nil", async (t) => {
@@ -221,12 +246,21 @@ t.test("optional fields may be left out or nil", async (t) => {
   t.same(decode(pack(CONNECT.slice(0, 6))), connect);
   t.same(decode(pack([...CONNECT.slice(0, 6), null, null, null])), connect);
   t.match(decode(pack(HISTORY.slice(0, 7))), { limit: 10, reverse: false });
+  t.match(decode(pack(CONVERSATIONS.slice(0, 3))), { limit: 20, offset: 0 });
+  const forget = [11, REF, 2, "team", 2];
+  for (const fields of [forget, [...forget, null], [...forget, 7]])
+    t.match(decode(pack(fields)), { change: { kind: "delete" } });
 });
 
 t.test("what is over a limit is too large", async (t) => {
   refused(t, having(SEND, 5, new Uint8Array(101)), "too_large");
   refused(t, having(SEND, 5, new Uint8Array(70_000)), "too_large");
   refused(t, [5, REF, ["a", "b", "c", "d"]], "too_large");
+  refused(t, [13, REF, ["a", "b", "c"]], "too_large");
+  t.match(decode(pack([13, REF, ["a", "b"]])), { uids: ["a", "b"] });
+  refused(t, [12, REF, [1, 2, 3, 4, 5]], "too_large");
+  t.match(decode(pack([12, REF, [1, 2, 3, 4]])), { inboxSeqs: [1, 2, 3, 4] });
+  t.match(decode(pack([10, REF, 500])), { limit: 500 });
   const point = [2, "team", 0];
   refused(t, having(CONNECT, 8, [point, point, point]), "too_large");
   t.match(decode(pack(having(SEND, 5, new Uint8Array(100)))), { kind: "send" });

@@ -2,15 +2,27 @@
 
 import t from "tap";
 import { ERRORS } from "../../../src/broker/errors.ts";
-import type { Message } from "../../../src/broker/model.ts";
+import { type Message, streamPayload } from "../../../src/broker/model.ts";
 import { decodeServerFrame } from "../../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../../src/protocol/native/client-encode.ts";
 import { createEncoder } from "../../../src/protocol/native/encode.ts";
 import { FrameWriter } from "../../../src/protocol/native/writer.ts";
 import { toHex } from "../../wire/native-codec.ts";
-import { GROUPED, PERSONAL } from "../../wire/native-samples.ts";
+import {
+  CHUNK,
+  GROUPED,
+  PERSONAL,
+  RUNNING,
+  STREAMED,
+} from "../../wire/native-sample-values.ts";
 
 const TEAM = { type: 2, id: "team" } as const;
+
+/** A push of a chunk with `data`. */
+function eventOf(data: string) {
+  const channel = { type: 1, id: "alice" } as const;
+  return { kind: "event", channel, event: { ...CHUNK, data } } as const;
+}
 
 t.test("frames stay as they are while thousands more are made", async (t) => {
   const encoder = createEncoder();
@@ -37,6 +49,66 @@ t.test("frames of every size around the slab's are whole", async (t) => {
     const frame = encoder.push(push);
     t.same(decodeServerFrame(frame, "bob"), push, `${size} bytes`);
   }
+});
+
+t.test("texts of every length and width are whole", async (t) => {
+  const encoder = createEncoder();
+  const widths = ["x", "é", "群", "😀"];
+  const spoilt = widths.flatMap((character) =>
+    [...Array(300).keys(), 21_845, 21_846, 65_535, 65_536, 400_000]
+      .map((units) => character.repeat(Math.floor(units / character.length)))
+      .filter((data) => {
+        const push = eventOf(data);
+        const back = decodeServerFrame(encoder.push(push), "bob");
+        return back.kind !== "event" || back.event.data !== data;
+      })
+      .map((data) => `${data.length} of ${character}`),
+  );
+  t.same(spoilt, []);
+});
+
+t.test("half a character becomes the replacement one", async (t) => {
+  const encoder = createEncoder();
+  for (const data of ["\ud83d", `${"x".repeat(40)}\ude00y`])
+    t.match(decodeServerFrame(encoder.push(eventOf(data)), "bob"), {
+      event: { data: Buffer.from(data).toString() },
+    });
+});
+
+t.test("a kept frame keeps no memory that is not its own", async (t) => {
+  const encoder = createEncoder();
+  const frames = [1000, 30_000, 500_000, 3, 3].map((size) =>
+    encoder.push(eventOf("x".repeat(size))),
+  );
+  const wasteful = frames.filter(
+    ({ length, buffer }) =>
+      buffer.byteLength > 16_384 && buffer.byteLength > 2 * length,
+  );
+  t.same(
+    wasteful.map(({ length }) => length),
+    [],
+  );
+});
+
+t.test("a stream is told with all its text, however long", async (t) => {
+  const encoder = createEncoder();
+  const snapshot = { ...RUNNING, text: "群x😀".repeat(200_000) };
+  const told = { channel: { type: 1, id: "alice" }, snapshot } as const;
+  const push = { kind: "stream", ...told } as const;
+  t.same(decodeServerFrame(encoder.push(push), "bob"), push);
+});
+
+t.test("a stream's message holds its text once", async (t) => {
+  const text = "needle";
+  const stream = { ...RUNNING, text };
+  const payload = streamPayload(text);
+  const frame = createEncoder().push({
+    kind: "message",
+    channel: { type: 1, id: "alice" },
+    message: { ...STREAMED, payload, stream },
+  });
+  t.equal(Buffer.from(frame).toString("latin1").split(text).length, 2);
+  t.match(decodeServerFrame(frame, "bob"), { message: { stream } });
 });
 
 t.test("a run of many messages is one frame", async (t) => {
@@ -81,6 +153,11 @@ t.test("a frame larger than announced is refused", async (t) => {
   writer.begin(5000);
   for (let i = 0; i < 5001; i++) writer.nil();
   t.throws(() => writer.end(), RangeError);
+  for (const text of ["群".repeat(1667), "é".repeat(2500), "x".repeat(4998)]) {
+    writer.begin(5000);
+    writer.text(text);
+    t.throws(() => writer.end(), RangeError, `${text.length} units`);
+  }
 });
 
 t.test("an error without a message carries the table's", async (t) => {

@@ -1,0 +1,237 @@
+// Records within the server's frames → messages, events, streams, conversations, for clients (SDK, tests); the server does not load it.
+// Pure, browser-safe, throws nothing but FrameError. Lenient where a newer server may say more, as client-decode.ts.
+
+import {
+  type ChannelEvent,
+  type ChannelRef,
+  type Conversation,
+  channelKey,
+  type DeviceFlag,
+  GROUP_CHANNEL,
+  type Message,
+  PERSON_CHANNEL,
+  type Presence,
+  type StreamNote,
+  type StreamPlace,
+  type StreamSnapshot,
+  type StreamState,
+} from "../../broker/model.ts";
+import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
+import type { FrameReader } from "./reader.ts";
+
+/** No bound but the frame's own size: a client chose its server. */
+export const ANY = MAX_UINT32;
+
+/** A frame, and the user whose client reads it. */
+export interface Context {
+  readonly reader: FrameReader;
+  readonly ref: number;
+  readonly uid: string;
+}
+
+const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
+
+/** `channel` is named as the receiver does; the message itself keeps the sender's name for it. */
+export function readMessage({ reader, uid }: Context): {
+  channel: ChannelRef;
+  message: Message;
+} {
+  const channel = readChannel(reader);
+  const messageSeq = reader.uint("messageSeq");
+  const messageId = reader.uint("messageId");
+  const fromUid = reader.text("fromUid", ANY);
+  const clientMsgNo = reader.text("clientMsgNo", ANY);
+  const timestampMs = reader.uint("timestampMs");
+  const flags = reader.uint("flags");
+  const plain = {
+    messageId,
+    messageSeq,
+    key: channelKey(channel, uid),
+    channel: channelAsSent(channel, { fromUid, uid }),
+    fromUid,
+    clientMsgNo,
+    timestampMs,
+    header: {
+      noPersist: (flags & FLAG_BITS.noPersist) !== 0,
+      redDot: (flags & FLAG_BITS.redDot) !== 0,
+    },
+    expireS: reader.uint("expireS"),
+    payload: reader.bin("payload", ANY),
+    streamNo: readLabel(reader, "streamNo"),
+    tagKey: readLabel(reader, "tagKey"),
+  };
+  const stream = reader.absent() ? undefined : readStreamOf(plain, reader);
+  return { channel, message: { ...plain, stream } };
+}
+
+export function readMessageRecord(context: Context): Message {
+  return context.reader.tuple("message", () => readMessage(context).message);
+}
+
+/** An event without its op and ref, and the channel as the receiver names it. */
+export function readEvent({ reader, uid }: Context): {
+  channel: ChannelRef;
+  event: ChannelEvent;
+} {
+  const channel = readChannel(reader);
+  const fromUid = reader.text("fromUid", ANY);
+  const event: ChannelEvent = {
+    key: channelKey(channel, uid),
+    channel: channelAsSent(channel, { fromUid, uid }),
+    fromUid,
+    clientMsgNo: reader.text("clientMsgNo", ANY),
+    eventId: reader.text("eventId", ANY),
+    type: reader.text("type", ANY),
+    data: reader.text("data", ANY),
+    timestampMs: reader.uint("timestampMs"),
+    stream: reader.absent()
+      ? undefined
+      : reader.tuple("stream", () => readPlace(reader)),
+  };
+  return { channel, event };
+}
+
+/** A whole stream, and the channel as the receiver names it. */
+export function readStream({ reader, uid }: Context): {
+  channel: ChannelRef;
+  snapshot: StreamSnapshot;
+} {
+  const channel = readChannel(reader);
+  const messageSeq = reader.uint("messageSeq");
+  const messageId = reader.uint("messageId");
+  const fromUid = reader.text("fromUid", ANY);
+  const snapshot: StreamSnapshot = {
+    key: channelKey(channel, uid),
+    channel: channelAsSent(channel, { fromUid, uid }),
+    fromUid,
+    clientMsgNo: reader.text("clientMsgNo", ANY),
+    messageId,
+    messageSeq,
+    text: reader.text("text", ANY),
+    ...readStreamRecord(reader),
+  };
+  return { channel, snapshot };
+}
+
+export function readConversation(context: Context): Conversation {
+  const { reader } = context;
+  return {
+    channel: readChannel(reader),
+    headSeq: reader.uint("headSeq"),
+    readSeq: reader.uint("readSeq"),
+    unread: reader.uint("unread"),
+    deletedSeq: reader.uint("deletedSeq"),
+    changedAtMs: reader.uint("changedAtMs"),
+    last: reader.absent() ? undefined : readMessageRecord(context),
+  };
+}
+
+export function readPresence(reader: FrameReader): readonly Presence[] {
+  const readOne = (): Presence => ({
+    uid: reader.text("uid", ANY),
+    online: reader.bool("online"),
+    flag: readDeviceFlag(reader),
+  });
+  return reader.list("presence", ANY, () => reader.tuple("presence", readOne));
+}
+
+/** A state of a newer server is one a stream ends in: only `active` goes on. */
+export function readState(reader: FrameReader): StreamState {
+  return STREAM_STATES[reader.uint("state")] ?? "interrupted";
+}
+
+export function readChannel(reader: FrameReader): ChannelRef {
+  const type = reader.uint("channelType");
+  if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
+    throw reader.refusal("bad_request", `Unknown channel type ${type}`);
+  return { type, id: reader.text("channelId", ANY) };
+}
+
+/** The stream whose message this is: what they share is on the wire once. */
+function readStreamOf(
+  message: Omit<Message, "stream">,
+  reader: FrameReader,
+): StreamSnapshot {
+  const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
+  const text = textOf(message.payload);
+  if (text === undefined)
+    throw reader.refusal("bad_payload", "A stream's message holds its text");
+  return {
+    key,
+    channel,
+    fromUid,
+    clientMsgNo,
+    messageId,
+    messageSeq,
+    text,
+    ...readStreamRecord(reader),
+  };
+}
+
+/** The content of a text message's payload; undefined: it is none. */
+function textOf(payload: Uint8Array): string | undefined {
+  try {
+    const { content } = JSON.parse(utf8.decode(payload));
+    return typeof content === "string" ? content : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function readStreamRecord(
+  reader: FrameReader,
+): Pick<
+  StreamSnapshot,
+  "state" | "nextIndex" | "startData" | "endData" | "notes"
+> {
+  return reader.tuple("stream", () => ({
+    state: readState(reader),
+    nextIndex: reader.uint("nextIndex"),
+    startData: reader.text("startData", ANY),
+    endData: readLabel(reader, "endData"),
+    notes: reader.list("notes", ANY, () =>
+      reader.tuple("note", () => readNote(reader)),
+    ),
+  }));
+}
+
+function readNote(reader: FrameReader): StreamNote {
+  return {
+    index: reader.uint("index"),
+    textOffset: reader.uint("textOffset"),
+    eventId: reader.text("eventId", ANY),
+    type: reader.text("type", ANY),
+    data: reader.text("data", ANY),
+    timestampMs: reader.uint("timestampMs"),
+  };
+}
+
+function readPlace(reader: FrameReader): StreamPlace {
+  return {
+    messageSeq: reader.uint("messageSeq"),
+    index: reader.uint("index"),
+    nextIndex: reader.uint("nextIndex"),
+    textOffset: reader.uint("textOffset"),
+    state: readState(reader),
+  };
+}
+
+/** In a conversation what others sent was sent to us. */
+function channelAsSent(
+  channel: ChannelRef,
+  { fromUid, uid }: { readonly fromUid: string; readonly uid: string },
+): ChannelRef {
+  if (channel.type === GROUP_CHANNEL || fromUid === uid) return channel;
+  return { type: PERSON_CHANNEL, id: uid };
+}
+
+function readLabel(reader: FrameReader, what: string): string | undefined {
+  return reader.absent() ? undefined : reader.text(what, ANY);
+}
+
+function readDeviceFlag(reader: FrameReader): DeviceFlag {
+  const value = reader.uint("deviceFlag");
+  if (value !== 0 && value !== 1 && value !== 2)
+    throw reader.refusal("bad_request", `Unknown device flag ${value}`);
+  return value;
+}

@@ -1,0 +1,125 @@
+// EVENT, STREAM and the `stream` record of a message → bytes, for the server. No state. EVENT is on the path of every chunk: one pass, no
+// array in between. Field orders: docs/protocol/native.md.
+
+import type {
+  ChannelEvent,
+  ChannelRef,
+  StreamNote,
+  StreamPlace,
+  StreamSnapshot,
+  StreamState,
+} from "../../broker/model.ts";
+import { begin, FIXED_BYTES } from "./frame-head.ts";
+import { PUSH_OPS, STREAM_STATES } from "./ops.ts";
+import { type FrameWriter, textBytes } from "./writer.ts";
+
+const EVENT_FIELDS = 9;
+const STREAM_FIELDS = 8;
+
+/** `channel`: as the receiver names it. */
+export function writeEvent(
+  writer: FrameWriter,
+  channel: ChannelRef,
+  event: ChannelEvent,
+): void {
+  const { fromUid, clientMsgNo, eventId, type, data, stream } = event;
+  begin(
+    writer,
+    { op: PUSH_OPS.event, ref: 0, fields: EVENT_FIELDS },
+    textBytes(channel.id) +
+      textBytes(fromUid) +
+      textBytes(clientMsgNo) +
+      textBytes(eventId) +
+      textBytes(type) +
+      textBytes(data),
+  );
+  writer.uint(channel.type);
+  writer.text(channel.id);
+  writer.text(fromUid);
+  writer.text(clientMsgNo);
+  writer.text(eventId);
+  writer.text(type);
+  writer.text(data);
+  writer.uint(event.timestampMs);
+  if (stream === undefined) writer.nil();
+  else writePlace(writer, stream);
+}
+
+/** The STREAM frame, a reply or a push as `head` says. */
+export function writeStream(
+  writer: FrameWriter,
+  head: { readonly op: number; readonly ref: number },
+  {
+    channel,
+    snapshot,
+  }: { readonly channel: ChannelRef; readonly snapshot: StreamSnapshot },
+): void {
+  const { fromUid, clientMsgNo, text } = snapshot;
+  begin(
+    writer,
+    { ...head, fields: STREAM_FIELDS },
+    textBytes(channel.id) +
+      textBytes(fromUid) +
+      textBytes(clientMsgNo) +
+      textBytes(text) +
+      recordBytes(snapshot),
+  );
+  writer.uint(channel.type);
+  writer.text(channel.id);
+  writer.uint(snapshot.messageSeq);
+  writer.uint(snapshot.messageId);
+  writer.text(fromUid);
+  writer.text(clientMsgNo);
+  writer.text(text);
+  writeRecord(writer, snapshot);
+}
+
+/** The most bytes `writeRecord` takes. */
+export function recordBytes(snapshot: StreamSnapshot): number {
+  const { startData, endData, notes } = snapshot;
+  let bytes = FIXED_BYTES + textBytes(startData) + textBytes(endData ?? "");
+  for (const note of notes) bytes += noteBytes(note);
+  return bytes;
+}
+
+/** The `stream` record: all of a stream but its text, and what its message says already. */
+export function writeRecord(
+  writer: FrameWriter,
+  snapshot: StreamSnapshot,
+): void {
+  const { notes } = snapshot;
+  writer.array(5);
+  writer.uint(stateNumber(snapshot.state));
+  writer.uint(snapshot.nextIndex);
+  writer.text(snapshot.startData);
+  writer.optionalText(snapshot.endData);
+  writer.array(notes.length);
+  for (const note of notes) writeNote(writer, note);
+}
+
+export function stateNumber(state: StreamState): number {
+  return STREAM_STATES.indexOf(state);
+}
+
+function noteBytes({ eventId, type, data }: StreamNote): number {
+  return FIXED_BYTES + textBytes(eventId) + textBytes(type) + textBytes(data);
+}
+
+function writeNote(writer: FrameWriter, note: StreamNote): void {
+  writer.array(6);
+  writer.uint(note.index);
+  writer.uint(note.textOffset);
+  writer.text(note.eventId);
+  writer.text(note.type);
+  writer.text(note.data);
+  writer.uint(note.timestampMs);
+}
+
+function writePlace(writer: FrameWriter, place: StreamPlace): void {
+  writer.array(5);
+  writer.uint(place.messageSeq);
+  writer.uint(place.index);
+  writer.uint(place.nextIndex);
+  writer.uint(place.textOffset);
+  writer.uint(stateNumber(place.state));
+}

@@ -1,0 +1,334 @@
+// Random values of every kind the native protocol carries, as one user's client sees them: what `r` draws decides all of it.
+
+import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
+import {
+  type ChannelEvent,
+  type ChannelRef,
+  type Conversation,
+  channelKey,
+  type Message,
+  type Presence,
+  type StreamSnapshot,
+  streamPayload,
+} from "../../src/broker/model.ts";
+import { STREAM_STATES } from "../../src/protocol/native/ops.ts";
+import type {
+  ConversationChange,
+  Operation,
+  Push,
+  Reply,
+} from "../../src/protocol/protocol.ts";
+import type { Random } from "../support/random.ts";
+import { LIMITS } from "./native-codec.ts";
+
+/** Whose client reads the replies and pushes. */
+export const RANDOM_READER_UID = "reader";
+
+export function randomOperation(r: Random): Operation {
+  const ref = r.uint(32);
+  const channel = randomChannel(r);
+  const anOperation: readonly (() => Operation)[] = [
+    () => ({
+      kind: "connect",
+      ref,
+      version: 1,
+      uid: r.id(),
+      token: r.text(200),
+      flag: r.pick([0, 1, 2]),
+      deviceId: r.maybe(() => r.id()) ?? "",
+      level: r.pick([undefined, 0, 1]),
+      resume: r.list(LIMITS.maxResumePoints, () => ({
+        channel: randomChannel(r),
+        lastSeq: r.uint(53),
+      })),
+    }),
+    () => ({
+      kind: "send",
+      ref,
+      channel,
+      clientMsgNo: r.text(LIMITS.maxIdLength),
+      header: { ...randomHeader(r), syncOnce: r.flip() },
+      expireS: r.uint(32),
+      streamNo: r.maybe(() => `s${r.text(LIMITS.maxIdLength - 1)}`),
+      tagKey: r.maybe(() => `t${r.text(LIMITS.maxIdLength - 1)}`),
+      payload: r.bytes(r.below(LIMITS.maxPayloadBytes)),
+    }),
+    () => ({
+      kind: "recvack",
+      ref,
+      channel,
+      messageSeq: r.uint(53),
+      messageId: r.uint(53),
+    }),
+    () => ({
+      kind: "history",
+      ref,
+      channel,
+      fromSeq: r.uint(53),
+      toSeq: r.uint(53),
+      limit: 1 + r.uint(31),
+      reverse: r.flip(),
+    }),
+    () => ({
+      kind: "presence",
+      ref,
+      uids: r.list(LIMITS.maxPresenceUids, () => r.id()),
+    }),
+    () => ({ kind: "stream", ref, channel, clientMsgNo: randomName(r) }),
+    () => ({ kind: "cancel", ref, channel, clientMsgNo: randomName(r) }),
+    () => ({
+      kind: "conversations",
+      ref,
+      limit: 1 + r.below(500),
+      offset: r.uint(32),
+    }),
+    () => ({
+      kind: "conversation",
+      ref,
+      channel,
+      change: randomChange(r),
+    }),
+    () => ({
+      kind: "commandack",
+      ref,
+      inboxSeqs: r.list(LIMITS.maxCommandAcks, () => r.uint(53)),
+    }),
+    () => ({
+      kind: "watch",
+      ref,
+      uids: r.list(LIMITS.maxWatchedUids, () => r.id()),
+    }),
+    () => ({ kind: "ping", ref }),
+    () => ({ kind: "disconnect", ref }),
+  ];
+  return r.pick(anOperation)();
+}
+
+export function randomReply(r: Random): Reply {
+  const ref = r.uint(32);
+  const aReply: readonly (() => Reply)[] = [
+    () => ({
+      kind: "connack",
+      ref,
+      version: r.uint(53),
+      sessionId: r.text(40),
+      nodeId: r.text(40),
+      serverTimeMs: r.uint(53),
+      limits: {
+        maxFrameBytes: r.uint(53),
+        maxPayloadBytes: r.uint(53),
+        idleTimeoutS: r.uint(53),
+        maxFramesPerSecond: r.uint(53),
+      },
+      resume: r.list(300, () => ({
+        channel: randomChannel(r),
+        status: r.pick(["ok", "denied"]),
+        headSeq: r.uint(53),
+      })),
+    }),
+    () => ({
+      kind: "sendack",
+      ref,
+      messageId: r.uint(53),
+      messageSeq: r.uint(53),
+      clientMsgNo: r.text(300),
+    }),
+    () => ({
+      kind: "history",
+      ref,
+      headSeq: r.uint(53),
+      more: r.flip(),
+      ...randomRun(r),
+    }),
+    () => ({ kind: "presence", ref, presence: randomPresence(r) }),
+    () => ({ kind: "watch", ref, presence: randomPresence(r) }),
+    () => ({ kind: "stream", ref, ...randomStream(r) }),
+    () => ({ kind: "cancel", ref, state: r.pick(STREAM_STATES) }),
+    () => ({
+      kind: "conversations",
+      ref,
+      more: r.flip(),
+      conversations: r.list(20, () => randomConversation(r)),
+    }),
+    () => ({ kind: "conversation", ref, conversation: randomConversation(r) }),
+    () => ({ kind: "commandack", ref, count: r.uint(53) }),
+    () => ({ kind: "pong", ref, serverTimeMs: r.uint(53) }),
+    () => ({
+      kind: "error",
+      ref,
+      code: r.pick(keysOf(ERRORS)),
+      message: `m${r.text(300)}`,
+      retryAfterMs: r.uint(53),
+    }),
+  ];
+  return r.pick(aReply)();
+}
+
+export function randomPush(r: Random): Push {
+  const aPush: readonly (() => Push)[] = [
+    () => {
+      const channel = randomChannel(r);
+      return { kind: "message", channel, message: randomMessage(r, channel) };
+    },
+    () => ({
+      kind: "messages",
+      afterSeq: r.uint(53),
+      throughSeq: r.uint(53),
+      ...randomRun(r),
+    }),
+    () => ({ kind: "event", ...randomEvent(r) }),
+    () => ({ kind: "stream", ...randomStream(r) }),
+    () => {
+      const channel = randomChannel(r);
+      const message = randomMessage(r, channel);
+      return { kind: "command", channel, inboxSeq: r.uint(53), message };
+    },
+    () => ({
+      kind: "conversation",
+      change: r.pick(["read", "unread", "delete"]),
+      conversation: randomConversation(r),
+    }),
+    () => ({ kind: "presence", presence: randomPresence(r) }),
+    () => ({ kind: "disconnect", reason: r.pick(keysOf(CLOSE_REASONS)) }),
+  ];
+  return r.pick(aPush)();
+}
+
+function randomRun(r: Random) {
+  const channel = randomChannel(r);
+  return { channel, messages: r.list(20, () => randomMessage(r, channel)) };
+}
+
+function randomMessage(r: Random, channel: ChannelRef): Message {
+  const message: Message = {
+    ...randomOrigin(r, channel),
+    messageId: r.uint(53),
+    messageSeq: r.uint(53),
+    clientMsgNo: r.text(200),
+    timestampMs: r.uint(53),
+    header: randomHeader(r),
+    expireS: r.uint(53),
+    streamNo: r.maybe(() => r.text(100)),
+    tagKey: r.maybe(() => r.text(100)),
+    payload: r.bytes(r.below(700)),
+    stream: undefined,
+  };
+  if (r.flip()) return message;
+  const { key, channel: named, fromUid, clientMsgNo } = message;
+  const stream = {
+    ...randomSnapshot(r, { key, channel: named, fromUid }),
+    clientMsgNo,
+    messageId: message.messageId,
+    messageSeq: message.messageSeq,
+  };
+  return { ...message, payload: streamPayload(stream.text), stream };
+}
+
+type Origin = Pick<Message, "key" | "channel" | "fromUid">;
+
+/** Where something in `channel` comes from as the reader sees it: someone else, or the reader's other device. */
+function randomOrigin(r: Random, channel: ChannelRef): Origin {
+  const isOwn = r.flip();
+  const isNamedAlike = isOwn || channel.type === 2;
+  return {
+    key: channelKey(channel, RANDOM_READER_UID),
+    channel: isNamedAlike ? channel : { type: 1, id: RANDOM_READER_UID },
+    fromUid: isOwn
+      ? RANDOM_READER_UID
+      : channel.type === 1
+        ? channel.id
+        : r.id(),
+  };
+}
+
+function randomStream(r: Random) {
+  const channel = randomChannel(r);
+  return { channel, snapshot: randomSnapshot(r, randomOrigin(r, channel)) };
+}
+
+function randomSnapshot(r: Random, origin: Origin): StreamSnapshot {
+  return {
+    ...origin,
+    clientMsgNo: r.text(128),
+    messageId: r.uint(53),
+    messageSeq: r.uint(53),
+    state: r.pick(STREAM_STATES),
+    text: r.text(r.pick([10, 1000, 10_000])),
+    nextIndex: r.uint(53),
+    startData: r.text(300),
+    endData: r.maybe(() => r.text(300)),
+    notes: r.list(5, () => ({
+      index: r.uint(53),
+      textOffset: r.uint(53),
+      eventId: r.text(128),
+      type: r.text(40),
+      data: r.text(300),
+      timestampMs: r.uint(53),
+    })),
+  };
+}
+
+function randomEvent(r: Random) {
+  const channel = randomChannel(r);
+  const event: ChannelEvent = {
+    ...randomOrigin(r, channel),
+    clientMsgNo: r.text(128),
+    eventId: r.text(128),
+    type: r.text(40),
+    data: r.text(r.pick([20, 600])),
+    timestampMs: r.uint(53),
+    stream: r.maybe(() => ({
+      messageSeq: r.uint(53),
+      index: r.uint(53),
+      nextIndex: r.uint(53),
+      textOffset: r.uint(53),
+      state: r.pick(STREAM_STATES),
+    })),
+  };
+  return { channel, event };
+}
+
+function randomConversation(r: Random): Conversation {
+  const channel = randomChannel(r);
+  return {
+    channel,
+    headSeq: r.uint(53),
+    readSeq: r.uint(53),
+    unread: r.uint(53),
+    deletedSeq: r.uint(53),
+    changedAtMs: r.uint(53),
+    last: r.maybe(() => randomMessage(r, channel)),
+  };
+}
+
+function randomChange(r: Random): ConversationChange {
+  return r.pick([
+    { kind: "read", seq: r.uint(53) },
+    { kind: "unread", unread: r.uint(32) },
+    { kind: "delete" },
+  ]);
+}
+
+function randomPresence(r: Random): readonly Presence[] {
+  return r.list(100, () => ({
+    uid: r.id(),
+    online: r.flip(),
+    flag: r.pick([0, 1, 2]),
+  }));
+}
+
+function randomName(r: Random): string {
+  return `n${r.text(LIMITS.maxIdLength - 1)}`;
+}
+
+function randomHeader(r: Random) {
+  return { noPersist: r.flip(), redDot: r.flip() };
+}
+
+function randomChannel(r: Random): ChannelRef {
+  return { type: r.pick([1, 2]), id: r.id() };
+}
+
+function keysOf<K extends string>(table: Readonly<Record<K, unknown>>): K[] {
+  return Object.keys(table) as K[];
+}
