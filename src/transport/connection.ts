@@ -26,11 +26,12 @@ export interface ConnectionSurroundings {
   readonly turnEnd: TurnEnd;
   readonly farewells: Farewells;
   readonly maxBufferedBytes: number;
+  readonly lagBytes: number;
   readonly slowReader: SocketEndpoint["slowReader"];
   readonly onError: ListenerSpec["onError"];
   /** Publishes to everyone. */
   publish(topic: string, frame: Frame): void;
-  /** Told of each frame published, so that slow readers are looked for. */
+  /** Told of each frame published, so that lagging and slow readers are looked for. */
   published(frame: Frame): void;
   /** The connection whose frame is being handled: its socket is corked, so it is written to straight. */
   receiving: SocketConnection | undefined;
@@ -39,6 +40,11 @@ export interface ConnectionSurroundings {
 /** A longer queue is written before the turn ends: one write of this size is as good as a bigger one. */
 const MAX_QUEUED_BYTES = 64 * 1024;
 const INTERNAL_ERROR = 1011;
+
+/** What the owner knows of a peer that lags. */
+const KEEPS_UP = 0;
+const FOUND_LAGGING = 1;
+const TOLD_LAGGING = 2;
 
 export class SocketConnection implements Connection, Reader, TurnTask {
   readonly id: number;
@@ -53,6 +59,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   #endCode = 0;
   #isSubscriber = false;
   #isCut = false;
+  #lag: typeof KEEPS_UP | typeof FOUND_LAGGING | typeof TOLD_LAGGING = KEEPS_UP;
 
   static #lastId = 0;
 
@@ -71,7 +78,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     if (this.#around.receiving === this) {
       this.#flush(socket);
       socket.send(frame, typeof frame !== "string");
-      this.endIfSlow();
+      this.look();
     } else this.#enqueue(frame, socket);
   }
 
@@ -141,6 +148,8 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     if (this.#socket === undefined) return;
     if (this.#endCode !== 0)
       return this.#around.farewells.drained(this.#socket);
+    if (this.#lag !== KEEPS_UP && this.bufferedBytes() <= this.#keepsUpBytes)
+      this.#lag = KEEPS_UP;
     try {
       this.#handler?.drained();
     } catch (error) {
@@ -169,22 +178,30 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#tellClosed();
   }
 
-  /** Writes what the turn queued, or tells the owner of an end within the turn. */
+  /** Writes what the turn queued; tells the owner of an end within the turn, or that the peer lags. */
   turnEnded(): void {
     if (this.#endCode !== 0) return this.#tellClosed();
     if (this.#socket === undefined) return;
     this.#flush(this.#socket);
-    this.endIfSlow();
+    this.look();
     if (this.#endCode === 0) this.drained();
+    if (this.#endCode === 0) this.#tellLagging();
     else this.#tellClosed();
   }
 
-  /** Stops a connection whose peer leaves too much unread. Its owner hears of it when the turn ends, never in the middle of a publish. */
-  endIfSlow(): void {
-    const { maxBufferedBytes, slowReader, turnEnd } = this.#around;
+  /**
+   * Notes a peer that lags, and stops the connection when it leaves too much unread. The owner hears of either when the turn ends, never in
+   * the middle of a publish.
+   */
+  look(): void {
+    const { maxBufferedBytes, lagBytes, slowReader, turnEnd } = this.#around;
     if (this.#socket === undefined || this.#endCode !== 0) return;
-    if (this.#socket.getBufferedAmount() <= maxBufferedBytes) return;
-    this.#stop(slowReader.code, slowReader.message);
+    const bytes = this.#socket.getBufferedAmount();
+    if (bytes > maxBufferedBytes)
+      this.#stop(slowReader.code, slowReader.message);
+    else if (bytes > lagBytes && this.#lag === KEEPS_UP)
+      this.#lag = FOUND_LAGGING;
+    else return;
     turnEnd.add(this);
   }
 
@@ -199,6 +216,21 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#around.farewells.add(socket, code, message);
   }
 
+  /** How far the unread bytes of a peer that lagged must fall for it to be told again. */
+  get #keepsUpBytes(): number {
+    return this.#around.lagBytes / 2;
+  }
+
+  #tellLagging(): void {
+    if (this.#lag !== FOUND_LAGGING) return;
+    this.#lag = TOLD_LAGGING;
+    try {
+      this.#handler?.lagging();
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
   #enqueue(frame: Frame, socket: WebSocket<SocketData>): void {
     if (this.#queue === undefined) {
       this.#queue = frame;
@@ -208,7 +240,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#queuedBytes += frameBytes(frame);
     if (this.#queuedBytes <= MAX_QUEUED_BYTES) return;
     this.#flush(socket);
-    this.endIfSlow();
+    this.look();
   }
 
   #flush(socket: WebSocket<SocketData>): void {

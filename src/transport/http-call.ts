@@ -7,7 +7,14 @@ import type {
 } from "uWebSockets.js";
 import { addressText } from "./address.ts";
 import { BARE_500, type WriteReply, writeReply } from "./http-reply.ts";
-import type { HttpReply, HttpRequest, ListenerSpec } from "./types.ts";
+import { StreamBody } from "./http-stream.ts";
+import type { TurnEnd } from "./turn-end.ts";
+import type {
+  HttpReply,
+  HttpRequest,
+  HttpStream,
+  ListenerSpec,
+} from "./types.ts";
 
 const NO_BODY = new Uint8Array(0);
 
@@ -19,7 +26,10 @@ export interface CallTarget {
   /** Names of the headers to keep, lower case. */
   readonly headerNames: readonly string[];
   readonly onError: ListenerSpec["onError"];
+  readonly turnEnd: TurnEnd;
 }
+
+type Outcome = HttpReply | HttpStream;
 
 export class HttpCall implements HttpRequest {
   readonly method: string;
@@ -30,7 +40,10 @@ export class HttpCall implements HttpRequest {
   /** Set before the handler runs. */
   body: Uint8Array = NO_BODY;
   readonly #onError: ListenerSpec["onError"];
+  readonly #turnEnd: TurnEnd;
   #res: HttpResponse | undefined;
+  /** Once the answer is a stream. */
+  #stream: StreamBody | undefined;
   #remoteAddress: string | undefined;
 
   constructor(res: HttpResponse, req: NativeRequest, target: CallTarget) {
@@ -42,6 +55,7 @@ export class HttpCall implements HttpRequest {
     for (const name of target.headerNames) headers[name] = req.getHeader(name);
     this.headers = headers;
     this.#onError = target.onError;
+    this.#turnEnd = target.turnEnd;
     this.#res = res;
   }
 
@@ -55,6 +69,7 @@ export class HttpCall implements HttpRequest {
   /** The peer went away. */
   abort(): void {
     this.#res = undefined;
+    this.#stream?.aborted();
   }
 
   /**
@@ -62,7 +77,7 @@ export class HttpCall implements HttpRequest {
    * Call it from a native callback only, where the socket is corked.
    */
   run(
-    handle: (request: HttpRequest) => HttpReply | Promise<HttpReply>,
+    handle: (request: HttpRequest) => Outcome | Promise<Outcome>,
     write = writeReply,
   ): void {
     try {
@@ -74,29 +89,45 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  async #later(outcome: Promise<HttpReply>): Promise<void> {
+  async #later(outcome: Promise<Outcome>): Promise<void> {
     try {
       const reply = await outcome;
-      this.#res?.cork(() => this.#answer(reply, writeReply));
+      if (this.#res === undefined) dismiss(reply);
+      else this.#res.cork(() => this.#answer(reply, writeReply));
     } catch (error) {
       this.#fail(error, writeReply);
     }
   }
 
-  #answer(reply: HttpReply, write: WriteReply): void {
+  #answer(reply: Outcome, write: WriteReply): void {
     const res = this.#res;
-    if (res === undefined) return;
+    if (res === undefined) return dismiss(reply);
     this.#res = undefined;
     try {
-      write(res, reply);
+      if ("opened" in reply) this.#open(reply, res);
+      else write(res, reply);
     } catch (error) {
       this.#onError(error, `${this.method} ${this.path}`);
       res.close(); // half written: nothing sound can follow
     }
   }
 
+  #open(stream: HttpStream, res: HttpResponse): void {
+    this.#stream = new StreamBody(stream, res, {
+      turnEnd: this.#turnEnd,
+      onError: this.#onError,
+      where: `${this.method} ${this.path}`,
+    });
+    this.#stream.open();
+  }
+
   #fail(error: unknown, write: WriteReply): void {
     this.#onError(error, `${this.method} ${this.path}`);
     this.#res?.cork(() => this.#answer(BARE_500, write));
   }
+}
+
+/** An answer that nobody is there for. */
+function dismiss(reply: Outcome): void {
+  if ("opened" in reply) reply.closed();
 }

@@ -37,7 +37,11 @@ export const writeReplyHead: WriteReply = (res, reply) => {
   res.endWithoutBody();
 };
 
-function writeHead(res: HttpResponse, { status, headers }: HttpReply): void {
+/** Status and headers only; the body is to follow in the same cork. */
+export function writeHead(
+  res: HttpResponse,
+  { status, headers }: Pick<HttpReply, "status" | "headers">,
+): void {
   if (status !== 200)
     res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
   for (const name in headers) {

@@ -23,6 +23,7 @@ import {
   writeReplyAndClose,
   writeReplyHead,
 } from "./http-reply.ts";
+import { TurnEnd } from "./turn-end.ts";
 import type {
   HttpEndpoint,
   HttpRequest,
@@ -35,6 +36,7 @@ interface Site {
   readonly endpoint: HttpEndpoint;
   readonly allowed: AllowedMethods;
   readonly onError: ListenerSpec["onError"];
+  readonly turnEnd: TurnEnd;
 }
 
 type NativeHandler = (res: HttpResponse, req: NativeRequest) => void;
@@ -48,7 +50,8 @@ export function serveHttp(
   onError: ListenerSpec["onError"],
 ): void {
   const allowed = createAllowedMethods(endpoint.routes);
-  const site: Site = { endpoint, allowed, onError };
+  const turnEnd = new TurnEnd();
+  const site: Site = { endpoint, allowed, onError, turnEnd };
   for (const route of endpoint.routes)
     if (route.method === "GET") app.get(route.path, serveGet(route, site));
     else app.post(route.path, servePost(route, site));
@@ -99,12 +102,13 @@ function servePost(route: HttpRoute, site: Site): NativeHandler {
 
 /** Reads calls of `route`; its result is undefined for a path whose `:name` part is no valid percent-encoding. */
 function callOpener(
-  { method, path }: HttpRoute,
-  { endpoint, onError }: Site,
+  { method, path, headers = [] }: HttpRoute,
+  { endpoint, onError, turnEnd }: Site,
 ): (res: HttpResponse, req: NativeRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
-  const headerNames = endpoint.headers;
-  const target = { method, path, params: NO_PARAMS, headerNames, onError };
+  const headerNames = [...endpoint.headers, ...headers];
+  const parts = { headerNames, onError, turnEnd };
+  const target = { method, path, params: NO_PARAMS, ...parts };
   if (paramCount === 0) return (res, req) => new HttpCall(res, req, target);
   return (res, req) => {
     const params = readParams(req, paramCount);
@@ -130,12 +134,12 @@ function readParams(
 function serveOther(
   res: HttpResponse,
   req: NativeRequest,
-  { endpoint, allowed, onError }: Site,
+  { endpoint, allowed, onError, turnEnd }: Site,
 ): void {
   const path = req.getUrl();
   const method = req.getCaseSensitiveMethod();
-  const headerNames = endpoint.headers;
-  const target = { method, path, params: NO_PARAMS, headerNames, onError };
+  const parts = { headerNames: endpoint.headers, onError, turnEnd };
+  const target = { method, path, params: NO_PARAMS, ...parts };
   const allow = allowed(path);
   const isWrongMethod = allow !== "" && !allow.split(", ").includes(method);
   new HttpCall(res, req, target).run(

@@ -1,7 +1,7 @@
-// Looks for connections whose peers read too slowly. State: how many bytes were published since the last look.
+// Looks for connections whose peers lag or read too slowly. State: how many bytes were published since the last look.
 // No connection's buffer grows by more than was published since the last look (what is sent directly is checked when it is written), so after
-// each half of the limit one pass stops those over the limit with the slow reader's code: they get all that came before, and then the
-// close frame. No JavaScript runs per receiver; a pass costs one cheap native call per connection.
+// each half of the lower limit one pass notes who lags and stops those over the upper one with the slow reader's code: they get all that
+// came before, and then the close frame. No JavaScript runs per receiver and publish; a pass costs one cheap native call per connection.
 // The native limit is only a backstop far above, because it is not sound for our own frames: what does not fit is left out, and in a burst
 // of publishes a later frame may fit again before the connection is cut off, so that one in the middle is missing.
 
@@ -20,8 +20,8 @@ export function nativeLimit(maxBufferedBytes: number): number {
 
 /** What may be reading slowly. */
 export interface Reader {
-  /** Stops it when its peer leaves too much unread; must not call back. */
-  endIfSlow(): void;
+  /** Notes that its peer lags, stops it when that leaves too much unread; must not call back. */
+  look(): void;
 }
 
 export class SlowReaders {
@@ -29,9 +29,9 @@ export class SlowReaders {
   readonly #bytesPerLook: number;
   #bytes = 0;
 
-  constructor(readers: Iterable<Reader>, maxBufferedBytes: number) {
+  constructor(readers: Iterable<Reader>, lagBytes: number) {
     this.#readers = readers;
-    this.#bytesPerLook = maxBufferedBytes / 2;
+    this.#bytesPerLook = lagBytes / 2;
   }
 
   /** Counts a frame that went to some or all of the readers, and looks when it is time. */
@@ -39,6 +39,6 @@ export class SlowReaders {
     this.#bytes += frameBytes(frame) + FRAME_HEADER_BYTES;
     if (this.#bytes < this.#bytesPerLook) return;
     this.#bytes = 0;
-    for (const reader of this.#readers) reader.endIfSlow();
+    for (const reader of this.#readers) reader.look();
   }
 }

@@ -12,7 +12,7 @@ export interface HttpRequest {
    * first await. Once the peer is gone or answered, an address that was never read is "".
    */
   readonly remoteAddress: string;
-  /** Only headers named in `HttpEndpoint.headers` are kept; names are lower case, an absent one is "". */
+  /** Only headers named in `HttpEndpoint.headers` and `HttpRoute.headers` are kept; names are lower case, an absent one is "". */
   readonly headers: Readonly<Record<string, string>>;
   /** Values of the `:name` parts of the route's path, in order, percent-decoded. */
   readonly params: readonly string[];
@@ -26,12 +26,41 @@ export interface HttpReply {
   readonly body: string | Uint8Array;
 }
 
+/**
+ * A reply whose body comes piece by piece for as long as it takes. None of its methods may throw. A peer that takes nothing for 10 s although
+ * something waits for it is cut off.
+ */
+export interface HttpStream {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  /** A piece that says nothing, not empty. It is written when a full connection has room again: what waits there only moves with a write. */
+  readonly filler: string;
+  /** The head goes out, with what is written in here. Not called when the peer went before. */
+  opened(body: HttpBody): void;
+  /** After a write that answered false: there is room again. */
+  writable(): void;
+  /** Exactly once, whoever ended it, also when it was never opened. */
+  closed(): void;
+}
+
+/** Where an open HttpStream writes. Methods are harmless after its end. */
+export interface HttpBody {
+  /** Queues one piece, not empty; the pieces of one loop turn leave in one write. False: taken, but no more until `writable`. */
+  write(piece: string): boolean;
+  /** Ends the reply behind what was written. */
+  end(): void;
+}
+
 export interface HttpRoute {
   readonly method: "GET" | "POST";
   /** Exact path, or with `:name` parts. */
   readonly path: string;
+  /** Request headers it reads beside those of the endpoint, lower case. */
+  readonly headers?: readonly string[];
   /** Must not throw and must not reject. */
-  handle(request: HttpRequest): HttpReply | Promise<HttpReply>;
+  handle(
+    request: HttpRequest,
+  ): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
 }
 
 /** Everything one listener serves over HTTP. */
@@ -79,6 +108,11 @@ export interface ConnectionHandler {
   received(data: Uint8Array, isText: boolean): void;
   /** Bytes left the buffer after it had been non-empty; may come when none did. */
   drained(): void;
+  /**
+   * More than `lagBytes` wait to be read by the peer. Told once, at the end of the turn in which that was found; again only after they had
+   * fallen to half of that.
+   */
+  lagging(): void;
   /** Called exactly once, whoever closed it. 1006: the peer vanished or broke the protocol; the slow reader's code also when it was cut off. */
   closed(code: number): void;
 }
@@ -97,6 +131,8 @@ export interface SocketEndpoint {
   readonly maxFrameBytes: number;
   /** Above so many unread bytes a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
+  /** Above so many unread bytes, fewer than maxBufferedBytes, the owner of a connection is told that it lags. */
+  readonly lagBytes: number;
   /** A peer that neither sends nor answers pings for so long is closed. Seconds, 8–960. */
   readonly idleTimeoutS: number;
   readonly slowReader: { readonly code: number; readonly message: string };

@@ -22,8 +22,11 @@ export function serveSockets(parts: SocketParts): TopicPublisher {
   const { app, endpoint, onError, farewellMs } = parts;
   const connections = new Set<SocketConnection>();
   const turnEnd = new TurnEnd();
-  const { maxBufferedBytes } = endpoint;
-  const slowReaders = new SlowReaders(connections, maxBufferedBytes);
+  const { maxBufferedBytes, lagBytes } = endpoint;
+  const slowReaders = new SlowReaders(
+    connections,
+    Math.min(lagBytes, maxBufferedBytes),
+  );
 
   function publish(topic: string, frame: Uint8Array | string): void {
     app.publish(topic, frame, typeof frame !== "string");
@@ -34,6 +37,7 @@ export function serveSockets(parts: SocketParts): TopicPublisher {
     turnEnd,
     farewells: new Farewells(farewellMs),
     maxBufferedBytes,
+    lagBytes,
     slowReader: endpoint.slowReader,
     onError,
     publish,

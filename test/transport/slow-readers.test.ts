@@ -132,6 +132,87 @@ t.test("a reader too slow for what it is sent is ended", async (t) => {
   t.equal(prefixLength(slow), count);
 });
 
+t.test(
+  "an owner is told once that a reader lags, and again when it lags again",
+  async (t) => {
+    const lagBytes = 100_000;
+    const { seen, endpoint } = socketEndpoint({
+      endpoint: { maxBufferedBytes: 100_000_000, lagBytes },
+    });
+    const { port, listener } = await startListener(t, { sockets: endpoint });
+    const slow = await openClient(t, port);
+    const fast = await openClient(t, port);
+    for (const { connection } of seen) connection.subscribe("topic");
+    const one = await connectionAt(seen, 0);
+    let count = 0;
+    for (let round = 1; round <= 3; round++) {
+      slow.socket.pause();
+      const before = one.lags;
+      // The kernel may take what lags in one go, and more of it then: that is a drain like any other.
+      while (one.lags === before || one.told.at(-1) === "drained") {
+        const { lags } = one;
+        listener.publish("topic", frame(count++));
+        t.equal(one.lags, lags, "never within a publish");
+        await nextTurn();
+      }
+      for (let more = 0; more < 50; more++) {
+        listener.publish("topic", frame(count++));
+        await nextTurn();
+      }
+      slow.socket.resume();
+      await until(() => slow.binaries.length === count);
+    }
+    for (const bytes of one.lagBytes)
+      t.ok(bytes > lagBytes && bytes < 2 * lagBytes, `${bytes} bytes`);
+    const twice = one.told.some(
+      (what, at) => what === "lags" && one.told[at - 1] === "lags",
+    );
+    t.notOk(twice, "once until it was drained");
+    await until(() => fast.binaries.length === count);
+    t.equal(prefixLength(slow), count, "nothing is lost");
+    t.equal(seen[1]?.lags, 0);
+    t.strictSame(one.closed, []);
+  },
+);
+
+t.test("a reader that lags behind what it is sent is told of", async (t) => {
+  const { seen, endpoint } = socketEndpoint({
+    endpoint: { maxBufferedBytes: 100_000_000, lagBytes: 100_000 },
+  });
+  const { port } = await startListener(t, { sockets: endpoint });
+  const slow = await openClient(t, port);
+  const one = await connectionAt(seen, 0);
+  slow.socket.pause();
+  let count = 0;
+  while (one.lags === 0) {
+    one.connection.send(frame(count++));
+    await nextTurn();
+  }
+  const [found = 0] = one.lagBytes;
+  t.ok(found > 100_000 && found < 120_000, `${found} bytes`);
+  slow.socket.resume();
+  await until(() => slow.binaries.length === count);
+  t.ok(one.drains > 0);
+});
+
+t.test(
+  "who is stopped for reading too slowly is not told to lag",
+  async (t) => {
+    const { seen, endpoint } = socketEndpoint({
+      endpoint: { maxBufferedBytes: 8000, lagBytes: 4000 },
+    });
+    const { port, listener } = await startListener(t, { sockets: endpoint });
+    const slow = await openClient(t, port);
+    const one = await connectionAt(seen, 0);
+    one.connection.subscribe("topic");
+    slow.socket.pause();
+    for (let n = 0; n < 4000; n++) listener.publish("topic", frame(n));
+    await until(() => one.closed.length > 0);
+    t.strictSame(one.closed, [SLOW]);
+    t.equal(one.lags, 0);
+  },
+);
+
 t.test("a client that asks and never reads the answers is ended", async (t) => {
   const answer = "x".repeat(FRAME_BYTES);
   const { seen, endpoint } = socketEndpoint({

@@ -127,6 +127,12 @@ export interface Seen {
   readonly connection: Connection;
   readonly closed: number[];
   drains: number;
+  /** How often it was told that the peer lags. */
+  lags: number;
+  /** How much was unread each time it was told. */
+  readonly lagBytes: number[];
+  /** What it was told of its peer's reading, in order. */
+  readonly told: ("lags" | "drained")[];
 }
 
 export interface Behaviour {
@@ -144,11 +150,15 @@ export function socketEndpoint(behaviour: Behaviour = {}): {
   const endpoint: SocketEndpoint = {
     maxFrameBytes: 1_000_000,
     maxBufferedBytes: 64 * 1024,
+    lagBytes: 16 * 1024,
     idleTimeoutS: 60,
     slowReader: { code: 4001, message: "slow" },
     accept: () => ({ subprotocol: undefined }),
     open(connection): ConnectionHandler {
-      const one: Seen = { connection, closed: [], drains: 0 };
+      const one: Seen = {
+        ...{ connection, closed: [], drains: 0, lags: 0 },
+        ...{ lagBytes: [], told: [] },
+      };
       seen.push(one);
       behaviour.opened?.(one);
       return {
@@ -156,6 +166,12 @@ export function socketEndpoint(behaviour: Behaviour = {}): {
           behaviour.received?.(one, Buffer.from(data).toString(), isText),
         drained: () => {
           one.drains += 1;
+          one.told.push("drained");
+        },
+        lagging: () => {
+          one.lags += 1;
+          one.lagBytes.push(connection.bufferedBytes());
+          one.told.push("lags");
         },
         closed: (code) => one.closed.push(code),
       };

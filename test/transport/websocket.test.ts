@@ -310,6 +310,7 @@ t.test("what `drained` and `closed` throw is reported", async (t) => {
           drained() {
             throw inDrained;
           },
+          lagging: () => undefined,
           closed() {
             throw inClosed;
           },
