@@ -7,7 +7,7 @@ export const storeOptions = Type.Object(
     driver: Type.Literal("embedded", {
       default: "embedded",
       description:
-        "Where data is kept: embedded = in a folder of this machine, by this one process.",
+        "Where data is kept: embedded = in a folder of this machine, by this one process. Not asked when redis.url is set: then it is kept there.",
     }),
     path: Type.String({
       default: "./data",

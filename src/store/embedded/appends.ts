@@ -3,42 +3,34 @@
 // channel. Hot: no await and no closure per message.
 
 import { BrokerError } from "../../broker/errors.ts";
-import type { Message } from "../../broker/model.ts";
 import type {
   Appended,
   Clock,
+  ClusterEvent,
   MessageDraft,
   Publisher,
 } from "../../broker/ports.ts";
+import {
+  type Call,
+  messageCall,
+  type QueuedStep,
+  refusal,
+  stepCall,
+} from "./call.ts";
+import type { FirstToCome } from "./dedupe.ts";
 import type { Journal } from "./journal.ts";
 import type { Placing } from "./placing.ts";
-import type { JournalPosition } from "./segment.ts";
 import type { Tail, TailRecord } from "./tail.ts";
 
-/** Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges refuse far shorter ones. */
-const MAX_KEY_UNITS = 603;
-const MAX_LABEL_UNITS = 300;
-const MAX_EXPIRE_S = 0xffff_ffff;
 /** Counted for a queued message on top of its payload. */
 const QUEUED_BYTES = 256;
-
-/** A call under way. */
-interface Call {
-  readonly draft: MessageDraft;
-  readonly resolve: (answer: Appended) => void;
-  readonly reject: (error: BrokerError) => void;
-  /** Its own message; undefined while not placed and for a retry. */
-  message: Message | undefined;
-  /** Its place in the tail; undefined when nothing of it is kept. */
-  record: TailRecord | undefined;
-  /** The unsettled first call that this one repeats. */
-  original: TailRecord | undefined;
-}
 
 interface Batch {
   readonly calls: readonly Call[];
   /** Where the journal ended after it. */
-  readonly end: JournalPosition;
+  readonly end: Journal["position"];
+  /** Called when it is settled or taken back. */
+  readonly waiting: (() => void)[];
 }
 
 export interface AppendsParts {
@@ -60,7 +52,7 @@ export class Appends {
   /** Written, not yet on the disk; oldest first. */
   readonly #unsynced: Batch[] = [];
   #syncing: Promise<void> | undefined;
-  #settledEnd: JournalPosition;
+  #settledEnd: Journal["position"];
   #appended = 0;
   #duplicates = 0;
 
@@ -70,7 +62,7 @@ export class Appends {
   }
 
   /** Everything in the journal before it is settled. */
-  get settledEnd(): JournalPosition {
+  get settledEnd(): Journal["position"] {
     return this.#settledEnd;
   }
 
@@ -78,25 +70,29 @@ export class Appends {
     return { appended: this.#appended, duplicates: this.#duplicates };
   }
 
+  /** The tail has no room for more than is queued. */
+  get isFull(): boolean {
+    const queued = { records: this.#queue.length, bytes: this.#queuedBytes };
+    return this.#parts.tail.isFull(queued);
+  }
+
   /** The port's `append`. */
   append(draft: MessageDraft): Promise<Appended> {
     const refused = refusal(draft);
     if (refused !== undefined) return Promise.reject(refused);
-    const queued = { records: this.#queue.length, bytes: this.#queuedBytes };
-    if (this.#parts.tail.isFull(queued))
-      return Promise.reject(new BrokerError("overloaded"));
+    if (this.isFull) return Promise.reject(new BrokerError("overloaded"));
     return new Promise((resolve, reject) => {
       this.#queuedBytes += draft.payload.length + QUEUED_BYTES;
-      this.#queue.push({
-        draft,
-        resolve,
-        reject,
-        message: undefined,
-        record: undefined,
-        original: undefined,
-      });
+      this.#queue.push(messageCall(draft, { resolve, reject }));
       this.#turn ??= setImmediate(this.#flush);
     });
+  }
+
+  /** Puts a call of another kind, which takes about so many bytes, into the queue; it answers for itself. */
+  enqueue(step: QueuedStep, bytes: number): void {
+    this.#queuedBytes += bytes + QUEUED_BYTES;
+    this.#queue.push(stepCall(step));
+    this.#turn ??= setImmediate(this.#flush);
   }
 
   /** The port's `earlier`. */
@@ -106,12 +102,27 @@ export class Appends {
     const { placing, clock } = this.#parts;
     const first = placing.firstOf(message, clock());
     if (first === undefined) return undefined;
+    if ("settling" in first) {
+      const command = await first.settling;
+      return command && { ...command, duplicate: true };
+    }
     if ("settled" in first && !first.settled) {
-      await this.#syncing;
+      await this.#endOf(first);
       if (!first.settled) return undefined; // it came to nothing
     }
     const { messageId, messageSeq } = first;
     return { messageId, messageSeq, duplicate: true };
+  }
+
+  /** Resolves when the batch of an unsettled record is settled or taken back. */
+  #endOf(record: TailRecord): Promise<void> {
+    const batch = this.#unsynced.find(({ calls }) =>
+      calls.some((call) => call.record === record),
+    );
+    return new Promise((resolve) => {
+      if (batch === undefined) resolve();
+      else batch.waiting.push(resolve);
+    });
   }
 
   /** Records that are placed and not settled. */
@@ -143,7 +154,7 @@ export class Appends {
       this.#fail(calls, cause);
       return;
     }
-    const batch = { calls, end: journal.position };
+    const batch = { calls, end: journal.position, waiting: [] };
     if (!synced) {
       this.#settle(batch);
       return;
@@ -157,7 +168,12 @@ export class Appends {
     const nowMs = clock();
     placing.begin();
     for (const call of calls) {
-      const { draft } = call;
+      const { draft, step } = call;
+      if (step !== undefined) {
+        step.place(nowMs);
+        call.record = step.record;
+        continue;
+      }
       if (draft.dedupe && this.#isRetry(call, nowMs)) continue;
       const { message, record } = placing.place(draft, nowMs);
       call.message = message;
@@ -169,10 +185,18 @@ export class Appends {
   #isRetry(call: Call, nowMs: number): boolean {
     const first = this.#parts.placing.firstOf(call.draft, nowMs);
     if (first === undefined) return false;
-    if (!("settled" in first)) this.#answerRetry(call, first);
+    if ("settling" in first) void this.#awaitCommand(call, first);
+    else if (!("settled" in first)) this.#answerRetry(call, first);
     else if (first.settled) this.#answerRetry(call, first);
     else call.original = first;
     return true;
+  }
+
+  /** Answers a call that repeats a command which is not settled; when that comes to nothing, it is a call of its own. */
+  async #awaitCommand(call: Call, { settling }: FirstToCome): Promise<void> {
+    const command = await settling;
+    if (command !== undefined) this.#answerRetry(call, command);
+    else this.append(call.draft).then(call.resolve, call.reject);
   }
 
   #write(calls: readonly Call[]): void {
@@ -180,23 +204,29 @@ export class Appends {
     if (frame === undefined) return;
     this.#parts.journal.write(frame);
     const kept = Buffer.from(frame);
-    for (const { record } of calls)
+    for (const { record, step } of calls) {
       if (record !== undefined) record.bytes = kept;
+      if (step !== undefined) step.written(kept);
+    }
   }
 
   /** Syncs and settles until nothing is unsynced; what is written meanwhile shares the next sync. */
   async #syncAll(): Promise<void> {
     try {
       while (this.#unsynced.length > 0) {
-        const count = this.#unsynced.length;
+        let count = this.#unsynced.length;
         await this.#parts.journal.sync();
-        for (const batch of this.#unsynced.splice(0, count))
-          this.#settle(batch);
+        for (; count > 0; count--) {
+          const batch = this.#unsynced.shift();
+          if (batch !== undefined) this.#settle(batch);
+        }
       }
     } catch (cause) {
       this.#parts.onProblem(asError(cause), "journal sync");
-      for (const batch of this.#unsynced.splice(0).reverse())
+      for (const batch of this.#unsynced.splice(0).reverse()) {
         this.#fail(batch.calls, cause);
+        for (const go of batch.waiting) go();
+      }
     } finally {
       this.#syncing = undefined;
     }
@@ -205,29 +235,40 @@ export class Appends {
   #settle(batch: Batch): void {
     this.#settledEnd = batch.end;
     for (const call of batch.calls) {
-      const { message, record, original } = call;
-      if (original !== undefined) this.#answerRetry(call, original);
-      if (message === undefined) continue;
-      if (record !== undefined) this.#parts.tail.settle(record);
-      this.#publish(call.draft, message);
-      this.#appended++;
-      const { messageId, messageSeq } = message;
-      call.resolve({ messageId, messageSeq, duplicate: false });
+      try {
+        this.#settleCall(call);
+      } catch (cause) {
+        this.#parts.onProblem(asError(cause), "settle"); // a bug: it must not strand the others
+        call.reject(new BrokerError("internal", { cause }));
+      }
     }
+    for (const go of batch.waiting) go();
   }
 
-  #publish({ origin, recipients }: MessageDraft, message: Message): void {
+  #settleCall(call: Call): void {
+    const { draft, message, record, original, step } = call;
+    if (step !== undefined) {
+      if (record !== undefined) this.#appended++;
+      step.settle(this.#tell);
+      return;
+    }
+    if (original !== undefined) this.#answerRetry(call, original);
+    if (message === undefined) return;
+    if (record !== undefined) this.#parts.tail.settle(record);
+    const { origin, recipients } = draft;
+    this.#tell({ kind: "message", message, origin, recipients });
+    this.#appended++;
+    const { messageId, messageSeq } = message;
+    call.resolve({ messageId, messageSeq, duplicate: false });
+  }
+
+  readonly #tell = (event: ClusterEvent): void => {
     try {
-      this.#parts.publisher.publish({
-        kind: "message",
-        message,
-        origin,
-        recipients,
-      });
+      this.#parts.publisher.publish(event);
     } catch (error) {
       this.#parts.onProblem(asError(error), "publish");
     }
-  }
+  };
 
   #answerRetry(
     call: Call,
@@ -240,30 +281,14 @@ export class Appends {
 
   /** Takes a batch back, newest first, and rejects what is not answered yet. */
   #fail(calls: readonly Call[], cause: unknown): void {
-    for (const { record } of calls.toReversed())
+    for (const call of calls.toReversed()) {
+      call.step?.takeBack();
+      const record = call.record ?? call.step?.record;
       if (record !== undefined) this.#parts.tail.unplace(record);
+    }
     const error = new BrokerError("unavailable", { cause });
     for (const call of calls) call.reject(error);
   }
-}
-
-/** What no record or database key can hold: it must not reach a batch, where it would fail others. */
-function refusal(draft: MessageDraft): BrokerError | undefined {
-  if (
-    draft.key.length > MAX_KEY_UNITS ||
-    draft.channel.id.length > MAX_LABEL_UNITS ||
-    draft.fromUid.length > MAX_LABEL_UNITS ||
-    draft.clientMsgNo.length > MAX_LABEL_UNITS ||
-    (draft.streamNo?.length ?? 0) > MAX_LABEL_UNITS ||
-    (draft.tagKey?.length ?? 0) > MAX_LABEL_UNITS
-  )
-    return new BrokerError("too_large");
-  const { expireS } = draft;
-  if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
-    return new BrokerError("bad_request", {
-      message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
-    });
-  return undefined;
 }
 
 function asError(cause: unknown): Error {

@@ -1,16 +1,23 @@
 // What the database knows of a channel's log: its number (which stands for the long key in other tables) and its newest seq, and the keys
 // of the log and expiry tables. Owns the counter of channel numbers. A number is never used for two channels.
 
-import type { ChannelKey } from "../../broker/model.ts";
-import { commit, fieldsOf, type Tables } from "./database.ts";
+import {
+  type ChannelKey,
+  expiresAtMs,
+  type Message,
+} from "../../broker/model.ts";
+import { commit, fieldsOf, type Stored, type Tables } from "./database.ts";
 
-const ROW_VERSION = 1;
+const ROW_VERSION = 2;
+const NEXT_VERSION = 1;
 const NEXT_NUMBER = "nextChannelNumber";
 const PART = 6; // bytes of a number in a key, big-endian: keys sort by value
 
 export interface ChannelRow {
   readonly number: number;
   readonly head: number;
+  /** Of the message at the head (see record.ts); 0 in a row of version 1. */
+  readonly counted: number;
 }
 
 export class ChannelRows {
@@ -29,8 +36,12 @@ export class ChannelRows {
   get(key: ChannelKey): ChannelRow | undefined {
     const row = this.#tables.heads.get(key);
     if (row === undefined) return undefined;
-    const [number, head] = fieldsOf(row, ROW_VERSION);
-    return { number: Number(number), head: Number(head) };
+    const [number, head, counted] = fieldsOf(row, ROW_VERSION);
+    return {
+      number: Number(number),
+      head: Number(head),
+      counted: Number(counted ?? 0),
+    };
   }
 
   /** A number no channel has. It is taken for good once `keepNumbers` has resolved, which must be before its first use. */
@@ -44,15 +55,21 @@ export class ChannelRows {
     if (next === this.#keptNext) return;
     await commit(
       this.#tables,
-      () => void this.#tables.meta.put(NEXT_NUMBER, [ROW_VERSION, next]),
+      () => void this.#tables.meta.put(NEXT_NUMBER, [NEXT_VERSION, next]),
     );
     this.#keptNext = next;
   }
 
   /** To be called inside `commit`. */
   put(key: ChannelKey, row: ChannelRow): void {
-    void this.#tables.heads.put(key, [ROW_VERSION, row.number, row.head]);
+    const { number, head, counted } = row;
+    void this.#tables.heads.put(key, [ROW_VERSION, number, head, counted]);
   }
+}
+
+/** The channel's number in its stored row. */
+export function numberIn(row: Stored): number {
+  return Number(fieldsOf(row, ROW_VERSION)[0]);
 }
 
 /** Key of a message in the log. */
@@ -63,12 +80,25 @@ export function logKey(number: number, seq: number): Buffer {
   return key;
 }
 
+/** The seq in a key of the log. */
+export function seqIn(ofLog: Buffer): number {
+  return ofLog.readUIntBE(PART, PART);
+}
+
 /** Key of a message in the order of expiry. The part behind the time is its key in the log. */
 export function expiryKey(expiresAtMs: number, ofLog: Buffer): Buffer {
   const key = Buffer.allocUnsafe(PART + ofLog.length);
   key.writeUIntBE(Math.min(expiresAtMs, 2 ** 48 - 1), 0, PART);
   key.set(ofLog, PART);
   return key;
+}
+
+/** That of a message that expires. */
+export function expiryKeyOf(
+  message: Pick<Message, "timestampMs" | "expireS">,
+  ofLog: Buffer,
+): Buffer {
+  return expiryKey(expiresAtMs(message), ofLog);
 }
 
 /** The log's key inside an expiry key. */

@@ -1,16 +1,16 @@
 // Moves the tail into the database, in the background and in short steps, and deletes the journal it makes superfluous.
-// Owns the timer, the one run under way and the counts. Order is everything: records first; then, once all of them are committed, the
-// journal position; then the tail lets go; and only when the disk has all of it are old segments deleted. A crash in between means that
-// some records are written again with the same keys and values.
+// Owns the timer, the one run under way and the counts. Order is everything: records first, in phases (see moving.ts); then, once all of them
+// are committed, the journal position; then the tail lets go; and only when the disk has all of it are old segments deleted. A crash in
+// between means that some records are written again with the same keys and values.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock } from "../../broker/ports.ts";
 import { putCheckpointState } from "./checkpoint-state.ts";
 import { commit, flushed } from "./database.ts";
+import { freeze, type Memory, thaw } from "./frozen.ts";
 import type { Journal } from "./journal.ts";
-import { type MovingParts, puts, takeNumbers } from "./moving.ts";
-import type { JournalPosition } from "./segment.ts";
-import type { Tail, TailChannel, TailRecord } from "./tail.ts";
+import { type MovingParts, phases, takeNumbers } from "./moving.ts";
+import type { TailRecord } from "./tail.ts";
 
 /** Longest stretch of one event-loop turn. */
 const STEP_MS = 1;
@@ -20,12 +20,11 @@ const STEPS_UNDER_WAY = 8;
 /** Time between looks at whether the tail got heavy before a checkpoint was due. */
 const MAX_LOOK_MS = 50;
 
-export interface CheckpointParts extends MovingParts {
-  readonly tail: Tail;
+export interface CheckpointParts extends MovingParts, Memory {
   readonly journal: Journal;
   readonly appends: {
     /** Everything in the journal before it is settled. */
-    readonly settledEnd: JournalPosition;
+    readonly settledEnd: Journal["position"];
     /** Records that are placed and not settled. */
     unsettled(): Iterable<TailRecord>;
   };
@@ -122,26 +121,29 @@ export class Checkpoint {
 
   async #move(evenIfIdle: boolean): Promise<void> {
     const { tables, tail, appends, ids, dedupe, clock } = this.#parts;
+    const { conversationRows } = this.#parts;
     const nowMs = clock();
     const isRotation = dedupe.isRotationDue(nowMs);
     if (tail.records === 0 && !isRotation && !evenIfIdle) {
       tail.forgetIdle();
+      conversationRows.kept([], (key) => tail.peek(key));
       return;
     }
     const state = { position: appends.settledEnd, lastMessageId: ids.floor };
-    const channels = tail.freeze(appends.unsettled());
+    const frozen = freeze(this.#parts, appends.unsettled());
+    const { channels } = frozen;
     if (isRotation) await dedupe.rotate(nowMs);
     await takeNumbers(this.#parts.rows, channels);
-    await this.#putAll(channels);
+    for (const puts of phases(this.#parts, frozen)) await this.#putAll(puts);
     await commit(tables, () => putCheckpointState(tables, state));
-    tail.thaw(channels);
+    thaw(this.#parts, frozen);
+    conversationRows.kept(channels, (key) => tail.peek(key));
     this.#done++;
     this.#dropJournal(state.position);
   }
 
-  /** Commits the records in steps, one per event-loop turn, with a few steps on their way to the disk at a time. */
-  async #putAll(channels: TailChannel[]): Promise<void> {
-    const rest = puts(this.#parts, channels);
+  /** Commits a phase in steps, one per event-loop turn, with a few steps on their way to the disk at a time. */
+  async #putAll(rest: Generator<void>): Promise<void> {
     const steps: Promise<void>[] = [];
     const failures: unknown[] = [];
     let isDone = false;
@@ -156,7 +158,7 @@ export class Checkpoint {
     if (failures.length > 0) throw failures[0];
   }
 
-  #dropJournal(position: JournalPosition): void {
+  #dropJournal(position: Journal["position"]): void {
     if (position.segment <= this.#droppedBefore) return;
     this.#droppedBefore = position.segment;
     const { tables, journal, onProblem } = this.#parts;

@@ -5,26 +5,40 @@ import { type Database, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 
 /** The newest data format this build reads and the one it writes. */
-export const DATA_FORMAT = 1;
+export const DATA_FORMAT = 2;
 
 type Table<
   Value,
-  Key extends string | string[] | (string | number)[],
+  Key extends Buffer | string | string[] | (string | number)[],
 > = Database<Value, Key>;
 type BinaryTable = Database<Buffer, Buffer>;
 /** A stored value: its format version, then its fields. */
 export type Stored = readonly unknown[];
 
+/** The calls on the database that tests make fail. */
+export interface DatabaseWrites {
+  /** Makes what `steps` issues one transaction; resolves when it is committed. */
+  batch(env: RootDatabase, steps: () => void): Promise<unknown>;
+  /** Resolves when everything committed before is on the disk. */
+  flushed(env: RootDatabase): Promise<unknown>;
+}
+
+const REAL_WRITES: DatabaseWrites = {
+  batch: (env, steps) => env.batch(steps),
+  flushed: (env) => env.flushed,
+};
+
 /** The tables. Values are arrays that begin with a format version, or bytes that do. */
 export interface Tables {
   readonly env: RootDatabase;
+  readonly writes: DatabaseWrites;
   /** Single facts about the whole: name → value. */
   readonly meta: Table<Stored, string>;
   /** [type, id] → flags and number of members. */
   readonly channels: Table<Stored, (string | number)[]>;
   /** [type, id, uid] → kinds of membership. */
   readonly members: Table<Stored, (string | number)[]>;
-  /** [uid, group id] → nothing but a version. */
+  /** [uid, group id] → the group's head when the user joined. */
   readonly groups: Table<Stored, string[]>;
   /** [uid, flag] → level and token hash. */
   readonly devices: Table<Stored, (string | number)[]>;
@@ -32,21 +46,52 @@ export interface Tables {
   readonly managers: Table<Stored, string>;
   /** token hash in hex → username and expiry. */
   readonly tokens: Table<Stored, string>;
-  /** channel key → number and head. */
+  /** channel key → number, head and its count. */
   readonly heads: Table<Stored, string>;
   /** channel number, seq → record. */
   readonly log: BinaryTable;
+  /** channel number, seq → nothing but a version: the message's stream is active. */
+  readonly streamsActive: BinaryTable;
+  /** channel number, seq, first index → events of an active stream. */
+  readonly streamParts: BinaryTable;
+  /** channel number, seq → what an ended stream came to. */
+  readonly streams: Table<Stored, Buffer>;
+  /** channel number, seq → where each event of an ended stream stood in its text, and the event ids its producer chose. */
+  readonly streamTraces: Table<Stored, Buffer>;
+  /** channel number, clientMsgNo → seq and end of an ended stream. */
+  readonly streamNames: Table<Stored, Buffer>;
   /** expiry, channel number, seq → nothing but a version. */
   readonly expiry: BinaryTable;
   /** channel number, sender, clientMsgNo → first message; two generations. */
   readonly dedupe: readonly [BinaryTable, BinaryTable];
+  /** [uid, channel key] → where the user set the read position. */
+  readonly positions: Table<Stored, string[]>;
+  /** [uid, uid] of two that have a personal channel, in both orders → nothing but a version. */
+  readonly peers: Table<Stored, string[]>;
+  /** channel number, uid → the user's newest own seq. */
+  readonly own: BinaryTable;
+  /** channel number, seq of a red-dot message that expires → when. */
+  readonly expiring: BinaryTable;
+  /** expiry, message id → the record of a command. */
+  readonly commands: BinaryTable;
+  /** expiry, message id → whose inboxes got it, and under which inboxSeqs. */
+  readonly commandCopies: BinaryTable;
+  /** expiry, message id → how many inboxes still hold it; no row: all that got it. */
+  readonly commandLeft: BinaryTable;
+  /** uid, inboxSeq → expiry and message id. */
+  readonly inbox: BinaryTable;
+  /** uid → last inboxSeq and number of copies. */
+  readonly inboxes: BinaryTable;
 }
 
 /** Opens or creates the database in `folder`. Throws when its format is newer than this build's. */
-export function openTables(folder: string): Tables {
+export function openTables(
+  folder: string,
+  writes: DatabaseWrites = REAL_WRITES,
+): Tables {
   const env = open({
     path: folder,
-    maxDbs: 16,
+    maxDbs: 48,
     // Only explicit batches are atomic and only they hand out every promise (see the head of this file).
     eventTurnBatching: false,
   });
@@ -55,8 +100,11 @@ export function openTables(folder: string): Tables {
     assertFormat(meta.get("format"));
     const binary = (name: string): BinaryTable =>
       env.openDB({ name, encoding: "binary", keyEncoding: "binary" });
+    const keyed = (name: string): Table<Stored, Buffer> =>
+      env.openDB({ name, keyEncoding: "binary" });
     return {
       env,
+      writes,
       meta,
       channels: env.openDB({ name: "channels" }),
       members: env.openDB({ name: "members" }),
@@ -66,8 +114,22 @@ export function openTables(folder: string): Tables {
       tokens: env.openDB({ name: "tokens" }),
       heads: env.openDB({ name: "heads" }),
       log: binary("log"),
+      streamsActive: binary("streamsActive"),
+      streamParts: binary("streamParts"),
+      streams: keyed("streams"),
+      streamTraces: keyed("streamTraces"),
+      streamNames: keyed("streamNames"),
       expiry: binary("expiry"),
       dedupe: [binary("dedupe0"), binary("dedupe1")],
+      positions: env.openDB({ name: "positions" }),
+      peers: env.openDB({ name: "peers" }),
+      own: binary("own"),
+      expiring: binary("expiring"),
+      commands: binary("commands"),
+      commandCopies: binary("commandCopies"),
+      commandLeft: binary("commandLeft"),
+      inbox: binary("inbox"),
+      inboxes: binary("inboxes"),
     };
   } catch (error) {
     void env.close();
@@ -87,7 +149,7 @@ function assertFormat(format: Stored | undefined): void {
 /** Makes the puts and removes that `steps` issues (synchronously) one transaction; resolves when it is committed. Throws `unavailable`. */
 export async function commit(tables: Tables, steps: () => void): Promise<void> {
   try {
-    await tables.env.batch(steps);
+    await tables.writes.batch(tables.env, steps);
   } catch (cause) {
     throw new BrokerError("unavailable", { cause: await causeOf(cause) });
   }
@@ -104,9 +166,13 @@ async function causeOf(error: unknown): Promise<unknown> {
   }
 }
 
-/** Resolves when everything committed before is on the disk. */
+/** Resolves when everything committed before is on the disk. Throws `unavailable`. */
 export async function flushed(tables: Tables): Promise<void> {
-  await tables.env.flushed;
+  try {
+    await tables.writes.flushed(tables.env);
+  } catch (cause) {
+    throw new BrokerError("unavailable", { cause: await causeOf(cause) });
+  }
 }
 
 /** The fields of a stored value behind its version. Throws `internal` when the value is newer than `known`. */

@@ -6,56 +6,51 @@ import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
 import type {
   ChannelStore,
-  Clock,
+  ConversationStore,
   ManagerStore,
-  Publisher,
   UserStore,
 } from "../../broker/ports.ts";
+import type { StreamStore } from "../../broker/stream-ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
-import { Appends } from "./appends.ts";
-import { ChannelRows } from "./channel-rows.ts";
-import { createChannelTables } from "./channels.ts";
-import { Checkpoint } from "./checkpoint.ts";
-import { readCheckpointState } from "./checkpoint-state.ts";
+import type { Appends } from "./appends.ts";
+import { ChannelTables } from "./channel-tables.ts";
+import { createChannelSteps } from "./channels.ts";
+import type { Checkpoint } from "./checkpoint.ts";
+import { ConversationRows } from "./conversation-rows.ts";
 import { commit, DATA_FORMAT, openTables, type Tables } from "./database.ts";
-import { DedupeIndex } from "./dedupe.ts";
+import type { EmbeddedOptions } from "./embedded-options.ts";
 import { FolderLock } from "./folder-lock.ts";
-import { History } from "./history.ts";
-import { Journal, type JournalFiles } from "./journal.ts";
+import type { History } from "./history.ts";
+import type { Inbox } from "./inbox.ts";
+import type { Journal } from "./journal.ts";
+import type { LiveStreams } from "./live-streams.ts";
 import { createManagerTables } from "./managers.ts";
-import { MessageIds } from "./message-ids.ts";
-import { Placing } from "./placing.ts";
-import { recover } from "./recovery.ts";
+import {
+  closeMessagePath,
+  type LogPlace,
+  openMessagePath,
+  startMessagePath,
+} from "./message-path.ts";
+import { openConversations } from "./open-conversations.ts";
+import { openInbox } from "./open-inbox.ts";
+import { removeStrays } from "./stream-strays.ts";
 import { Sweep } from "./sweep.ts";
-import { Tail } from "./tail.ts";
-import { createTransact } from "./transact.ts";
+import type { Tail } from "./tail.ts";
+import { createSecure, createTransact } from "./transact.ts";
 import { createUserTable } from "./users.ts";
 
-/** Plain values of the store's configuration (see `store/options.ts`) and the ports the store uses. */
-export interface EmbeddedOptions {
-  readonly path: string;
-  readonly durability: "process" | "disk";
-  readonly checkpointMs: number;
-  readonly maxTailBytes: number;
-  readonly maxTailRecords: number;
-  readonly segmentBytes: number;
-  readonly dedupeWindowS: number;
-  readonly retentionS: number;
-  readonly sweepIntervalMs: number;
-  readonly publisher: Publisher;
-  readonly clock: Clock;
-  /** Hears of failures that no caller is told of. `what` names the activity. */
-  readonly onProblem: (error: Error, what: string) => void;
-  /** Only for tests that make files fail. */
-  readonly files?: JournalFiles;
-}
-
 export interface Engine {
+  /** What a move reads; everything the store knew when it was opened is in them. */
+  readonly tables: Tables;
   readonly users: UserStore;
   readonly channels: ChannelStore;
   readonly managers: ManagerStore;
   readonly appends: Appends;
+  readonly streams: StreamStore;
+  readonly live: LiveStreams;
   readonly history: History;
+  readonly inbox: Inbox;
+  readonly conversations: ConversationStore;
   readonly tail: Tail;
   readonly journal: Journal;
   readonly checkpoint: Checkpoint;
@@ -67,7 +62,7 @@ export interface Engine {
 /** Throws `internal` with a sentence when the data cannot be read, `unavailable` when the folder is in use or cannot be written. */
 export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
   const journalFolder = join(options.path, "journal");
-  const tables = openFolder(options.path, journalFolder);
+  const tables = openFolder(options, journalFolder);
   const owner = new FolderLock(tables, options.path);
   const held = { tables, owner, journalFolder };
   try {
@@ -79,10 +74,13 @@ export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
   }
 }
 
-function openFolder(path: string, journalFolder: string): Tables {
+function openFolder(
+  { path, databaseWrites }: EmbeddedOptions,
+  journalFolder: string,
+): Tables {
   try {
     mkdirSync(journalFolder, { recursive: true });
-    return openTables(join(path, "lmdb"));
+    return openTables(join(path, "lmdb"), databaseWrites);
   } catch (cause) {
     if (cause instanceof BrokerError) throw cause;
     throw new BrokerError("unavailable", {
@@ -92,10 +90,8 @@ function openFolder(path: string, journalFolder: string): Tables {
   }
 }
 
-interface Held {
-  readonly tables: Tables;
+interface Held extends Omit<LogPlace, "conversationRows"> {
   readonly owner: FolderLock;
-  readonly journalFolder: string;
 }
 
 async function openOwned(
@@ -103,33 +99,31 @@ async function openOwned(
   held: Held,
 ): Promise<Engine> {
   const { tables } = held;
-  const { clock, onProblem } = options;
-  const synced = options.durability === "disk";
+  const { clock, onProblem, publisher } = options;
   const retentionMs = options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
-
-  const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
-  const { tail, rows, journal, ids } = openLog(options, held);
-  const appends = new Appends({
-    ...{ tail, journal, clock, synced, onProblem },
-    placing: new Placing({ tail, dedupe, ids }),
-    publisher: options.publisher,
+  const channelTables = new ChannelTables(tables);
+  const conversationRows = new ConversationRows({
+    tables,
+    isLarge: (key) => channelTables.isLarge(key),
   });
-  const checkpoint = new Checkpoint({
-    ...{ tables, rows, dedupe, tail, journal, appends, ids, clock, onProblem },
-    intervalMs: options.checkpointMs,
+  await conversationRows.complete();
+  await removeStrays(tables, onProblem);
+  const path = openMessagePath(options, { ...held, conversationRows });
+  const { appends, placing, dedupe, ids, history, tail, journal } = path;
+  const { checkpoint, live, streams, streamRows } = path;
+  const secure = createSecure(tables, options.durability === "disk");
+  const transact = createTransact(tables, secure);
+  const inboxes = openInbox({
+    ...{ tables, secure, ids, dedupe, placing, appends, clock, onProblem },
+    ...{ publisher, maxInbox: options.maxInbox },
+    inboxTtlMs: options.inboxTtlS * 1000,
   });
   const sweep = new Sweep({
-    ...{ tables, clock, retentionMs, onProblem },
+    ...{ tables, inboxes, clock, retentionMs, onProblem, live, streamRows },
     intervalMs: options.sweepIntervalMs,
   });
-  try {
-    await checkpoint.first();
-  } catch (error) {
-    journal.close();
-    throw error;
-  }
-  checkpoint.start();
+  await startMessagePath(path);
   sweep.start();
   const filling = dedupe
     .fillFilters()
@@ -138,23 +132,28 @@ async function openOwned(
     );
 
   const lock = new KeyedLock();
-  const transact = createTransact(tables, synced);
   const control = { tables, lock, transact };
-  const parts = { appends, tail, journal, checkpoint, sweep };
   return {
-    ...parts,
+    ...{ tables, appends, streams, live, history, tail, journal },
+    inbox: inboxes.inbox,
+    ...{ checkpoint, sweep },
     users: createUserTable(control),
-    channels: createChannelTables(control),
+    channels: createChannelSteps({
+      ...{ lock, transact, tables: channelTables },
+      headSeq: (key) => history.headSeq(key),
+    }),
     managers: createManagerTables(control, clock),
-    history: new History({ tables, rows, tail, clock, retentionMs }),
+    conversations: openConversations({
+      ...{ ...control, path, conversationRows, channelTables },
+      ...{ clock, retentionMs },
+    }),
     async close() {
       await sweep.close();
       dedupe.close();
       await filling;
       await lock.idle();
-      await appends.drain();
-      await checkpoint.close();
-      await closeLog(parts, onProblem);
+      await inboxes.drain();
+      await closeMessagePath(path, onProblem);
       await letGo(held, onProblem);
     },
   };
@@ -171,59 +170,4 @@ async function letGo(
     onProblem(error as Error, "release of the data folder"); // lmdb throws errors only
   }
   await tables.env.close();
-}
-
-/** Replays the journal and begins a new segment of it. */
-function openLog(options: EmbeddedOptions, { tables, journalFolder }: Held) {
-  const rows = new ChannelRows(tables);
-  const tail = new Tail((key) => rows.get(key), {
-    maxBytes: options.maxTailBytes,
-    maxRecords: options.maxTailRecords,
-  });
-  const state = readCheckpointState(tables);
-  const position = state?.position ?? { segment: 1, offset: 0 };
-  const recovered = recover(journalFolder, position, tail);
-  if (recovered.droppedBytes > 0)
-    options.onProblem(
-      new Error(
-        `${recovered.droppedBytes} bytes of an unfinished write were cut off the journal`,
-      ),
-      "recovery",
-    );
-  const lastId = Math.max(state?.lastMessageId ?? 0, recovered.lastMessageId);
-  return { rows, tail, ids: new MessageIds(lastId), journal: openJournal() };
-
-  function openJournal(): Journal {
-    try {
-      return new Journal({
-        folder: journalFolder,
-        firstSegment: recovered.nextSegment,
-        segmentBytes: options.segmentBytes,
-        synced: options.durability === "disk",
-        ...(options.files === undefined ? {} : { files: options.files }),
-      });
-    } catch (cause) {
-      throw new BrokerError("unavailable", {
-        message: `The journal in ${journalFolder} cannot be written`,
-        cause,
-      });
-    }
-  }
-}
-
-/** After an orderly end no journal is left; when that fails it stays and is replayed. */
-async function closeLog(
-  parts: Pick<Engine, "checkpoint" | "journal">,
-  onProblem: EmbeddedOptions["onProblem"],
-): Promise<void> {
-  const { checkpoint, journal } = parts;
-  const end = journal.position.segment + 1;
-  try {
-    await checkpoint.last();
-    await journal.dropBefore({ segment: end, offset: 0 });
-  } catch (error) {
-    onProblem(error as Error, "last checkpoint"); // BrokerError, or the file system's error
-  } finally {
-    journal.close();
-  }
 }

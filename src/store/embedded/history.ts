@@ -9,13 +9,16 @@ import {
 import type { Clock, HistoryRange, HistorySlice } from "../../broker/ports.ts";
 import { type ChannelRows, logKey } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
-import { decodeRecord, peekTimes } from "./record.ts";
-import { messageOf, type Tail, type TailRecord } from "./tail.ts";
+import { contentBytes } from "./message-bytes.ts";
+import { decodeRecord, peekTimes, type StoredRecord } from "./record.ts";
+import { recordOf, type Tail, type TailRecord } from "./tail.ts";
 
 export interface HistoryParts {
   readonly tables: Tables;
   readonly rows: ChannelRows;
   readonly tail: Tail;
+  /** Makes a stream's message, as its record has it, whole. */
+  readonly withStream: (message: Message, number: number) => Message;
   readonly clock: Clock;
   /** 0 = for ever. */
   readonly retentionMs: number;
@@ -27,6 +30,9 @@ interface Part {
   readonly to: number;
   readonly reverse: boolean;
 }
+
+/** Makes a message whole; to be called before the next one is asked for, or not at all. */
+type Take = () => Message;
 
 export class History {
   readonly #parts: HistoryParts;
@@ -45,18 +51,19 @@ export class History {
   read(key: ChannelKey, range: HistoryRange): HistorySlice {
     const messages: Message[] = [];
     let bytes = 0;
-    for (const message of this.#shown(key, range)) {
-      bytes += message.payload.length;
+    for (const take of this.#shown(key, range)) {
+      if (messages.length >= range.limit) return { messages, more: true };
+      const message = take();
+      bytes += contentBytes(message);
       const isOver = messages.length > 0 && bytes > range.maxBytes;
-      if (isOver || messages.length >= range.limit)
-        return { messages, more: true };
+      if (isOver) return { messages, more: true };
       messages.push(message);
     }
     return { messages, more: false };
   }
 
-  /** Every message of the range that is shown, in the order asked for, read as it is taken. */
-  *#shown(key: ChannelKey, range: HistoryRange): Generator<Message> {
+  /** Every message of the range that is shown, in the order asked for. */
+  *#shown(key: ChannelKey, range: HistoryRange): Generator<Take> {
     const { tail, rows } = this.#parts;
     const active = tail.peek(key);
     const channel = active ?? rows.get(key);
@@ -68,26 +75,28 @@ export class History {
     const tailFrom = log[0]?.messageSeq ?? channel.head + 1;
     const older = { from, to: Math.min(to, tailFrom - 1), reverse };
     const newer = { from: Math.max(from, tailFrom), to, reverse };
-    if (reverse) yield* this.#fromTail(log, tailFrom, newer);
-    yield* this.#fromTable(channel.number, older);
-    if (!reverse) yield* this.#fromTail(log, tailFrom, newer);
+    const { number } = channel;
+    if (reverse) yield* this.#fromTail(log, number, newer);
+    yield* this.#fromTable(number, older);
+    if (!reverse) yield* this.#fromTail(log, number, newer);
   }
 
   *#fromTail(
     log: readonly TailRecord[],
-    tailFrom: number,
+    number: number,
     { from, to, reverse }: Part,
-  ): Generator<Message> {
+  ): Generator<Take> {
+    const tailFrom = log[0]?.messageSeq ?? 0;
     const step = reverse ? -1 : 1;
     for (let seq = reverse ? to : from; seq >= from && seq <= to; seq += step) {
       const record = log[seq - tailFrom];
       if (record === undefined) continue;
       if (this.#isShown(record.timestampMs, expiresAtMs(record)))
-        yield messageOf(record);
+        yield () => this.#whole(recordOf(record), number);
     }
   }
 
-  *#fromTable(number: number, { from, to, reverse }: Part): Generator<Message> {
+  *#fromTable(number: number, { from, to, reverse }: Part): Generator<Take> {
     if (number === 0 || from > to) return;
     const bounds = reverse
       ? { start: logKey(number, to), end: logKey(number, from - 1) }
@@ -96,8 +105,13 @@ export class History {
     for (const { value } of log.getRange({ ...bounds, reverse })) {
       const times = peekTimes(value);
       if (this.#isShown(times.timestampMs, times.expiresAtMs))
-        yield decodeRecord(value).message;
+        yield () => this.#whole(decodeRecord(value), number);
     }
+  }
+
+  /** A stream's message with its stream. */
+  #whole({ message, isStream }: StoredRecord, number: number): Message {
+    return isStream ? this.#parts.withStream(message, number) : message;
   }
 
   #isShown(timestampMs: number, expiryMs: number): boolean {

@@ -1,31 +1,38 @@
 // Gives drafts their place: finds the first message a retry repeats, else takes seq and id and encodes the record into the frame of the
-// batch under way. Owns the reused frame buffer. Places nothing for good: `Tail.unplace` takes back what was not written. Hot.
+// batch under way. Owns which message no record carries. Places nothing for good: `Tail.unplace` takes back what was not written. Hot.
 
-import type { Message } from "../../broker/model.ts";
+import type { ChannelKey, Message, MessageHeader } from "../../broker/model.ts";
 import type { MessageDraft } from "../../broker/ports.ts";
-import type { DedupeIndex, FirstMessage } from "./dedupe.ts";
+import type { DedupeIndex, FirstMessage, FirstToCome } from "./dedupe.ts";
+import type { Frame } from "./frame.ts";
 import type { MessageIds } from "./message-ids.ts";
 import {
   CEILING_RECORD,
-  encodeRecord,
+  countsForEver,
   MARK_RECORD,
   MESSAGE_RECORD,
-  maxRecordBytes,
   type StoredRecord,
 } from "./record.ts";
-import { FRAME_HEADER_BYTES } from "./segment.ts";
-import { type Tail, type TailRecord, tailRecord } from "./tail.ts";
+import {
+  type Tail,
+  type TailChannel,
+  type TailRecord,
+  tailRecord,
+} from "./tail.ts";
 
-const FRAME_BYTES = 64 * 1024;
-/** A frame buffer that grew beyond is not kept. */
-const MAX_KEPT_FRAME = 8 * 1024 * 1024;
-const LENGTH_BYTES = 4;
 const EMPTY = new Uint8Array(0);
+/** Of every stream's message. */
+const STREAM_HEADER: MessageHeader = { noPersist: false, redDot: true };
 
 export interface PlacingParts {
   readonly tail: Tail;
+  /** What the database has of channels. */
+  readonly rows: {
+    get(key: ChannelKey): { readonly number: number } | undefined;
+  };
   readonly dedupe: DedupeIndex;
   readonly ids: MessageIds;
+  readonly frame: Frame;
 }
 
 /** A draft with its place. */
@@ -35,10 +42,14 @@ export interface Placed {
   readonly record: TailRecord | undefined;
 }
 
+/** The message of a new stream with its place. */
+export interface PlacedStream {
+  readonly message: Message;
+  readonly record: TailRecord;
+}
+
 export class Placing {
   readonly #parts: PlacingParts;
-  #frame = Buffer.allocUnsafe(FRAME_BYTES);
-  #end = FRAME_HEADER_BYTES;
   /** The last message of the batch that no record carries. */
   #unkept: Message | undefined;
 
@@ -48,9 +59,7 @@ export class Placing {
 
   /** Begins the frame of a new batch. */
   begin(): void {
-    if (this.#frame.length > MAX_KEPT_FRAME)
-      this.#frame = Buffer.allocUnsafe(FRAME_BYTES);
-    this.#end = FRAME_HEADER_BYTES;
+    this.#parts.frame.begin();
     this.#unkept = undefined;
   }
 
@@ -59,22 +68,23 @@ export class Placing {
     this.#parts.ids.ceilingLost();
   }
 
-  /** The message that `draft` repeats: a record that may not be settled yet, or what the database remembers. */
+  /** The message or command that `draft` repeats: one that may not be settled yet, or what the database remembers. Brings no channel into memory. */
   firstOf(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
     nowMs: number,
-  ): TailRecord | FirstMessage | undefined {
-    const { tail, dedupe } = this.#parts;
+  ): TailRecord | FirstMessage | FirstToCome | undefined {
+    const { tail, rows, dedupe } = this.#parts;
     if (!dedupe.mayKnow(draft)) return undefined;
     const known = tail.seen(draft);
     if (known !== undefined && dedupe.isInWindow(known, nowMs)) return known;
-    const { number } = tail.channel(draft.key);
-    return number === 0 ? undefined : dedupe.find(number, draft, nowMs);
+    const number = (tail.peek(draft.key) ?? rows.get(draft.key))?.number ?? 0;
+    const first = number === 0 ? undefined : dedupe.find(number, draft, nowMs);
+    return first ?? dedupe.findCommand(draft, nowMs);
   }
 
   place(draft: MessageDraft, nowMs: number): Placed {
-    const { tail, ids } = this.#parts;
     const { key, header } = draft;
+    const { tail, ids } = this.#parts;
     const keep = !header.noPersist;
     const isKept = keep || draft.dedupe;
     const channel = isKept ? tail.channel(key) : undefined;
@@ -91,34 +101,79 @@ export class Placing {
       streamNo: draft.streamNo,
       tagKey: draft.tagKey,
       payload: draft.payload,
+      stream: undefined,
     };
     if (channel === undefined) {
       this.#unkept = message;
       return { message, record: undefined };
     }
-    const start = this.#end + LENGTH_BYTES;
-    const end = this.#add({
+    const counts = keep && countsForEver(header.redDot, draft);
+    const record = this.#keep(channel, {
       kind: keep ? MESSAGE_RECORD : MARK_RECORD,
       message: keep ? message : { ...message, payload: EMPTY },
       dedupe: draft.dedupe,
+      counted: keep ? channel.counted + (counts ? 1 : 0) : 0,
+      isStream: false,
     });
+    return { message, record };
+  }
+
+  /** Places the message of a new stream: without a text, which grows elsewhere. */
+  placeStream(
+    draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
+    nowMs: number,
+  ): PlacedStream {
+    const { tail, ids } = this.#parts;
+    const { key, channel: ref, fromUid, clientMsgNo } = draft;
+    const channel = tail.channel(key);
+    const message: Message = {
+      messageId: ids.next(nowMs),
+      messageSeq: channel.assigned + 1,
+      key,
+      channel: ref,
+      fromUid,
+      clientMsgNo,
+      timestampMs: nowMs,
+      header: STREAM_HEADER,
+      expireS: 0,
+      streamNo: undefined,
+      tagKey: undefined,
+      payload: EMPTY,
+      stream: undefined,
+    };
+    const record = this.#keep(channel, {
+      kind: MESSAGE_RECORD,
+      message,
+      dedupe: true,
+      counted: channel.counted + 1,
+      isStream: true,
+    });
+    return { message, record };
+  }
+
+  /** Encodes a record, remembers its sender's number and gives it its place in the tail. */
+  #keep(channel: TailChannel, stored: StoredRecord): TailRecord {
+    const { message, dedupe, counted } = stored;
+    const { frame } = this.#parts;
+    const start = frame.next;
+    const end = frame.add(stored);
+    const { bytes } = frame;
     const record = tailRecord(channel, message, {
-      remembered: draft.dedupe,
-      bytes: this.#frame,
+      remembered: dedupe,
+      counted,
+      bytes,
       start,
       end,
     });
-    if (draft.dedupe) this.#parts.dedupe.note(draft);
-    tail.place(record);
-    return { message, record };
+    if (dedupe) this.#parts.dedupe.note(message);
+    this.#parts.tail.place(record);
+    return record;
   }
 
   /** The frame of the batch, its header left to fill in; undefined when there is nothing to write. Valid until the next `begin`. */
   frame(): Buffer | undefined {
     if (this.#unkept !== undefined) this.#keepCeiling(this.#unkept);
-    return this.#end === FRAME_HEADER_BYTES
-      ? undefined
-      : this.#frame.subarray(0, this.#end);
+    return this.#parts.frame.written();
   }
 
   /** Ids that no record carries must not come again after a restart. */
@@ -128,23 +183,12 @@ export class Placing {
     if (ceiling === undefined) return;
     ids.ceilingKept(ceiling);
     const promise = { ...message, messageId: ceiling, payload: EMPTY };
-    this.#add({ kind: CEILING_RECORD, message: promise, dedupe: false });
-  }
-
-  /** Encodes a record with its length before it; returns its end. */
-  #add(record: StoredRecord): number {
-    const start = this.#end + LENGTH_BYTES;
-    this.#reserve(start + maxRecordBytes(record.message));
-    const end = encodeRecord(this.#frame, start, record);
-    this.#frame.writeUInt32LE(end - start, this.#end);
-    this.#end = end;
-    return end;
-  }
-
-  #reserve(size: number): void {
-    if (size <= this.#frame.length) return;
-    const grown = Buffer.allocUnsafe(Math.max(size, this.#frame.length * 2));
-    this.#frame.copy(grown, 0, 0, this.#end);
-    this.#frame = grown;
+    this.#parts.frame.add({
+      kind: CEILING_RECORD,
+      message: promise,
+      dedupe: false,
+      counted: 0,
+      isStream: false,
+    });
   }
 }

@@ -4,7 +4,13 @@
 import { readFileSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
-import { CEILING_RECORD, decodeRecord, MESSAGE_RECORD } from "./record.ts";
+import {
+  CEILING_RECORD,
+  decodeRecord,
+  MESSAGE_RECORD,
+  recordKind,
+  STREAM_RECORD,
+} from "./record.ts";
 import {
   hasFrameAfter,
   type JournalPosition,
@@ -15,6 +21,7 @@ import {
   SEGMENT_VERSION,
   segmentName,
 } from "./segment.ts";
+import type { StreamReplay } from "./stream-replay.ts";
 import { type Tail, tailRecord } from "./tail.ts";
 
 export interface Recovered {
@@ -33,11 +40,17 @@ interface Scan {
   readonly salt: number | undefined;
 }
 
-/** Replays the segments of `folder` from `position` on into `tail`. Throws `internal` with a sentence when it cannot be whole. */
+/** What is brought back. */
+export interface RecoveryTarget {
+  readonly tail: Tail;
+  readonly streams: Pick<StreamReplay, "message" | "event">;
+}
+
+/** Replays the segments of `folder` from `position` on into `target`. Throws `internal` with a sentence when it cannot be whole. */
 export function recover(
   folder: string,
   position: JournalPosition,
-  tail: Tail,
+  target: RecoveryTarget,
 ): Recovered {
   const indexes = listSegments(folder).filter((i) => i >= position.segment);
   assertNoGap(indexes, position, folder);
@@ -49,7 +62,7 @@ export function recover(
     let count = 0;
     const scan = replay(join(folder, segmentName(index)), from, (record) => {
       count++;
-      lastMessageId = Math.max(lastMessageId, restore(record, tail));
+      lastMessageId = Math.max(lastMessageId, restore(record, target));
     });
     const [first] = torn;
     if (first !== undefined && count > 0) throw damaged(first);
@@ -102,29 +115,39 @@ function cutOff({ path, end }: Scan): void {
 }
 
 /** Puts one record back where it was; returns its message id. */
-function restore(bytes: Buffer, tail: Tail): number {
-  const { kind, message, dedupe } = decodeRecord(bytes);
+function restore(bytes: Buffer, { tail, streams }: RecoveryTarget): number {
+  if (recordKind(bytes) === STREAM_RECORD) {
+    streams.event(bytes);
+    return 0;
+  }
+  const { kind, message, dedupe, counted, isStream } = decodeRecord(bytes);
   if (kind === CEILING_RECORD) return message.messageId;
   const channel = tail.channel(message.key);
-  const { head } = channel;
+  const before = { head: channel.head, counted: channel.headCounted };
   const record = tailRecord(channel, message, {
     remembered: dedupe,
+    counted,
     bytes,
     start: 0,
     end: bytes.length,
   });
   if (kind === MESSAGE_RECORD) {
-    const before = channel.log.at(-1)?.messageSeq;
-    if (before !== undefined && message.messageSeq !== before + 1)
+    const last = channel.log.at(-1)?.messageSeq;
+    if (last !== undefined && message.messageSeq !== last + 1)
       throw new BrokerError("internal", {
-        message: `The journal skips from ${before} to ${message.messageSeq} in channel ${message.key}`,
+        message: `The journal skips from ${last} to ${message.messageSeq} in channel ${message.key}`,
       });
   }
   tail.place(record);
   tail.settle(record);
   // After a power cut the database may be ahead of the journal: a seq that was shown is never given again.
-  channel.head = Math.max(head, channel.head);
+  if (before.head > channel.head) {
+    channel.head = before.head;
+    channel.headCounted = before.counted;
+  }
   channel.assigned = channel.head;
+  channel.counted = channel.headCounted;
+  if (isStream) streams.message(channel, message);
   return message.messageId;
 }
 

@@ -1,11 +1,21 @@
-// The embedded driver of the Store port: one process, one folder. Owns the life cycle; everything else is the engine's, which exists from
-// start to close. Must never let an error through that is not a BrokerError.
+// The embedded driver of the Store port: one process, one folder. Which part of the engine does which call. No state but its life's.
 
 import { BrokerError } from "../../broker/errors.ts";
-import type { Answer, Store } from "../../broker/ports.ts";
-import { type EmbeddedOptions, type Engine, openEngine } from "./engine.ts";
+import type {
+  ChannelStore,
+  ConversationStore,
+  InboxStore,
+  ManagerStore,
+  MessageStore,
+  Store,
+  UserStore,
+} from "../../broker/ports.ts";
+import type { StreamStore } from "../../broker/stream-ports.ts";
+import type { EmbeddedOptions } from "./embedded-options.ts";
+import type { Engine } from "./engine.ts";
+import { createLife, type Life } from "./life.ts";
 
-export type { EmbeddedOptions } from "./engine.ts";
+export type { EmbeddedOptions } from "./embedded-options.ts";
 
 /** Figures for metrics. Counters start at 0 with each start. */
 export interface EmbeddedStats {
@@ -18,6 +28,14 @@ export interface EmbeddedStats {
   readonly appends: number;
   /** Retries answered with the first message. */
   readonly duplicates: number;
+  /** Commands accepted. */
+  readonly commands: number;
+  /** Copies of commands that left a full inbox before they were acknowledged. */
+  readonly inboxDropped: number;
+  /** Streams that go on. */
+  readonly activeStreams: number;
+  /** Memory of the streams that are held, about: those that go on, and those that just ended. */
+  readonly activeStreamBytes: number;
 }
 
 export interface EmbeddedStore extends Store {
@@ -29,77 +47,30 @@ export interface EmbeddedStore extends Store {
   checkpoint(): Promise<void>;
 }
 
-type Status = "new" | "starting" | "running" | "closing" | "closed";
-
 /** Nothing is opened before `start`. */
 export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
-  let status: Status = "new";
-  let engine: Engine | undefined;
-  let change: Promise<void> = Promise.resolve();
-
-  const notRunning = () =>
-    new BrokerError("unavailable", { message: `The store is ${status}` });
-
-  async function use<T>(step: (engine: Engine) => T | Promise<T>): Promise<T> {
-    if (status !== "running" || engine === undefined) throw notRunning();
-    try {
-      return await step(engine);
-    } catch (error) {
-      throw toBrokerError(error);
-    }
-  }
-
-  /** For what is asked with every message: no promise where the answer is at hand. */
-  function useNow<T>(step: (engine: Engine) => Answer<T>): Answer<T> {
-    if (status !== "running" || engine === undefined)
-      return Promise.reject(notRunning());
-    try {
-      return step(engine);
-    } catch (error) {
-      return Promise.reject(toBrokerError(error));
-    }
-  }
-
-  async function open(): Promise<void> {
-    try {
-      engine = await openEngine(options);
-      status = "running";
-    } catch (error) {
-      status = "closed";
-      throw toBrokerError(error);
-    }
-  }
-
-  async function shut(): Promise<void> {
-    const closing = engine;
-    engine = undefined;
-    try {
-      await closing?.close();
-    } finally {
-      status = "closed";
-    }
-  }
-
+  const life = createLife(options);
+  const { use } = life;
   return {
-    start() {
-      if (status === "closing") return Promise.reject(notRunning());
-      if (status === "new" || status === "closed") {
-        status = "starting";
-        change = open();
-      }
-      return change;
-    },
-    async close() {
-      if (status === "starting") await change.catch(() => undefined); // start's caller hears of it
-      if (status === "running") {
-        status = "closing";
-        change = shut();
-      }
-      if (status === "closing") await change;
-      else status = "closed";
-    },
+    start: life.start,
+    close: life.close,
     ping: () => use(ping),
+    ...controlCalls(life),
+    ...messageCalls(life),
+    stats() {
+      const engine = life.running();
+      return engine === undefined ? NO_STATS : statsOf(engine);
+    },
+    sweep: () => use((e) => e.sweep.run()),
+    checkpoint: () => use((e) => e.checkpoint.run()),
+  };
+}
 
+function controlCalls({
+  use,
+  useNow,
+}: Life): UserStore & ChannelStore & ManagerStore {
+  return {
     device: (uid, flag) => use((e) => e.users.device(uid, flag)),
     putDevice: (device) => use((e) => e.users.putDevice(device)),
 
@@ -117,15 +88,9 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     personFacts: (fromUid, toUid) =>
       useNow((e) => e.channels.personFacts(fromUid, toUid)),
     groupsOf: (uid) => use((e) => e.channels.groupsOf(uid)),
-
-    append(draft) {
-      if (status !== "running" || engine === undefined)
-        return Promise.reject(notRunning());
-      return engine.appends.append(draft);
-    },
-    earlier: (message) => use((e) => e.appends.earlier(message)),
-    readMessages: (key, range) => use((e) => e.history.read(key, range)),
-    headSeq: (key) => use((e) => e.history.headSeq(key)),
+    members: (channel) => use((e) => e.channels.members(channel)),
+    membersAmong: (channel, uids) =>
+      use((e) => e.channels.membersAmong(channel, uids)),
 
     putPasswordOnce: (username, password) =>
       use((e) => e.managers.putPasswordOnce(username, password)),
@@ -135,10 +100,48 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       use((e) => e.managers.accessTokenOwner(tokenHash)),
     removeAccessToken: (tokenHash) =>
       use((e) => e.managers.removeAccessToken(tokenHash)),
+  };
+}
 
-    stats: () => (engine === undefined ? NO_STATS : statsOf(engine)),
-    sweep: () => use((e) => e.sweep.run()),
-    checkpoint: () => use((e) => e.checkpoint.run()),
+function messageCalls(
+  life: Life,
+): MessageStore & StreamStore & InboxStore & ConversationStore {
+  const { use, useNow } = life;
+  return {
+    append(draft) {
+      const engine = life.running();
+      if (engine === undefined) return Promise.reject(life.notRunning());
+      return engine.appends.append(draft);
+    },
+    earlier: (message) => use((e) => e.appends.earlier(message)),
+    readMessages: (key, range) => use((e) => e.history.read(key, range)),
+    headSeq: (key) => use((e) => e.history.headSeq(key)),
+
+    appendCommand: (draft) => use((e) => e.inbox.appendCommand(draft)),
+    readInbox: (uid, afterSeq, page) =>
+      use((e) => e.inbox.readInbox(uid, afterSeq, page)),
+    acknowledgeCommands: (uid, inboxSeqs) =>
+      use((e) => e.inbox.acknowledgeCommands(uid, inboxSeqs)),
+
+    streamEvent: (draft) => use((e) => e.streams.streamEvent(draft)),
+    cancelStream: (key, clientMsgNo) =>
+      use((e) => e.streams.cancelStream(key, clientMsgNo)),
+    interruptStreams: (silentSinceMs) =>
+      use((e) => e.streams.interruptStreams(silentSinceMs)),
+    stream: (key, clientMsgNo) =>
+      useNow((e) => e.streams.stream(key, clientMsgNo)),
+    activeStream: (key) => useNow((e) => e.streams.activeStream(key)),
+    personalStreamsOf: (uid) => useNow((e) => e.streams.personalStreamsOf(uid)),
+    streamTextOffset: (key, clientMsgNo, index) =>
+      useNow((e) => e.streams.streamTextOffset(key, clientMsgNo, index)),
+
+    conversationsOf: (uid) => use((e) => e.conversations.conversationsOf(uid)),
+    readConversations: (uid, channels, bounds) =>
+      use((e) => e.conversations.readConversations(uid, channels, bounds)),
+    conversation: (uid, channel) =>
+      use((e) => e.conversations.conversation(uid, channel)),
+    changeConversation: (uid, channel, change) =>
+      use((e) => e.conversations.changeConversation(uid, channel, change)),
   };
 }
 
@@ -158,6 +161,10 @@ const NO_STATS: EmbeddedStats = {
   checkpoints: 0,
   appends: 0,
   duplicates: 0,
+  commands: 0,
+  inboxDropped: 0,
+  activeStreams: 0,
+  activeStreamBytes: 0,
 };
 
 function statsOf({
@@ -165,6 +172,8 @@ function statsOf({
   journal,
   checkpoint,
   appends,
+  inbox,
+  live,
 }: Engine): EmbeddedStats {
   const { appended, duplicates } = appends.counts;
   return {
@@ -173,12 +182,10 @@ function statsOf({
     journalBytes: journal.bytes(),
     checkpoints: checkpoint.count,
     appends: appended,
-    duplicates,
+    duplicates: duplicates + inbox.counts.duplicates,
+    commands: inbox.counts.commands,
+    inboxDropped: inbox.counts.dropped,
+    activeStreams: live.countActive(),
+    activeStreamBytes: live.memory,
   };
-}
-
-function toBrokerError(error: unknown): BrokerError {
-  return error instanceof BrokerError
-    ? error
-    : new BrokerError("internal", { cause: error });
 }

@@ -4,7 +4,7 @@
 
 import type { ChannelKey, Message } from "../../broker/model.ts";
 import type { ChannelRow } from "./channel-rows.ts";
-import { decodeRecord } from "./record.ts";
+import { countsForEver, decodeRecord, type StoredRecord } from "./record.ts";
 
 /** Idle channels kept in memory for their heads; beyond, the oldest are forgotten (one database read brings them back). */
 const MAX_IDLE_CHANNELS = 100_000;
@@ -18,6 +18,9 @@ export interface TailRecord {
   readonly clientMsgNo: string;
   readonly timestampMs: number;
   readonly expireS: number;
+  readonly redDot: boolean;
+  /** How many of its channel's messages through it count for ever (see record.ts). */
+  readonly counted: number;
   /** Its channel's `numbers` have it: the sender chose the clientMsgNo. */
   readonly remembered: boolean;
   /** The next in its channel with the same clientMsgNo, of another sender. That is rare: no list, no joined key. */
@@ -40,7 +43,7 @@ interface EncodedAt {
 export function tailRecord(
   channel: TailChannel,
   message: Message,
-  at: EncodedAt & { readonly remembered: boolean },
+  at: EncodedAt & { readonly remembered: boolean; readonly counted: number },
 ): TailRecord {
   return {
     channel,
@@ -50,6 +53,8 @@ export function tailRecord(
     clientMsgNo: message.clientMsgNo,
     timestampMs: message.timestampMs,
     expireS: message.expireS,
+    redDot: message.header.redDot,
+    counted: at.counted,
     remembered: at.remembered,
     sameNo: undefined,
     bytes: at.bytes,
@@ -59,9 +64,9 @@ export function tailRecord(
   };
 }
 
-/** The message of a record that was written. */
-export function messageOf({ bytes, start, end }: TailRecord): Message {
-  return decodeRecord(bytes.subarray(start, end)).message;
+/** All of a record that was written. */
+export function recordOf({ bytes, start, end }: TailRecord): StoredRecord {
+  return decodeRecord(bytes.subarray(start, end));
 }
 
 /** An active channel. */
@@ -69,10 +74,16 @@ export interface TailChannel {
   readonly key: ChannelKey;
   /** The channel's number in the database's keys; 0 = none yet. */
   number: number;
+  /** The database has a row that says so. */
+  isNumbered: boolean;
   /** The last seq given. */
   assigned: number;
+  /** The count of the message at `assigned` (see record.ts). */
+  counted: number;
   /** The last seq shown. */
   head: number;
+  /** The count of the message at `head`. */
+  headCounted: number;
   /** Settled messages that the database does not have, by seq without gaps. */
   readonly log: TailRecord[];
   /** Settled records of which only the clientMsgNo is kept. */
@@ -80,8 +91,9 @@ export interface TailChannel {
   /** How many of `log` and `marks` the running checkpoint writes. */
   frozenLog: number;
   frozenMarks: number;
-  /** `head` when they were marked. */
+  /** `head` and its count when they were marked. */
   frozenHead: number;
+  frozenCounted: number;
   /** Who sent which clientMsgNo, of the records the database does not have; undefined: nobody. */
   numbers: DedupeMap | undefined;
   /** The part of it that the running checkpoint writes. */
@@ -149,16 +161,21 @@ export class Tail {
     if (known !== undefined) return known;
     const row = this.#loadRow(key);
     const head = row?.head ?? 0;
+    const counted = row?.counted ?? 0;
     const channel: TailChannel = {
       key,
       number: row?.number ?? 0,
+      isNumbered: row !== undefined,
       assigned: head,
+      counted,
       head,
+      headCounted: counted,
       log: [],
       marks: [],
       frozenLog: 0,
       frozenMarks: 0,
       frozenHead: head,
+      frozenCounted: counted,
       numbers: undefined,
       frozenNumbers: undefined,
       unsettled: 0,
@@ -185,7 +202,10 @@ export class Tail {
     this.#records++;
     this.#bytes += record.end - record.start;
     channel.unsettled++;
-    if (messageSeq > 0) channel.assigned = messageSeq;
+    if (messageSeq > 0) {
+      channel.assigned = messageSeq;
+      channel.counted = record.counted;
+    }
     if (record.remembered) {
       channel.numbers ??= new Map();
       remember(channel.numbers, record);
@@ -202,7 +222,23 @@ export class Tail {
       forget(channel.numbers, record);
       forget(channel.frozenNumbers, record);
     }
-    if (messageSeq > 0) channel.assigned = messageSeq - 1;
+    if (messageSeq > 0) {
+      channel.assigned = messageSeq - 1;
+      const counts = countsForEver(record.redDot, record);
+      channel.counted = record.counted - (counts ? 1 : 0);
+    }
+  }
+
+  /** Counts in a record that others keep, of so many bytes. */
+  hold(bytes: number): void {
+    this.#records++;
+    this.#bytes += bytes;
+  }
+
+  /** Counts out what `hold` counted in. */
+  letGo(bytes: number): void {
+    this.#records--;
+    this.#bytes -= bytes;
   }
 
   /** Shows a durable record to reads. */
@@ -213,6 +249,7 @@ export class Tail {
     if (messageSeq > 0) {
       channel.log.push(record);
       channel.head = messageSeq;
+      channel.headCounted = record.counted;
     } else channel.marks.push(record);
     if (channel.dirty) return;
     channel.dirty = true;
@@ -229,6 +266,7 @@ export class Tail {
       channel.frozenLog = channel.log.length;
       channel.frozenMarks = channel.marks.length;
       channel.frozenHead = channel.head;
+      channel.frozenCounted = channel.headCounted;
       freezeNumbers(channel);
     }
     for (const record of unsettled) {
@@ -244,9 +282,10 @@ export class Tail {
   /** Lets go of what the last `freeze` marked: the database has it. */
   thaw(channels: readonly TailChannel[]): void {
     for (const channel of channels) {
+      channel.isNumbered = true;
       channel.frozenNumbers = undefined;
-      this.#letGo(channel.log.splice(0, channel.frozenLog));
-      this.#letGo(channel.marks.splice(0, channel.frozenMarks));
+      this.#drop(channel.log.splice(0, channel.frozenLog));
+      this.#drop(channel.marks.splice(0, channel.frozenMarks));
       channel.frozenLog = 0;
       channel.frozenMarks = 0;
       if (channel.log.length + channel.marks.length > 0) continue;
@@ -256,9 +295,8 @@ export class Tail {
     this.forgetIdle();
   }
 
-  #letGo(records: readonly TailRecord[]): void {
-    this.#records -= records.length;
-    for (const record of records) this.#bytes -= record.end - record.start;
+  #drop(records: readonly TailRecord[]): void {
+    for (const { start, end } of records) this.letGo(end - start);
   }
 
   /** Keeps the number of channels without records within its bound. */

@@ -16,10 +16,16 @@ export interface ControlParts {
   readonly transact: Transact;
 }
 
-export function createTransact(tables: Tables, synced: boolean): Transact {
-  if (!synced) return (steps) => commit(tables, steps);
+/** Resolves when everything committed before is as durable as the store promises. Throws `unavailable`. */
+export type Secure = () => Promise<void>;
+
+export function createSecure(tables: Tables, synced: boolean): Secure {
+  return synced ? () => flushed(tables) : async () => {};
+}
+
+export function createTransact(tables: Tables, secure: Secure): Transact {
   return async (steps) => {
     await commit(tables, steps);
-    await flushed(tables);
+    await secure();
   };
 }

@@ -1,8 +1,15 @@
 // A process with an embedded store, for tests that kill it, limit it or let it compete. Speaks lines of JSON on its standard output.
-// Usage: child.ts <folder> send <channels> | send-some <count> | hold
+// Usage: child.ts <folder> send <channels> | stream <progress> | command | send-some <count> | hold
 
+import {
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+} from "../../../src/broker/model.ts";
 import { createEmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { draftOf } from "../../contract/store-bench.ts";
+import { commandOf } from "../../contract/store-inbox.ts";
+import { eventOf } from "../../contract/store-stream-bench.ts";
 
 const [folder = "", what = "", argument = "0"] = process.argv.slice(2);
 
@@ -12,10 +19,17 @@ const store = createEmbeddedStore({
   checkpointMs: 20,
   maxTailBytes: 64 * 1024 * 1024,
   maxTailRecords: 500_000,
-  segmentBytes: what === "send" ? 256 * 1024 : 64 * 1024 * 1024,
+  segmentBytes:
+    what.startsWith("s") && what !== "send-some"
+      ? 256 * 1024
+      : 64 * 1024 * 1024,
   dedupeWindowS: 86_400,
   retentionS: 0,
   sweepIntervalMs: 1000,
+  maxStreamBytes: 1_048_576,
+  maxActiveStreamBytes: 268_435_456,
+  maxInbox: 1_000_000,
+  inboxTtlS: 604_800,
   publisher: { publish() {} },
   clock: Date.now,
   onProblem: (error, what) => say({ problem: what, message: error.message }),
@@ -23,6 +37,13 @@ const store = createEmbeddedStore({
 
 function say(line: object): void {
   process.stdout.write(`${JSON.stringify(line)}\n`);
+}
+
+/** Resolves when the line is out: it is read even if this process ends now. */
+function said(line: object): Promise<void> {
+  return new Promise((resolve) => {
+    process.stdout.write(`${JSON.stringify(line)}\n`, () => resolve());
+  });
 }
 
 /** Sends without end, 16 under way per channel; says what was acknowledged. */
@@ -40,6 +61,63 @@ async function send(channels: number): Promise<void> {
     lane(`g${i % channels}`, i),
   );
   await Promise.all(lanes);
+}
+
+/** Sends commands to two users without end, some under way at once, and acknowledges every other copy of the first; says what was answered. */
+async function command(): Promise<void> {
+  const lane = async (lane: number) => {
+    for (let i = 0; ; i++) {
+      const clientMsgNo = `${process.pid}-${lane}-${i}`;
+      const recipients = ["acks", "keeps"];
+      const draft = commandOf({ clientMsgNo, dedupe: true, recipients });
+      const { messageId } = await store.appendCommand(draft);
+      say({ clientMsgNo, messageId });
+    }
+  };
+  const acknowledge = async () => {
+    for (let afterSeq = 0; ; ) {
+      const some = await store.readInbox("acks", afterSeq, ACKED_PAGE);
+      afterSeq = some.at(-1)?.inboxSeq ?? afterSeq;
+      const seqs = some.map((c) => c.inboxSeq).filter((seq) => seq % 2 === 0);
+      await store.acknowledgeCommands("acks", seqs);
+      for (const acknowledged of seqs) say({ acknowledged });
+      await new Promise(setImmediate);
+    }
+  };
+  await Promise.all([
+    ...Array.from({ length: 8 }, (_, i) => lane(i)),
+    acknowledge(),
+  ]);
+}
+
+/** Chunks of one stream, and calls that a producer has under way at once. */
+const ACKED_PAGE = { limit: 20, maxBytes: 1_000_000 };
+const CHUNKS = 60;
+const WINDOW = 7;
+
+/** Streams without end, one after the other, in a channel per lane. `progress` tells of each lane how many events were
+ * acknowledged. Like any producer it goes on only when it was answered. */
+async function stream(progress: readonly number[]): Promise<void> {
+  const post = async (lane: number, count: number) => {
+    const n = Math.floor(count / (CHUNKS + 2));
+    const i = count % (CHUNKS + 2);
+    const type =
+      i === 0 ? STREAM_START : i > CHUNKS ? STREAM_END : STREAM_CONTENT;
+    const event = eventOf(type, type === STREAM_CONTENT ? `${i};` : "", {
+      channel: { id: `g${lane}`, type: 2 },
+      clientMsgNo: `s${n}`,
+      eventId: `e${i}`,
+    });
+    const { verdict } = await store.streamEvent(event);
+    await said({ lane, count, verdict });
+  };
+  const run = async (lane: number, from: number) => {
+    for (let next = from; ; next += WINDOW)
+      await Promise.all(
+        Array.from({ length: WINDOW }, (_, i) => post(lane, next + i)),
+      );
+  };
+  await Promise.all(progress.map((count, lane) => run(lane, count)));
 }
 
 /** Sends messages of 10 KB one after the other; says how each went. */
@@ -77,6 +155,7 @@ try {
   await store.start();
   say({ started: process.pid });
   if (what === "send") await send(Number(argument));
+  if (what === "stream") await stream(JSON.parse(argument) as number[]);
   if (what === "send-some") {
     await sendSome(Number(argument));
     await createGroup();
@@ -88,6 +167,7 @@ try {
     });
     say({ waiting: true });
   }
+  if (what === "command") await command();
   if (what === "hold") setInterval(() => {}, 1000);
 } catch (error) {
   say({ refused: (error as Error).message });

@@ -41,6 +41,52 @@ t.test(
   },
 );
 
+t.test(
+  "kill -9 under load: every acknowledged event is in its stream once, in order, and the producer goes on",
+  async (t) => {
+    const CHUNKS = 60; // as in child.ts
+    const path = testFolder(t);
+    const acknowledged = [0, 0, 0, 0, 0];
+    for (const count of [1, 200, 1500, 2500]) {
+      const child = startChild(t, [
+        path,
+        "stream",
+        JSON.stringify(acknowledged),
+      ]);
+      await child.line(() => child.lines.length >= count);
+      await child.kill();
+      for (const { lane, count, verdict } of child.lines) {
+        if (lane === undefined || count === undefined) continue;
+        if (verdict !== "done" || count !== acknowledged[lane])
+          t.fail(`event ${count} of lane ${lane}: ${verdict}`);
+        acknowledged[lane] = count + 1;
+      }
+    }
+    const store = await openStore(t, path);
+    for (const [lane, events] of acknowledged.entries()) {
+      const full = Math.floor(events / (CHUNKS + 2));
+      const rest = events % (CHUNKS + 2);
+      t.ok(full >= 2, "some streams were finished");
+      for (let n = 0; n < full; n++)
+        t.match(await store.stream(`2:g${lane}`, `s${n}`), {
+          ...{ text: chunks(CHUNKS), state: "closed" },
+          ...{ nextIndex: CHUNKS + 2, messageSeq: n + 1 },
+        });
+      const last = await store.stream(`2:g${lane}`, `s${full}`);
+      const next = last?.nextIndex ?? 0;
+      if (next < rest)
+        t.fail(`${rest - next} of ${rest} acknowledged are lost`);
+      t.equal(last?.text ?? "", chunks(Math.min(next - 1, CHUNKS)));
+    }
+  },
+);
+
+function chunks(count: number): string {
+  return Array.from({ length: Math.max(count, 0) }, (_, i) => `${i + 1};`).join(
+    "",
+  );
+}
+
 const needsPrlimit =
   process.platform === "linux" ? {} : { skip: "prlimit is a Linux tool" };
 

@@ -33,6 +33,10 @@ export function storeIn(
     dedupeWindowS: 86_400,
     retentionS: 0,
     sweepIntervalMs: 1_000_000,
+    maxStreamBytes: 1_048_576,
+    maxActiveStreamBytes: 268_435_456,
+    maxInbox: 1000,
+    inboxTtlS: 604_800,
     publisher: { publish() {} },
     clock: Date.now,
     onProblem(error, what) {

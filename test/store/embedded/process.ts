@@ -20,6 +20,11 @@ export interface Line {
   readonly id?: string;
   readonly clientMsgNo?: string;
   readonly messageSeq?: number;
+  readonly messageId?: number;
+  readonly acknowledged?: number;
+  readonly lane?: number;
+  readonly count?: number;
+  readonly verdict?: string;
 }
 
 export interface Child {

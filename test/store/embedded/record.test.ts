@@ -5,9 +5,11 @@ import type { Message } from "../../../src/broker/model.ts";
 import {
   decodeRecord,
   encodeRecord,
+  isStreamRecord,
   MARK_RECORD,
   MESSAGE_RECORD,
   maxRecordBytes,
+  peekCounted,
   peekTimes,
   type StoredRecord,
 } from "../../../src/store/embedded/record.ts";
@@ -44,6 +46,7 @@ function randomMessage(
     streamNo: below(2) === 0 ? undefined : text(100),
     tagKey: below(2) === 0 ? undefined : text(100),
     payload: Uint8Array.from({ length: below(400) }, () => below(256)),
+    stream: undefined,
   };
 }
 
@@ -55,12 +58,23 @@ t.test(
     for (let i = 0; i < 2000; i++) {
       const kind = i % 3 === 0 ? MARK_RECORD : MESSAGE_RECORD;
       const message = randomMessage(below, kind === MESSAGE_RECORD);
-      const record: StoredRecord = { kind, message, dedupe: i % 2 === 0 };
+      const record: StoredRecord = {
+        kind,
+        message,
+        dedupe: i % 2 === 0,
+        counted: below(2 ** 31) * 2 ** 20,
+        isStream: i % 5 === 0,
+      };
       const end = encodeRecord(target, 100, record);
       if (end - 100 > maxRecordBytes(message)) t.fail("larger than its bound");
       const bytes = target.subarray(100, end);
       t.same(decodeRecord(bytes), record);
       t.equal(peekTimes(bytes).timestampMs, message.timestampMs);
+      t.equal(isStreamRecord(bytes), record.isStream);
+      t.same(peekCounted(bytes), {
+        counted: record.counted,
+        counts: message.header.redDot && message.expireS === 0,
+      });
     }
   },
 );
@@ -68,9 +82,28 @@ t.test(
 t.test("a record of a newer format is refused", async (t) => {
   const target = Buffer.alloc(4000);
   const message = randomMessage(randomFrom(1), true);
-  const record = { kind: MESSAGE_RECORD, message, dedupe: false } as const;
+  const record = recordOf(message);
   const bytes = target.subarray(0, encodeRecord(target, 0, record));
-  bytes[0] = 2;
+  bytes[0] = 3;
   t.throws(() => decodeRecord(bytes), { code: "internal" });
   t.throws(() => peekTimes(bytes), { code: "internal" });
+  t.throws(() => peekCounted(bytes), { code: "internal" });
+  t.throws(() => isStreamRecord(bytes), { code: "internal" });
 });
+
+t.test("a record of version 1 is read, with a count of 0", async (t) => {
+  const target = Buffer.alloc(4000);
+  const message = randomMessage(randomFrom(2), true);
+  const whole = { ...recordOf(message), counted: 7 };
+  const end = encodeRecord(target, 0, whole);
+  // What version 2 put between the fixed part and the strings is not there.
+  const old = Buffer.concat([target.subarray(0, 32), target.subarray(40, end)]);
+  old[0] = 1;
+  t.same(decodeRecord(old), { ...whole, counted: 0 });
+  t.equal(peekCounted(old).counted, 0);
+});
+
+function recordOf(message: Message): StoredRecord {
+  const kind = MESSAGE_RECORD;
+  return { kind, message, dedupe: false, counted: 0, isStream: false };
+}

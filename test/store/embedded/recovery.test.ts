@@ -22,6 +22,16 @@ import {
   testFolder,
 } from "./folder.ts";
 
+/** Of a journal without streams. */
+const none = {
+  message() {
+    throw new Error("no stream was sent");
+  },
+  event() {
+    throw new Error("no stream was sent");
+  },
+};
+
 const numbered = (i: number) =>
   draftOf({
     clientMsgNo: `n${i}`,
@@ -76,7 +86,8 @@ t.test(
       writeFileSync(file, whole.subarray(0, size));
       const bounds = { maxBytes: 1_000_000, maxRecords: 1000 };
       const tail = new Tail(() => undefined, bounds);
-      const recovered = recover(folder, { segment: 1, offset: 0 }, tail);
+      const position = { segment: 1, offset: 0 };
+      const recovered = recover(folder, position, { tail, streams: none });
       const dropped = size - lastStart;
       if (tail.records !== 2 || recovered.droppedBytes !== dropped)
         t.fail(`cut at ${size}: ${tail.records} records left`);
@@ -249,10 +260,10 @@ t.test(
   "data of a newer format is refused with a sentence that says so",
   async (t) => {
     const path = await crashedWith(t, 1);
-    const newer = await crashedCopy(t, path, (meta) => meta.set("format", [2]));
+    const newer = await crashedCopy(t, path, (meta) => meta.set("format", [3]));
     await t.rejects(storeIn(newer).start(), {
       code: "internal",
-      message: /format 2; this build reads up to 1/,
+      message: /format 3; this build reads up to 2/,
     });
     t.equal(
       await codeOf(storeIn(path).start()),

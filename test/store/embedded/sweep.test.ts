@@ -36,6 +36,7 @@ t.test("expired messages are removed, others stay, seqs go on", async (t) => {
   t.equal(await store.sweep(), 250);
   t.equal(await countIn(t, path, "log"), 251);
   t.equal(await countIn(t, path, "expiry"), 1);
+  t.equal(await countIn(t, path, "expiring"), 1);
   t.equal((await seqsIn(store)).length, 251);
   t.equal((await store.append(draftOf())).messageSeq, 502);
 });
@@ -61,7 +62,7 @@ t.test("with a retention time old messages leave every channel", async (t) => {
   const { path, time, store: opening } = given(t, { retentionS: 60 });
   const store = await opening;
   const send = (id: string) =>
-    store.append(draftOf({ key: `2:${id}`, channel: { id, type: 2 } }));
+    store.append(draftOf({ channel: { id, type: 2 }, expireS: 3600 }));
   for (let i = 0; i < 300; i++) void send(`g${i % 3}`);
   await send("g0");
   await store.checkpoint();
@@ -74,6 +75,7 @@ t.test("with a retention time old messages leave every channel", async (t) => {
   t.same(await seqsIn(store, "2:g1"), [101]);
   t.equal(await store.sweep(), 301);
   t.equal(await countIn(t, path, "log"), 1);
+  t.equal(await countIn(t, path, "expiring"), 1);
   t.equal(await store.headSeq("2:g0"), 101);
   t.equal((await send("g0")).messageSeq, 102);
 });

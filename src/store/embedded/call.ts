@@ -1,0 +1,113 @@
+// A call on its way through the queue of the message path, and what must never get into it. Owns nothing.
+
+import { BrokerError } from "../../broker/errors.ts";
+import type { Message } from "../../broker/model.ts";
+import type {
+  Appended,
+  ClusterEvent,
+  MessageDraft,
+} from "../../broker/ports.ts";
+import type { TailRecord } from "./tail.ts";
+
+/** Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges refuse far shorter ones. */
+export const MAX_KEY_UNITS = 603;
+export const MAX_LABEL_UNITS = 300;
+const MAX_EXPIRE_S = 0xffff_ffff;
+/** A call of another kind that takes its turn among the messages. */
+export interface QueuedStep {
+  /** The message it placed. */
+  readonly record: TailRecord | undefined;
+  /** Places what it wants in the batch under way; answers a refusal at once. */
+  place(nowMs: number): void;
+  /** What it placed stands in `bytes` for good. */
+  written(bytes: Buffer): void;
+  /** All of it is durable: shows, tells and answers it. */
+  settle(tell: (event: ClusterEvent) => void): void;
+  /** Takes back what it placed but `record`, newest first: it was not written. */
+  takeBack(): void;
+  /** Harmless once it is answered. */
+  reject(error: BrokerError): void;
+}
+
+/** A call under way. One shape for both kinds. */
+export interface Call {
+  /** Undefined: a message. */
+  readonly step: QueuedStep | undefined;
+  readonly draft: MessageDraft;
+  readonly resolve: (answer: Appended) => void;
+  readonly reject: (error: BrokerError) => void;
+  /** Its own message; undefined while not placed and for a retry. */
+  message: Message | undefined;
+  /** Its place in the tail; undefined when nothing of it is kept. */
+  record: TailRecord | undefined;
+  /** The unsettled first call that this one repeats. */
+  original: TailRecord | undefined;
+}
+
+/** How a message's call is answered. */
+type Answers = Pick<Call, "resolve" | "reject">;
+
+export function messageCall(
+  draft: MessageDraft,
+  { resolve, reject }: Answers,
+): Call {
+  return {
+    step: undefined,
+    draft,
+    resolve,
+    reject,
+    message: undefined,
+    record: undefined,
+    original: undefined,
+  };
+}
+
+/** It answers for itself. */
+export function stepCall(step: QueuedStep): Call {
+  return {
+    step,
+    draft: NO_DRAFT,
+    resolve: answersItself,
+    reject: (error) => step.reject(error),
+    message: undefined,
+    record: undefined,
+    original: undefined,
+  };
+}
+
+/** Stands for the draft of a call that is no message. */
+const NO_DRAFT: MessageDraft = {
+  key: "",
+  channel: { id: "", type: 1 },
+  fromUid: "",
+  clientMsgNo: "",
+  dedupe: false,
+  header: { noPersist: true, redDot: false },
+  expireS: 0,
+  streamNo: undefined,
+  tagKey: undefined,
+  payload: new Uint8Array(0),
+  origin: undefined,
+  recipients: undefined,
+};
+
+function answersItself(): void {}
+
+/** What no record or database key can hold: it must not reach a batch, where it would fail others. */
+export function refusal(draft: MessageDraft): BrokerError | undefined {
+  if (
+    draft.key.length > MAX_KEY_UNITS ||
+    draft.channel.id.length > MAX_LABEL_UNITS ||
+    draft.fromUid.length > MAX_LABEL_UNITS ||
+    draft.clientMsgNo.length > MAX_LABEL_UNITS ||
+    (draft.streamNo?.length ?? 0) > MAX_LABEL_UNITS ||
+    (draft.tagKey?.length ?? 0) > MAX_LABEL_UNITS
+  )
+    return new BrokerError("too_large");
+  const { expireS } = draft;
+  if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
+    return new BrokerError("bad_request", {
+      message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
+    });
+  return undefined;
+}

@@ -1,0 +1,195 @@
+// A channel at one moment, for counting: its newest seq and count, and its records wherever they are. Owns what it learnt of the tail's
+// records when it was last asked, so that nothing is gone through twice. All of it is read at once: a state is of no use after an `await`.
+
+import type { ChannelKey, MessageHead } from "../../broker/model.ts";
+import { expiresAtMs } from "../../broker/model.ts";
+import { type ChannelRows, logKey, seqIn } from "./channel-rows.ts";
+import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
+import type { Tables } from "./database.ts";
+import { countsForEver, peekCounted, peekHead, peekTimes } from "./record.ts";
+import type { Tail, TailChannel, TailRecord } from "./tail.ts";
+
+/** What counting needs of a record. */
+export interface CountedRecord {
+  readonly seq: number;
+  readonly timestampMs: number;
+  /** See record.ts. */
+  readonly counted: number;
+  /** It is among the counted itself. */
+  readonly counts: boolean;
+}
+
+export interface ChannelState {
+  readonly number: number;
+  readonly head: number;
+  /** Of the message at the head. */
+  readonly headCounted: number;
+  /** Undefined: nothing of it is in memory. */
+  readonly active: TailChannel | undefined;
+}
+
+/** What decides whether a record is shown, Unix milliseconds. */
+export interface RecordTimes {
+  readonly timestampMs: number;
+  readonly expiresAtMs: number;
+}
+
+/** What is known of a tail's log from `firstSeq` through `lastSeq`. */
+interface Seen {
+  readonly firstSeq: number;
+  lastSeq: number;
+  /** Sender → newest seq. */
+  readonly own: Map<string, number>;
+  readonly expiring: ExpiringRow[];
+}
+
+export interface ChannelStatesParts {
+  readonly tables: Pick<Tables, "log">;
+  readonly rows: ChannelRows;
+  readonly conversationRows: ConversationRows;
+  readonly tail: Tail;
+}
+
+export class ChannelStates {
+  readonly #parts: ChannelStatesParts;
+  readonly #seen = new WeakMap<TailChannel, Seen>();
+
+  constructor(parts: ChannelStatesParts) {
+    this.#parts = parts;
+  }
+
+  now(key: ChannelKey): ChannelState {
+    const active = this.#parts.tail.peek(key);
+    if (active !== undefined) {
+      const { number, head, headCounted } = active;
+      return { number, head, headCounted, active };
+    }
+    const row = this.#parts.rows.get(key);
+    const { number = 0, head = 0, counted = 0 } = row ?? {};
+    return { number, head, headCounted: counted, active };
+  }
+
+  /** The newest seq that `uid` sent; 0: none. */
+  ownSeq({ number, active }: ChannelState, uid: string): number {
+    const inTail = active && this.#look(active).own.get(uid);
+    return inTail ?? this.#parts.conversationRows.ownSeq(number, uid);
+  }
+
+  /** The first record from `seq` on that is still kept. */
+  recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
+    const tailFrom = tailStart(state);
+    const stored = this.#storedFrom(state.number, seq, tailFrom);
+    if (stored !== undefined) {
+      const { timestampMs } = peekTimes(stored.value);
+      return { seq: stored.seq, timestampMs, ...peekCounted(stored.value) };
+    }
+    const record = state.active?.log[Math.max(0, seq - tailFrom)];
+    return record && countedRecord(record);
+  }
+
+  /** The newest message from `fromSeq` on that `isShown` takes. */
+  newest(
+    state: ChannelState,
+    fromSeq: number,
+    isShown: (times: RecordTimes) => boolean,
+  ): MessageHead | undefined {
+    const log = state.active?.log ?? [];
+    for (let i = log.length - 1; i >= 0; i--) {
+      const record = log[i];
+      if (record === undefined || record.messageSeq < fromSeq) return undefined;
+      if (isShown(expiringRow(record))) return headOf(record);
+    }
+    for (const value of this.#storedDown(state, fromSeq))
+      if (isShown(peekTimes(value))) return peekHead(value);
+    return undefined;
+  }
+
+  /** Records that the database has before the tail, newest first down to `fromSeq`. A value is valid until the next one is taken. */
+  *#storedDown(state: ChannelState, fromSeq: number): Generator<Buffer> {
+    const { log } = this.#parts.tables;
+    const { number } = state;
+    const toSeq = tailStart(state) - 1;
+    if (number === 0 || toSeq < fromSeq) return;
+    const start = logKey(number, toSeq);
+    const end = logKey(number, fromSeq - 1);
+    const newest = log.getBinaryFast(start);
+    if (newest !== undefined) yield newest;
+    for (const key of log.getKeys({ start, end, reverse: true })) {
+      const value = seqIn(key) === toSeq ? undefined : log.getBinaryFast(key);
+      if (value !== undefined) yield value;
+    }
+  }
+
+  /** The first record of `seq` to before `endSeq` that the database has. The value is valid until the next read. */
+  #storedFrom(
+    number: number,
+    seq: number,
+    endSeq: number,
+  ): { readonly seq: number; readonly value: Buffer } | undefined {
+    if (number === 0 || seq >= endSeq) return undefined;
+    const { log } = this.#parts.tables;
+    const start = logKey(number, seq);
+    const value = log.getBinaryFast(start); // mostly there, and no copy of its own is made of what it holds
+    if (value !== undefined) return { seq, value };
+    const end = logKey(number, endSeq);
+    for (const key of log.getKeys({ start, end, limit: 1 })) {
+      const found = log.getBinaryFast(key);
+      if (found !== undefined) return { seq: seqIn(key), value: found };
+    }
+    return undefined;
+  }
+
+  /** Red-dot messages that expire, or did, newest first down to `fromSeq`. */
+  *expiringDown(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
+    const inTail = state.active && this.#look(state.active).expiring;
+    for (let i = (inTail?.length ?? 0) - 1; i >= 0; i--) {
+      const row = inTail?.[i];
+      if (row === undefined || row.seq < fromSeq) return;
+      yield row;
+    }
+    const { conversationRows } = this.#parts;
+    const toSeq = tailStart(state) - 1;
+    yield* conversationRows.expiringDown(state.number, { fromSeq, toSeq });
+  }
+
+  #look(channel: TailChannel): Seen {
+    const { log } = channel;
+    const firstSeq = log[0]?.messageSeq ?? 0;
+    let seen = this.#seen.get(channel);
+    if (seen === undefined || seen.firstSeq !== firstSeq) {
+      const lastSeq = firstSeq - 1;
+      seen = { firstSeq, lastSeq, own: new Map(), expiring: [] };
+      this.#seen.set(channel, seen);
+    }
+    for (let i = seen.lastSeq + 1 - firstSeq; i < log.length; i++) {
+      const record = log[i];
+      if (record === undefined) break;
+      seen.lastSeq = record.messageSeq;
+      seen.own.set(record.fromUid, record.messageSeq);
+      if (record.redDot && record.expireS > 0)
+        seen.expiring.push(expiringRow(record));
+    }
+    return seen;
+  }
+}
+
+/** The first seq that is read from the tail. */
+function tailStart({ active, head }: ChannelState): number {
+  return active?.log[0]?.messageSeq ?? head + 1;
+}
+
+function countedRecord(record: TailRecord): CountedRecord {
+  const { messageSeq, timestampMs, counted, redDot } = record;
+  const counts = countsForEver(redDot, record);
+  return { seq: messageSeq, timestampMs, counted, counts };
+}
+
+function expiringRow(record: TailRecord): ExpiringRow {
+  const { messageSeq, timestampMs } = record;
+  return { seq: messageSeq, timestampMs, expiresAtMs: expiresAtMs(record) };
+}
+
+function headOf(record: TailRecord): MessageHead {
+  const { messageId, messageSeq, clientMsgNo, timestampMs } = record;
+  return { messageId, messageSeq, clientMsgNo, timestampMs };
+}

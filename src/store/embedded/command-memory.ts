@@ -1,0 +1,28 @@
+// What must be known of commands after a restart, beside their copies: that their ids are taken, and what their retries are answered. No state.
+
+import { fieldsOf, type Tables } from "./database.ts";
+import type { DedupeIndex } from "./dedupe.ts";
+import type { CommandStep } from "./inbox-steps.ts";
+
+const LAST_COMMAND_ID = "lastCommandId";
+const VERSION = 1;
+
+/** The greatest id of a stored command: none up to it is given again. */
+export function lastCommandId(tables: Pick<Tables, "meta">): number {
+  const stored = tables.meta.get(LAST_COMMAND_ID);
+  return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
+}
+
+/** To be called inside the transaction that keeps `commands`, which are in the order of their ids. */
+export function rememberCommands(
+  tables: Pick<Tables, "meta">,
+  dedupe: Pick<DedupeIndex, "putCommand">,
+  commands: readonly CommandStep[],
+): void {
+  const last = commands.at(-1);
+  if (last === undefined) return;
+  const { messageId } = last.message;
+  void tables.meta.put(LAST_COMMAND_ID, [VERSION, messageId]);
+  for (const { draft, message } of commands)
+    if (draft.dedupe) dedupe.putCommand(message);
+}

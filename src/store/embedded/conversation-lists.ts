@@ -1,0 +1,73 @@
+// Lists of a user's conversations: all of them without content, some of them whole. Long lists are made in short stretches of the event loop.
+// State: who waits to have a list made.
+
+import type {
+  ChannelRef,
+  Conversation,
+  ConversationHead,
+} from "../../broker/model.ts";
+import type { ConversationSlice } from "../../broker/ports.ts";
+import { Line } from "../../lib/line.ts";
+import type { Memberships } from "./memberships.ts";
+import { contentBytes } from "./message-bytes.ts";
+import { Pace } from "./pace.ts";
+import type { Standings } from "./standings.ts";
+
+/** Lists made at once: each takes its stretch of every turn of the event loop, so a crowd of them waits in line. */
+const LISTS_AT_ONCE = 4;
+/** What a conversation counts against a bound beside its message's content, about. */
+const CONVERSATION_BYTES = 256;
+
+export interface ConversationListsParts {
+  readonly memberships: Memberships;
+  readonly standings: Standings;
+}
+
+export class ConversationLists {
+  readonly #parts: ConversationListsParts;
+  /** As many wait as callers let their own callers ask at once. */
+  readonly #line = new Line(LISTS_AT_ONCE);
+
+  constructor(parts: ConversationListsParts) {
+    this.#parts = parts;
+  }
+
+  /** The port's `conversationsOf`. */
+  async heads(uid: string): Promise<readonly ConversationHead[]> {
+    const { memberships, standings } = this.#parts;
+    return this.#line.run(async () => {
+      const found: ConversationHead[] = [];
+      const pace = new Pace();
+      for (const membership of memberships.of(uid)) {
+        if (pace.isUsedUp()) await pace.rest();
+        const head = standings.head(membership);
+        if (head !== undefined) found.push(head);
+      }
+      return found;
+    });
+  }
+
+  /** The port's `readConversations`. */
+  async read(
+    uid: string,
+    channels: readonly ChannelRef[],
+    { limit, maxBytes }: { readonly limit: number; readonly maxBytes: number },
+  ): Promise<ConversationSlice> {
+    const { memberships, standings } = this.#parts;
+    const conversations: Conversation[] = [];
+    const pace = new Pace();
+    let bytes = 0;
+    for (const channel of channels) {
+      if (conversations.length >= limit) return { conversations, more: true };
+      if (pace.isUsedUp()) await pace.rest();
+      const membership = memberships.one(uid, channel);
+      const one = membership && standings.view(membership);
+      if (one?.last === undefined) continue;
+      bytes += CONVERSATION_BYTES + contentBytes(one.last);
+      if (bytes > maxBytes && conversations.length > 0)
+        return { conversations, more: true };
+      conversations.push(one);
+    }
+    return { conversations, more: false };
+  }
+}

@@ -1,0 +1,34 @@
+// What the embedded store is made with: values of the configuration and the ports it uses. Types only.
+
+import type { Clock, Publisher } from "../../broker/ports.ts";
+import type { DatabaseWrites } from "./database.ts";
+import type { JournalFiles } from "./journal.ts";
+
+/** Plain values of the store's configuration (see `store/options.ts`) and the ports the store uses. */
+export interface EmbeddedOptions {
+  readonly path: string;
+  readonly durability: "process" | "disk";
+  readonly checkpointMs: number;
+  readonly maxTailBytes: number;
+  readonly maxTailRecords: number;
+  readonly segmentBytes: number;
+  readonly dedupeWindowS: number;
+  readonly retentionS: number;
+  readonly sweepIntervalMs: number;
+  /** Data of all events of one stream. */
+  readonly maxStreamBytes: number;
+  /** Memory of all active streams, about. */
+  readonly maxActiveStreamBytes: number;
+  /** Commands a user's inbox holds at most. */
+  readonly maxInbox: number;
+  /** How long a command waits to be acknowledged. */
+  readonly inboxTtlS: number;
+  readonly publisher: Publisher;
+  readonly clock: Clock;
+  /** Hears of failures that no caller is told of. `what` names the activity. */
+  readonly onProblem: (error: Error, what: string) => void;
+  /** Only for tests that make files fail. */
+  readonly files?: JournalFiles;
+  /** Only for tests that make the database fail. */
+  readonly databaseWrites?: DatabaseWrites;
+}

@@ -1,0 +1,157 @@
+// The one queue through which inboxes change: what is queued together is one transaction. So no step needs a lock, events come in the order of the
+// calls, and a crowd of small commands costs few commits. Owns the queue, the commands that are not to be shown yet, and the count of dropped copies.
+// A large step is decided in short stretches; only its writes, in memory, are one stretch. Must never publish or answer before the commit. What
+// cannot be decided fails alone; a commit that fails fails all of its batch.
+
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { BrokerError } from "../../broker/errors.ts";
+import { commit, type Tables } from "./database.ts";
+import { InboxBatch } from "./inbox-batch.ts";
+import type { CommandStep, InboxStep } from "./inbox-steps.ts";
+import { Pace } from "./pace.ts";
+import type { Secure } from "./transact.ts";
+
+/** Copies and acknowledgements in one transaction (the first step of it may be larger), and in the queue. */
+const MAX_BATCH = 2000;
+const MAX_QUEUED = 200_000;
+const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
+
+export interface InboxQueueParts {
+  readonly tables: Tables;
+  readonly secure: Secure;
+  /** Copies an inbox holds at most. */
+  readonly maxInbox: number;
+  /** Called inside the transaction that keeps `commands`. */
+  readonly remember: (commands: readonly CommandStep[]) => void;
+  /**
+   * Called with every command once it is durable, in order, or when it is committed and will not be: reads find it then. Must not throw.
+   */
+  readonly publish: (command: CommandStep) => void;
+}
+
+export class InboxQueue {
+  readonly #parts: InboxQueueParts;
+  #queue: InboxStep[] = [];
+  #queued = 0;
+  #queuedBytes = 0;
+  #running: Promise<void> | undefined;
+  /** Ids of commands that are being written. */
+  readonly #unshown = new Set<number>();
+  #dropped = 0;
+  #commands = 0;
+
+  constructor(parts: InboxQueueParts) {
+    this.#parts = parts;
+  }
+
+  /** Commands kept, and copies that left because their inbox was full. */
+  get counts() {
+    return { commands: this.#commands, dropped: this.#dropped };
+  }
+
+  get isFull(): boolean {
+    return this.#queued >= MAX_QUEUED || this.#queuedBytes >= MAX_QUEUED_BYTES;
+  }
+
+  /** A command that reads may find already, and that is neither surely durable nor published. */
+  isUnshown(messageId: number): boolean {
+    return this.#unshown.has(messageId);
+  }
+
+  add(step: InboxStep): void {
+    this.#queued += step.size;
+    this.#queuedBytes += step.bytes;
+    this.#queue.push(step);
+    this.#running ??= this.#run();
+  }
+
+  /** Resolves when every step added before it is done. */
+  async drain(): Promise<void> {
+    while (this.#running !== undefined) await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    try {
+      await nextTurn(); // what the event loop brings together is one batch
+      while (this.#queue.length > 0) await this.#apply(this.#nextSteps());
+    } finally {
+      this.#running = undefined; // in the same breath as the last look at the queue
+    }
+  }
+
+  #nextSteps(): InboxStep[] {
+    let size = 0;
+    let count = 0;
+    for (const step of this.#queue) {
+      size += step.size;
+      if (count > 0 && size > MAX_BATCH) break;
+      count++;
+    }
+    const steps = this.#queue.splice(0, count);
+    for (const step of steps) {
+      this.#queued -= step.size;
+      this.#queuedBytes -= step.bytes;
+    }
+    return steps;
+  }
+
+  async #apply(steps: readonly InboxStep[]): Promise<void> {
+    let batch: InboxBatch;
+    try {
+      batch = await this.#decide(steps);
+    } catch (error) {
+      const [first] = steps;
+      if (steps.length === 1) first?.fail(toBrokerError(error));
+      else for (const step of steps) await this.#apply([step]);
+      return;
+    }
+    try {
+      await this.#write(steps, batch);
+    } catch (error) {
+      this.#unshown.clear();
+      for (const step of steps) step.fail(toBrokerError(error));
+      return;
+    }
+    const failure = await this.#parts.secure().then(noFailure, toBrokerError);
+    for (const step of steps) this.#finish(step, failure);
+  }
+
+  async #decide(steps: readonly InboxStep[]): Promise<InboxBatch> {
+    const { tables, maxInbox } = this.#parts;
+    const batch = new InboxBatch(tables, maxInbox);
+    const pace = new Pace();
+    for (const step of steps) await step.decide(batch, pace);
+    await batch.seal(pace);
+    return batch;
+  }
+
+  async #write(steps: readonly InboxStep[], batch: InboxBatch): Promise<void> {
+    const { tables, remember } = this.#parts;
+    const commands = steps.filter((step) => step.kind === "command");
+    for (const { message } of commands) this.#unshown.add(message.messageId);
+    await commit(tables, () => {
+      batch.write();
+      remember(commands);
+    });
+    this.#dropped += batch.dropped;
+  }
+
+  /** It is committed; `failure`: and not surely on the disk, where that was asked for. */
+  #finish(step: InboxStep, failure: BrokerError | undefined): void {
+    if (step.kind === "command") {
+      this.#commands++;
+      this.#parts.publish(step);
+      this.#unshown.delete(step.message.messageId);
+    }
+    if (failure === undefined) step.done();
+    else step.fail(failure);
+  }
+}
+
+function noFailure(): undefined {}
+
+function toBrokerError(error: unknown): BrokerError {
+  return error instanceof BrokerError
+    ? error
+    : new BrokerError("internal", { cause: error });
+}

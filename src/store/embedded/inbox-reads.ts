@@ -1,0 +1,55 @@
+// Reads a user's inbox. No state. Shows no copy that expired, nor one before it is published.
+
+import type { InboxCommand } from "../../broker/model.ts";
+import type { HistoryRange } from "../../broker/ports.ts";
+import type { Tables } from "./database.ts";
+import {
+  commandOf,
+  copyKey,
+  expiryOf,
+  idOf,
+  inboxKey,
+  MAX_INBOX_SEQ,
+  seqOfCopy,
+} from "./inbox-rows.ts";
+import { decodeRecord } from "./record.ts";
+
+/** How much of an inbox is read at once. */
+export type InboxPage = Pick<HistoryRange, "limit" | "maxBytes">;
+
+export interface InboxRange extends InboxPage {
+  readonly uid: string;
+  readonly afterSeq: number;
+}
+
+/** The port's `readInbox`. */
+export function readInbox(
+  tables: Pick<Tables, "inbox" | "commands">,
+  { uid, afterSeq, limit, maxBytes }: InboxRange,
+  now: {
+    readonly nowMs: number;
+    readonly isUnshown: (messageId: number) => boolean;
+  },
+): readonly InboxCommand[] {
+  const found: InboxCommand[] = [];
+  const from = Math.max(0, Math.floor(afterSeq)) + 1;
+  if (!(limit > 0) || !(from <= MAX_INBOX_SEQ)) return found;
+  const inbox = inboxKey(uid);
+  const start = copyKey(inbox, from);
+  const end = copyKey(inbox, MAX_INBOX_SEQ);
+  let bytes = 0;
+  for (const { key, value } of tables.inbox.getRange({ start, end })) {
+    const command = commandOf(value);
+    if (expiryOf(command) <= now.nowMs || now.isUnshown(idOf(command)))
+      continue;
+    const record = tables.commands.get(command);
+    if (record === undefined) continue; // all of it is being removed
+    const inboxSeq = seqOfCopy(key);
+    const { message } = decodeRecord(record);
+    bytes += message.payload.length;
+    if (bytes > maxBytes && found.length > 0) break;
+    found.push({ inboxSeq, message: { ...message, messageSeq: inboxSeq } });
+    if (found.length >= limit) break;
+  }
+  return found;
+}

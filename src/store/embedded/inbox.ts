@@ -1,0 +1,92 @@
+// The command inboxes of the port: retries are answered, the rest goes through the queue. State: the count of retries.
+
+import { BrokerError } from "../../broker/errors.ts";
+import type {
+  Appended,
+  CommandDraft,
+  InboxStore,
+  MessageDraft,
+} from "../../broker/ports.ts";
+import { isTooLong, refusal } from "./command-record.ts";
+import type { DedupeIndex } from "./dedupe.ts";
+import type { InboxQueue } from "./inbox-queue.ts";
+import { type InboxPage, type InboxRange, readInbox } from "./inbox-reads.ts";
+import {
+  type AppendingParts,
+  acknowledging,
+  appending,
+} from "./inbox-steps.ts";
+
+type Sender = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
+
+export interface InboxParts extends AppendingParts {
+  readonly tables: Parameters<typeof readInbox>[0];
+  readonly queue: InboxQueue;
+  readonly dedupe: DedupeIndex;
+  /** Undefined: nobody repeats anything. */
+  readonly placing: { firstOf(sender: Sender, nowMs: number): unknown };
+  readonly appends: { earlier(sender: Sender): Promise<Appended | undefined> };
+}
+
+export class Inbox implements InboxStore {
+  readonly #parts: InboxParts;
+  #duplicates = 0;
+
+  constructor(parts: InboxParts) {
+    this.#parts = parts;
+  }
+
+  get counts() {
+    return { ...this.#parts.queue.counts, duplicates: this.#duplicates };
+  }
+
+  async appendCommand(draft: CommandDraft): Promise<Appended> {
+    const { placing, appends, clock, dedupe } = this.#parts;
+    const refused = refusal(draft, dedupe);
+    if (refused !== undefined) throw refused;
+    // Nothing is awaited before a new command is in the queue.
+    while (draft.dedupe && placing.firstOf(draft, clock()) !== undefined) {
+      const first = await appends.earlier(draft);
+      if (first === undefined) continue; // it came to nothing
+      this.#duplicates++;
+      return first;
+    }
+    return this.#add(draft);
+  }
+
+  #add(draft: CommandDraft): Promise<Appended> {
+    const { queue, dedupe } = this.#parts;
+    if (queue.isFull) throw new BrokerError("overloaded");
+    const { promise, step } = appending(draft, this.#parts);
+    if (draft.dedupe)
+      dedupe.expectCommand(
+        draft,
+        promise.catch(() => undefined), // retries try for themselves
+      );
+    queue.add(step);
+    return promise;
+  }
+
+  async readInbox(uid: string, afterSeq: number, page: InboxPage) {
+    const { tables, queue, clock } = this.#parts;
+    if (isTooLong(uid)) throw new BrokerError("too_large");
+    const range: InboxRange = { uid, afterSeq, ...page };
+    return readInbox(tables, range, {
+      nowMs: clock(),
+      isUnshown: (messageId) => queue.isUnshown(messageId),
+    });
+  }
+
+  async acknowledgeCommands(
+    uid: string,
+    inboxSeqs: readonly number[],
+  ): Promise<number> {
+    const { queue, clock } = this.#parts;
+    if (inboxSeqs.length === 0) return 0;
+    if (isTooLong(uid)) throw new BrokerError("too_large");
+    if (queue.isFull) throw new BrokerError("overloaded");
+    const { promise, step } = acknowledging(uid, inboxSeqs, clock());
+    queue.add(step);
+    return promise;
+  }
+}

@@ -1,0 +1,176 @@
+// Opens and wires the path of messages and streams: journal, tail, queue, checkpoint and what reads of them. No state of its own.
+// What the journal has is replayed before anything else; nothing is taken before the first checkpoint has moved it.
+
+import { BrokerError } from "../../broker/errors.ts";
+import type { ChannelKey } from "../../broker/model.ts";
+import type { StreamStore } from "../../broker/stream-ports.ts";
+import { Appends } from "./appends.ts";
+import { ChannelRows } from "./channel-rows.ts";
+import { Checkpoint } from "./checkpoint.ts";
+import { readCheckpointState } from "./checkpoint-state.ts";
+import { lastCommandId } from "./command-memory.ts";
+import type { ConversationRows } from "./conversation-rows.ts";
+import type { Tables } from "./database.ts";
+import { DedupeIndex } from "./dedupe.ts";
+import type { EmbeddedOptions } from "./embedded-options.ts";
+import { Frame } from "./frame.ts";
+import { History } from "./history.ts";
+import { Journal } from "./journal.ts";
+import { LiveStreams } from "./live-streams.ts";
+import { MessageIds } from "./message-ids.ts";
+import { Placing } from "./placing.ts";
+import { recover } from "./recovery.ts";
+import { createStreamReads, createWithStream } from "./stream-reads.ts";
+import { StreamReplay } from "./stream-replay.ts";
+import { StreamRows } from "./stream-rows.ts";
+import { StreamRules } from "./stream-rules.ts";
+import { createStreamWrites } from "./stream-writes.ts";
+import { Tail } from "./tail.ts";
+
+/** Where it is kept. */
+export interface LogPlace {
+  readonly tables: Tables;
+  readonly journalFolder: string;
+  readonly conversationRows: ConversationRows;
+}
+
+export type MessagePath = ReturnType<typeof openMessagePath>;
+
+/** Throws `internal` when the journal cannot be read, `unavailable` when it cannot be written. */
+export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
+  const { tables, conversationRows } = place;
+  const { clock, onProblem, publisher } = options;
+  const synced = options.durability === "disk";
+  const retentionMs = options.retentionS * 1000;
+  const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
+  const log = openLog(options, place);
+  const { tail, rows, journal, ids, live, streamRows } = log;
+  const frame = new Frame();
+  const placing = new Placing({ tail, rows, dedupe, ids, frame });
+  const appends = new Appends({
+    ...{ tail, journal, placing, clock, publisher, synced, onProblem },
+  });
+  const checkpoint = new Checkpoint({
+    ...{ tables, rows, dedupe, tail, journal, appends, ids, clock, onProblem },
+    ...{ live, streamRows, conversationRows },
+    intervalMs: options.checkpointMs,
+  });
+  const withStream = createWithStream({ live, rows: streamRows });
+  const history = new History({
+    ...{ tables, rows, tail, withStream, clock, retentionMs },
+  });
+  const streams = openStreams(options, { ...log, appends, placing, frame });
+  return { ...log, dedupe, placing, appends, checkpoint, history, streams };
+}
+
+/** Moves what was replayed into the database, then goes on by itself. Throws `unavailable`, having closed the journal. */
+export async function startMessagePath({
+  checkpoint,
+  journal,
+}: Pick<MessagePath, "checkpoint" | "journal">): Promise<void> {
+  try {
+    await checkpoint.first();
+  } catch (error) {
+    journal.close();
+    throw error;
+  }
+  checkpoint.start();
+}
+
+/** Finishes what is under way. After an orderly end no journal is left; when that fails it stays and is replayed. */
+export async function closeMessagePath(
+  { appends, checkpoint, journal }: MessagePath,
+  onProblem: EmbeddedOptions["onProblem"],
+): Promise<void> {
+  await appends.drain();
+  await checkpoint.close();
+  const end = journal.position.segment + 1;
+  try {
+    await checkpoint.last();
+    await journal.dropBefore({ segment: end, offset: 0 });
+  } catch (error) {
+    onProblem(error as Error, "last checkpoint"); // BrokerError, or the file system's error
+  } finally {
+    journal.close();
+  }
+}
+
+function openStreams(
+  { clock, retentionS, maxStreamBytes }: EmbeddedOptions,
+  parts: ReturnType<typeof openLog> & {
+    readonly appends: Appends;
+    readonly placing: Placing;
+    readonly frame: Frame;
+  },
+): StreamStore {
+  const { live, placing, streamRows: rows } = parts;
+  const rules = new StreamRules({
+    ...{ live, rows },
+    isTaken: (draft, nowMs) => placing.firstOf(draft, nowMs) !== undefined,
+  });
+  const retentionMs = retentionS * 1000;
+  return {
+    ...createStreamReads({ live, rows, clock, retentionMs }),
+    ...createStreamWrites({ ...parts, rules, maxStreamBytes }),
+  };
+}
+
+/** Replays the journal and begins a new segment of it. */
+function openLog(
+  options: EmbeddedOptions,
+  { tables, journalFolder, conversationRows }: LogPlace,
+) {
+  const rows = new ChannelRows(tables);
+  const loadRow = (key: ChannelKey) => {
+    const row = rows.get(key);
+    if (row === undefined) conversationRows.noteNew(key);
+    return row;
+  };
+  const tail = new Tail(loadRow, {
+    maxBytes: options.maxTailBytes,
+    maxRecords: options.maxTailRecords,
+  });
+  const live = new LiveStreams(tail, {
+    maxStreamBytes: options.maxStreamBytes,
+    maxActiveBytes: options.maxActiveStreamBytes,
+  });
+  const streamRows = new StreamRows(tables, rows);
+  const streams = new StreamReplay(
+    { tail, live, rows: streamRows },
+    options.clock(),
+  );
+  const state = readCheckpointState(tables);
+  const position = state?.position ?? { segment: 1, offset: 0 };
+  const recovered = recover(journalFolder, position, { tail, streams });
+  if (recovered.droppedBytes > 0)
+    options.onProblem(
+      new Error(
+        `${recovered.droppedBytes} bytes of an unfinished write were cut off the journal`,
+      ),
+      "recovery",
+    );
+  const lastId = Math.max(
+    state?.lastMessageId ?? 0,
+    recovered.lastMessageId,
+    lastCommandId(tables),
+  );
+  const ids = new MessageIds(lastId);
+  return { rows, tail, live, streamRows, ids, journal: openJournal() };
+
+  function openJournal(): Journal {
+    try {
+      return new Journal({
+        folder: journalFolder,
+        firstSegment: recovered.nextSegment,
+        segmentBytes: options.segmentBytes,
+        synced: options.durability === "disk",
+        ...(options.files === undefined ? {} : { files: options.files }),
+      });
+    } catch (cause) {
+      throw new BrokerError("unavailable", {
+        message: `The journal in ${journalFolder} cannot be written`,
+        cause,
+      });
+    }
+  }
+}

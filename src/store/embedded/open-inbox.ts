@@ -1,0 +1,48 @@
+// Wires the command inboxes. No state of its own.
+
+import type { Publisher } from "../../broker/ports.ts";
+import { rememberCommands } from "./command-memory.ts";
+import type { Tables } from "./database.ts";
+import { Inbox, type InboxParts } from "./inbox.ts";
+import { InboxQueue, type InboxQueueParts } from "./inbox-queue.ts";
+import type { CommandStep } from "./inbox-steps.ts";
+import { sweepInboxes } from "./inbox-sweep.ts";
+
+export interface OpenInboxParts
+  extends Omit<InboxParts, "tables" | "queue">,
+    Pick<InboxQueueParts, "secure" | "maxInbox"> {
+  readonly tables: Tables;
+  readonly publisher: Publisher;
+  readonly onProblem: (error: Error, what: string) => void;
+}
+
+export interface OpenInbox {
+  readonly inbox: Inbox;
+  /** Removes what expired; stops early when `isClosed`. Throws `unavailable`. */
+  sweep(nowMs: number, isClosed: () => boolean): Promise<void>;
+  /** Resolves when every call made before it is answered. */
+  drain(): Promise<void>;
+}
+
+export function openInbox(parts: OpenInboxParts): OpenInbox {
+  const { tables, dedupe, publisher, onProblem } = parts;
+  const publish = ({ message, copies, draft }: CommandStep): void => {
+    const { origin } = draft;
+    try {
+      publisher.publish({ kind: "command", message, copies, origin });
+    } catch (error) {
+      onProblem(error as Error, "publish"); // a bug in a receiver: the command is stored all the same
+    }
+  };
+  const queue = new InboxQueue({
+    ...parts,
+    remember: (commands) => rememberCommands(tables, dedupe, commands),
+    publish,
+  });
+  return {
+    inbox: new Inbox({ ...parts, queue }),
+    sweep: (nowMs, isClosed) =>
+      sweepInboxes({ tables, queue }, nowMs, isClosed),
+    drain: () => queue.drain(),
+  };
+}

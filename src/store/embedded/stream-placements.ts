@@ -1,0 +1,115 @@
+// What one call does to streams, in order: gives events their places in memory and in the frame, shows and tells them once they are durable,
+// or takes them back. Owns that list. Must never show or tell what is not settled.
+
+import type { ClusterEvent } from "../../broker/ports.ts";
+import type { Frame } from "./frame.ts";
+import { type LiveStream, withStream } from "./live-stream.ts";
+import type { LiveStreams } from "./live-streams.ts";
+import type { PlacedStream, Placing } from "./placing.ts";
+import type { EncodedEvent, StreamEvent } from "./stream-record.ts";
+import type { Tail } from "./tail.ts";
+
+export interface StreamPlacementParts {
+  readonly tail: Tail;
+  readonly live: LiveStreams;
+  readonly placing: Placing;
+  readonly frame: Frame;
+}
+
+/** An event that has no place yet. */
+export type NewEvent = Omit<StreamEvent, "index" | "timestampMs"> & {
+  /** Undefined: now. */
+  readonly timestampMs: number | undefined;
+};
+
+interface PlacedEvent {
+  readonly stream: LiveStream;
+  readonly event: StreamEvent;
+  readonly encoded: EncodedEvent;
+  /** `lastMs` before it. */
+  readonly previousMs: number;
+}
+
+export class StreamPlacements {
+  readonly #parts: StreamPlacementParts;
+  readonly nowMs: number;
+  readonly #events: PlacedEvent[] = [];
+  /** The stream that was begun. */
+  #begun: (PlacedStream & { readonly stream: LiveStream }) | undefined;
+
+  constructor(parts: StreamPlacementParts, nowMs: number) {
+    this.#parts = parts;
+    this.nowMs = nowMs;
+  }
+
+  /** The message it placed. */
+  get record(): PlacedStream["record"] | undefined {
+    return this.#begun?.record;
+  }
+
+  /** Gives a new stream's message its seq. */
+  begin(draft: Parameters<Placing["placeStream"]>[0]): LiveStream {
+    const { placing, live } = this.#parts;
+    const placed = placing.placeStream(draft, this.nowMs);
+    const { record, message } = placed;
+    const stream = live.begin(record.channel, message, this.nowMs);
+    this.#begun = { ...placed, stream };
+    return stream;
+  }
+
+  /** Gives a stream its next event. */
+  add(stream: LiveStream, added: NewEvent): void {
+    const { frame, live, tail } = this.#parts;
+    const timestampMs = added.timestampMs ?? this.nowMs;
+    const { type, data, eventId, ending } = added;
+    const index = stream.placed;
+    const event = { index, type, data, eventId, timestampMs, ending }; // no spread: it costs a microsecond
+    const encoded = frame.addEvent(stream.head, event);
+    tail.hold(encoded.end - encoded.start);
+    const previousMs = stream.lastMs;
+    live.change(stream, () => stream.place(event));
+    stream.lastMs = this.nowMs;
+    this.#events.push({ stream, event, encoded, previousMs });
+  }
+
+  /** They stand in `bytes` for good. */
+  written(bytes: Buffer): void {
+    for (const { encoded } of this.#events) encoded.bytes = bytes;
+  }
+
+  settle(tell: (event: ClusterEvent) => void): void {
+    const { live } = this.#parts;
+    for (const { stream, event, encoded } of this.#events) {
+      if (event.index === 0) this.#settleMessage(tell);
+      stream.pending.push(encoded);
+      stream.show(event.index + 1);
+      live.touch(stream);
+      tell({ kind: "event", event: stream.told(event) });
+    }
+  }
+
+  #settleMessage(tell: (event: ClusterEvent) => void): void {
+    if (this.#begun === undefined) return;
+    const { stream, record, message } = this.#begun;
+    this.#parts.tail.settle(record);
+    stream.show(0);
+    tell({
+      kind: "message",
+      message: withStream(message, stream.snapshot()),
+      origin: undefined,
+      recipients: undefined,
+    });
+  }
+
+  /** Takes all back but `record`, newest first. */
+  takeBack(): void {
+    const { tail, live } = this.#parts;
+    for (const placed of this.#events.toReversed()) {
+      const { stream, event, encoded, previousMs } = placed;
+      live.change(stream, () => stream.unplace(event));
+      stream.lastMs = previousMs;
+      tail.letGo(encoded.end - encoded.start);
+    }
+    if (this.#begun !== undefined) live.remove(this.#begun.stream);
+  }
+}

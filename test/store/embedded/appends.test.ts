@@ -1,0 +1,98 @@
+// The queue of messages and streams when the disk is slow and when a part of it throws.
+
+import * as fs from "node:fs";
+import t from "tap";
+import type { JournalFiles } from "../../../src/store/embedded/journal.ts";
+import { codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
+import { brittleFiles } from "./brittle-files.ts";
+import { openStore, testFolder } from "./folder.ts";
+
+const turn = () => new Promise(setImmediate);
+
+/** Files whose syncs wait to be released. */
+function slowFiles() {
+  const waiting: (() => void)[] = [];
+  const files: JournalFiles = {
+    ...brittleFiles().files,
+    fdatasync: (fd, done) => void waiting.push(() => fs.fdatasync(fd, done)),
+  };
+  const next = async () => {
+    while (waiting.length === 0) await turn();
+    waiting.shift()?.();
+  };
+  return { files, next };
+}
+
+t.test(
+  "with durability disk `earlier` waits for its message's fsync and for no later one",
+  async (t) => {
+    const { files, next } = slowFiles();
+    const store = await openStore(t, testFolder(t), {
+      ...{ files, durability: "disk" },
+    });
+    const first = store.append(retryOf("n"));
+    await turn();
+    let isAnswered = false;
+    const earlier = store.earlier(retryOf("n"));
+    void earlier.then(() => {
+      isAnswered = true;
+    });
+    const second = store.append(draftOf());
+    await turn();
+    t.equal(isAnswered, false, "nothing is on the disk");
+    await next();
+    const { messageId } = await first;
+    t.same(await earlier, { messageId, messageSeq: 1, duplicate: true });
+    t.equal(await store.headSeq("2:g"), 1, "the second waits for its own");
+    await next();
+    t.match(await second, { messageSeq: 2 });
+  },
+);
+
+t.test(
+  "with durability disk `earlier` of a message that came to nothing knows none",
+  async (t) => {
+    const { fail, files } = brittleFiles();
+    const store = await openStore(t, testFolder(t), {
+      ...{ files, durability: "disk", onProblem() {} },
+    });
+    fail.sync = true;
+    const first = codeOf(store.append(retryOf("n")));
+    await turn();
+    t.equal(await store.earlier(retryOf("n")), undefined);
+    t.equal(await first, "unavailable");
+  },
+);
+
+for (const durability of ["process", "disk"] as const)
+  t.test(
+    `with durability ${durability} a bug in settling one call strands no other`,
+    async (t) => {
+      const problems: string[] = [];
+      const store = await openStore(t, testFolder(t), {
+        durability,
+        publisher: {
+          publish(event) {
+            if (event.kind !== "message") return;
+            if (event.message.messageSeq === 2) throw new Error("a bug");
+          },
+        },
+        onProblem(error, what) {
+          problems.push(what);
+          if (what === "publish") throw error;
+        },
+      });
+      const calls: Promise<string | undefined>[] = [];
+      for (let i = 0; i < 2; i++) {
+        calls.push(codeOf(store.append(draftOf())));
+        calls.push(codeOf(store.append(draftOf())));
+        await turn();
+      }
+      t.same(await Promise.all(calls), [
+        ...[undefined, "internal", undefined, undefined],
+      ]);
+      t.same(problems, ["publish", "settle"]);
+      t.equal(await store.headSeq("2:g"), 4);
+      t.equal(await codeOf(store.append(draftOf())), undefined);
+    },
+  );

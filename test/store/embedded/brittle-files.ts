@@ -1,0 +1,31 @@
+// Files that fail when a test says so.
+
+import * as fs from "node:fs";
+import type { JournalFiles } from "../../../src/store/embedded/journal.ts";
+
+/** Real files of which single calls can be made to fail. */
+export function brittleFiles() {
+  const fail = { write: 0, short: 0, truncate: false, sync: false };
+  const files: JournalFiles = {
+    writeSync(fd, data, offset, length, position) {
+      if (fail.short > 0) {
+        fail.short--;
+        return fs.writeSync(fd, data, offset, Math.ceil(length / 2), position);
+      }
+      if (fail.write > 0) {
+        fail.write--;
+        throw Object.assign(new Error("full"), { code: "ENOSPC" });
+      }
+      return fs.writeSync(fd, data, offset, length, position);
+    },
+    ftruncateSync(fd, length) {
+      if (fail.truncate) throw new Error("EIO");
+      fs.ftruncateSync(fd, length);
+    },
+    fdatasync(fd, done) {
+      if (fail.sync) setImmediate(done, new Error("EIO"));
+      else fs.fdatasync(fd, done);
+    },
+  };
+  return { fail, files };
+}

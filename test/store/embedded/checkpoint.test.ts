@@ -1,0 +1,95 @@
+// Checkpoints that fail half way: whatever part of one the database has, the store goes on, and a crash then costs nothing.
+
+import { join } from "node:path";
+import { open } from "lmdb";
+import t, { type Test } from "tap";
+import { STREAM_CONTENT, STREAM_START } from "../../../src/broker/model.ts";
+import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
+import { ALL, codeOf, draftOf } from "../../contract/store-bench.ts";
+import { eventOf, KEY } from "../../contract/store-stream-bench.ts";
+import { brittleDatabase } from "./brittle-database.ts";
+import { crashedCopy, openStore, testFolder } from "./folder.ts";
+
+const other = { channel: { id: "other", type: 2 } } as const;
+const MESSAGES = 600;
+
+/** A store in which every kind of row is due, in several steps; its next checkpoint fails with commit number `failing`. */
+async function brittle(t: Test, failing: number) {
+  const path = testFolder(t);
+  const problems: string[] = [];
+  const { fail, databaseWrites } = brittleDatabase();
+  const onProblem = (_: Error, what: string) => void problems.push(what);
+  const store = await openStore(t, path, { databaseWrites, onProblem });
+  const calls = [store.streamEvent(eventOf(STREAM_START))];
+  const sent: Promise<unknown>[] = [];
+  for (let i = 0; i < MESSAGES; i++)
+    sent.push(
+      store.append(draftOf(other)),
+      store.append(draftOf({ channel: { id: `g${i}`, type: 2 } })),
+    );
+  sent.push(store.append(draftOf({ dedupe: true, clientMsgNo: "n" })));
+  calls.push(store.streamEvent(eventOf(STREAM_CONTENT, "hello")));
+  await Promise.all([...sent, ...calls]);
+  Object.assign(fail, { commit: failing, commits: 0 });
+  await store.checkpoint();
+  return { path, store, fail, problems };
+}
+
+/** All of it is there, and goes on. */
+async function whole(t: Test, store: EmbeddedStore): Promise<void> {
+  t.match(await store.stream(KEY, "s"), { text: "hello", state: "active" });
+  const { messages } = await store.readMessages("2:other", ALL);
+  t.equal(messages.length, MESSAGES);
+  const retry = draftOf({ dedupe: true, clientMsgNo: "n" });
+  t.match(await store.append(retry), { messageSeq: 2, duplicate: true });
+  await store.streamEvent(eventOf(STREAM_CONTENT, "!"));
+  await store.checkpoint();
+  t.match(await store.stream(KEY, "s"), { text: "hello!", nextIndex: 3 });
+}
+
+t.test(
+  "a checkpoint fails in any one of its steps: the store goes on, and a crash then loses nothing",
+  async (t) => {
+    let failing = 1;
+    for (; ; failing++) {
+      const { path, store, fail, problems } = await brittle(t, failing);
+      if (fail.commit > 0) break; // there are not so many
+      t.same(problems, ["checkpoint"], `commit ${failing} fails`);
+      t.equal(await codeOf(store.ping()), "unavailable");
+      const again = await openStore(t, await crashedCopy(t, path));
+      await whole(t, again);
+      await again.close();
+      await whole(t, store);
+      t.equal(await codeOf(store.ping()), undefined);
+      await store.close();
+    }
+    t.ok(failing > 5, "there are several");
+  },
+);
+
+t.test(
+  "an active stream's rows without its message do not stop a start: the journal has the stream",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path);
+    await store.streamEvent(eventOf(STREAM_START));
+    await store.streamEvent(eventOf(STREAM_CONTENT, "a"));
+    await store.checkpoint();
+    const fromTheBeginning = (meta: Map<string, unknown[]>) =>
+      void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
+    const copy = await crashedCopy(t, path, fromTheBeginning);
+    const env = open({ path: join(copy, "lmdb"), maxDbs: 48 });
+    await env.openDB({ name: "log", keyEncoding: "binary" }).clearAsync();
+    await env.close();
+    const problems: string[] = [];
+    const again = await openStore(t, copy, {
+      onProblem: (_, what) => void problems.push(what),
+    });
+    t.same(problems, ["recovery"]);
+    t.match(await again.stream(KEY, "s"), { text: "a", nextIndex: 2 });
+    await again.streamEvent(eventOf(STREAM_CONTENT, "b"));
+    await again.checkpoint();
+    const later = await openStore(t, await crashedCopy(t, copy));
+    t.match(await later.stream(KEY, "s"), { text: "ab", nextIndex: 3 });
+  },
+);

@@ -1,0 +1,17 @@
+// The embedded driver against the Store contract, with fsync.
+
+import t, { type Test } from "tap";
+import { storeContract } from "../../contract/store.ts";
+import { storeIn, testFolder } from "./folder.ts";
+
+storeContract(t, {
+  name: "embedded, on disk",
+  supportsClock: true,
+  async place(t: Test) {
+    const folder = testFolder(t);
+    return {
+      create: (parts) =>
+        storeIn(folder, { durability: "disk", checkpointMs: 5, ...parts }),
+    };
+  },
+});

@@ -1,0 +1,359 @@
+// Command inboxes of the embedded store: their bound, what a sweep takes, how long retries are known, and what a kill leaves.
+
+import { join } from "node:path";
+import { open } from "lmdb";
+import t, { type Test } from "tap";
+import type { ClusterEvent, Store } from "../../../src/broker/ports.ts";
+import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
+import { ALL, codeOf, draftOf } from "../../contract/store-bench.ts";
+import { commandOf } from "../../contract/store-inbox.ts";
+import { brittleDatabase } from "./brittle-database.ts";
+import { crashedCopy, openStore, testFolder } from "./folder.ts";
+import { startChild } from "./process.ts";
+
+async function given(t: Test, over: Partial<EmbeddedOptions> = {}) {
+  const path = testFolder(t);
+  const time = { nowMs: Date.UTC(2026, 0, 1) };
+  const clock = () => time.nowMs;
+  const reopen = () => openStore(t, path, { clock, ...over });
+  return { path, time, reopen, store: await reopen() };
+}
+
+const seqsOf = async (store: Store, uid: string) =>
+  (await store.readInbox(uid, 0, ALL)).map((c) => c.inboxSeq);
+const retry = (clientMsgNo: string) => commandOf({ clientMsgNo, dedupe: true });
+
+/** Entries in the inbox tables of a copy of the folder. */
+async function sizesIn(t: Test, path: string) {
+  const env = open({
+    path: join(await crashedCopy(t, path), "lmdb"),
+    maxDbs: 48,
+  });
+  const sizeOf = (name: string) =>
+    env.openDB({ name, keyEncoding: "binary" }).getKeysCount({});
+  const names = ["commands", "commandCopies", "inbox", "inboxes"];
+  const sizes = names.map(sizeOf);
+  const left = sizeOf("commandLeft");
+  if (left > (sizes[0] ?? 0)) throw new Error("counts of no command");
+  await env.close();
+  return sizes;
+}
+
+t.test(
+  "an inbox over its bound loses its oldest copies, and they are counted",
+  async (t) => {
+    const { store, reopen } = await given(t, { maxInbox: 5 });
+    for (let i = 0; i < 4; i++) await store.appendCommand(commandOf());
+    await store.acknowledgeCommands("bob", [2, 3]);
+    const sends = Array.from({ length: 5 }, () =>
+      store.appendCommand(commandOf({ recipients: ["bob", "carol"] })),
+    );
+    await Promise.all(sends);
+    t.same(await seqsOf(store, "bob"), [5, 6, 7, 8, 9]);
+    t.same(await seqsOf(store, "carol"), [1, 2, 3, 4, 5]);
+    t.match(store.stats(), { commands: 9, inboxDropped: 2 });
+    await store.close();
+    const again = await reopen();
+    t.same(await seqsOf(again, "bob"), [5, 6, 7, 8, 9]);
+    await again.acknowledgeCommands("bob", [9, 7]);
+    await again.appendCommand(commandOf());
+    t.same(await seqsOf(again, "bob"), [5, 6, 8, 10], "there is room");
+    t.match(again.stats(), { inboxDropped: 0 });
+  },
+);
+
+t.test(
+  "one batch may overflow an inbox several times, acknowledged meanwhile",
+  async (t) => {
+    const { store } = await given(t, { maxInbox: 3 });
+    for (let i = 0; i < 3; i++) await store.appendCommand(commandOf());
+    await Promise.all([
+      store.acknowledgeCommands("bob", [2]),
+      ...Array.from({ length: 10 }, () => store.appendCommand(commandOf())),
+      store.acknowledgeCommands("bob", [1, 3]),
+    ]);
+    t.same(await seqsOf(store, "bob"), [11, 12, 13]);
+    t.match(store.stats(), { inboxDropped: 9 });
+  },
+);
+
+t.test("a copy waits as long as it may, or the command lasts", async (t) => {
+  const { path, time, store } = await given(t, { inboxTtlS: 100 });
+  const recipients = ["bob", "carol"];
+  await store.appendCommand(commandOf({ recipients, expireS: 10 }));
+  await store.appendCommand(commandOf({ recipients, expireS: 1000 }));
+  await store.appendCommand(commandOf({ recipients }));
+  await store.acknowledgeCommands("carol", [3]);
+  await store.sweep();
+  t.same(await sizesIn(t, path), [3, 3, 5, 2]);
+  time.nowMs += 10_000;
+  t.same(await seqsOf(store, "bob"), [2, 3], "hidden before it is removed");
+  await store.sweep();
+  t.same(await sizesIn(t, path), [2, 2, 3, 2]);
+  time.nowMs += 90_000;
+  t.same(await seqsOf(store, "bob"), []);
+  await store.sweep();
+  t.same(await sizesIn(t, path), [0, 0, 0, 2]);
+  await store.appendCommand(commandOf());
+  t.same(await seqsOf(store, "bob"), [4], "seqs go on");
+});
+
+t.test("a sweep takes many copies and makes room", async (t) => {
+  const { path, time, store } = await given(t, { maxInbox: 2, inboxTtlS: 5 });
+  const recipients = Array.from({ length: 2500 }, (_, i) => `user-${i}`);
+  await store.appendCommand(commandOf({ recipients }));
+  for (let i = 0; i < 120; i++)
+    void store.appendCommand(commandOf({ recipients: [`other-${i}`] }));
+  await store.appendCommand(commandOf({ recipients }));
+  time.nowMs += 5000;
+  await store.sweep();
+  t.same(await sizesIn(t, path), [0, 0, 0, 2620]);
+  await store.appendCommand(commandOf({ recipients }));
+  t.same(await seqsOf(store, "user-2499"), [3]);
+  t.equal(store.stats().inboxDropped, 0);
+});
+
+t.test("a command leaves the disk with its last copy", async (t) => {
+  const { path, store, reopen } = await given(t);
+  const recipients = ["bob", "carol", "dave"];
+  await store.appendCommand(commandOf({ recipients }));
+  await store.acknowledgeCommands("bob", [1, 1, 7]);
+  await store.acknowledgeCommands("bob", [1]);
+  t.same(await sizesIn(t, path), [1, 1, 2, 3]);
+  await store.close();
+  const again = await reopen();
+  await again.acknowledgeCommands("carol", [1]);
+  t.same(await sizesIn(t, path), [1, 1, 1, 3]);
+  t.same(await seqsOf(again, "dave"), [1]);
+  await again.acknowledgeCommands("dave", [1]);
+  t.same(await sizesIn(t, path), [0, 0, 0, 3]);
+  await again.appendCommand(commandOf({ recipients }));
+  const seqs = recipients.map((uid) => again.acknowledgeCommands(uid, [2]));
+  t.same(await Promise.all(seqs), [1, 1, 1]);
+  t.same(await sizesIn(t, path), [0, 0, 0, 3], "taken at once");
+});
+
+t.test("a command leaves the disk when its last copy is dropped", async (t) => {
+  const { path, store } = await given(t, { maxInbox: 2 });
+  const both = commandOf({ recipients: ["bob", "carol"] });
+  await store.appendCommand(both);
+  for (let i = 0; i < 2; i++) await store.appendCommand(commandOf());
+  t.same(await sizesIn(t, path), [3, 3, 3, 2], "carol has hers");
+  await store.acknowledgeCommands("carol", [1]);
+  t.same(await sizesIn(t, path), [2, 2, 2, 2]);
+  const more = Array.from({ length: 9 }, () => store.appendCommand(both));
+  await Promise.all(more);
+  t.same(await sizesIn(t, path), [2, 2, 4, 2], "in one batch");
+  t.same(await seqsOf(store, "carol"), [9, 10]);
+  t.equal((await store.readInbox("bob", 0, ALL)).length, 2);
+});
+
+t.test("copies of an older build's command are counted", async (t) => {
+  const { path, store, reopen } = await given(t);
+  await store.appendCommand(commandOf({ recipients: ["bob", "carol"] }));
+  await store.close();
+  const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+  const table = env.openDB<Buffer, Buffer>({
+    ...{ name: "commandCopies", encoding: "binary", keyEncoding: "binary" },
+  });
+  for (const { key, value } of table.getRange({}))
+    await table.put(key, Buffer.from([1, ...value.subarray(5)]));
+  await env.close();
+  const again = await reopen();
+  await again.acknowledgeCommands("bob", [1]);
+  t.same(await sizesIn(t, path), [1, 1, 1, 2]);
+  await again.acknowledgeCommands("carol", [1]);
+  t.same(await sizesIn(t, path), [0, 0, 0, 2]);
+});
+
+t.test("a command is told to all its users in one event", async (t) => {
+  const events: ClusterEvent[] = [];
+  const publisher = { publish: (event: ClusterEvent) => events.push(event) };
+  const store = await openStore(t, testFolder(t), { publisher });
+  const recipients = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
+  await store.appendCommand(commandOf({ recipients, alsoTell: ["alice"] }));
+  const [event, ...more] = events;
+  t.same(more, []);
+  const copies = event?.kind === "command" ? event.copies : [];
+  t.same(
+    copies.map((c) => c.uid),
+    [...recipients, "alice"],
+  );
+});
+
+t.test("a retry of a command is one until the window ends", async (t) => {
+  const { path, time, store } = await given(t, { dedupeWindowS: 10 });
+  const first = await store.appendCommand(retry("n"));
+  const again = { ...first, duplicate: true };
+  for (let i = 0; i < 3; i++) {
+    time.nowMs += 3333;
+    await store.checkpoint();
+    t.same(await store.appendCommand(retry("n")), again);
+    const crashed = await openStore(t, await crashedCopy(t, path), {
+      ...{ clock: () => time.nowMs, dedupeWindowS: 10 },
+    });
+    const message = draftOf({ clientMsgNo: "n", dedupe: true });
+    t.same(await crashed.append(message), again, "also after a crash");
+    for (let turns = 0; turns < 5; turns++) await new Promise(setImmediate);
+    t.same(await crashed.append(message), again, "also behind the filter");
+  }
+  time.nowMs += 1;
+  t.equal((await store.appendCommand(retry("n"))).duplicate, false);
+});
+
+t.test("what retries of commands are known by is swept", async (t) => {
+  const { path, time, store } = await given(t, { dedupeWindowS: 10 });
+  for (let i = 0; i < 50; i++) void store.appendCommand(retry(`n${i}`));
+  await store.appendCommand(retry("last"));
+  for (let i = 0; i < 3; i++) {
+    time.nowMs += 10_000;
+    await store.checkpoint();
+  }
+  const copy = await crashedCopy(t, path);
+  const env = open({ path: join(copy, "lmdb"), maxDbs: 48 });
+  for (const name of ["dedupe0", "dedupe1"])
+    t.equal(env.openDB({ name, keyEncoding: "binary" }).getKeysCount({}), 0);
+  await env.close();
+});
+
+t.test(
+  "a command's id does not come again after a crash and with a clock that goes back",
+  async (t) => {
+    const { path, time, store } = await given(t);
+    const { messageId } = await store.appendCommand(commandOf());
+    const crashed = await openStore(t, await crashedCopy(t, path), {
+      clock: () => time.nowMs - 3_600_000,
+    });
+    const later = await crashed.appendCommand(commandOf());
+    t.ok(later.messageId > messageId);
+    t.ok((await crashed.append(draftOf())).messageId > later.messageId);
+  },
+);
+
+t.test("too much under way is refused, and goes through later", async (t) => {
+  const { store } = await given(t);
+  const payload = new Uint8Array(1_000_000);
+  const calls = Array.from({ length: 80 }, () =>
+    codeOf(store.appendCommand(commandOf({ payload }))),
+  );
+  const codes = await Promise.all(calls);
+  t.same(new Set(codes), new Set([undefined, "overloaded"]));
+  const stored = codes.filter((code) => code === undefined).length;
+  t.equal(await codeOf(store.appendCommand(commandOf({ payload }))), undefined);
+  t.equal((await seqsOf(store, "bob")).length, stored + 1);
+});
+
+t.test(
+  "of calls that come together only those fail that cannot be done",
+  async (t) => {
+    const { path, store, reopen } = await given(t);
+    await store.appendCommand(commandOf({ recipients: ["bad", "bob"] }));
+    await store.close();
+    const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+    const inboxes = env.openDB<Buffer, Buffer>({
+      ...{ name: "inboxes", encoding: "binary", keyEncoding: "binary" },
+    });
+    await inboxes.put(Buffer.from("\0\x03bad"), Buffer.from([99]));
+    await env.close();
+    const again = await reopen();
+    const calls: Promise<unknown>[] = [
+      again.appendCommand(commandOf()),
+      again.appendCommand(commandOf({ recipients: ["bob", "bad"] })),
+      again.acknowledgeCommands("bob", [1]),
+      again.acknowledgeCommands("x".repeat(5000), [1]),
+      again.appendCommand(commandOf()),
+    ];
+    t.same(await Promise.all(calls.map(codeOf)), [
+      ...[undefined, "internal", undefined, "too_large", undefined],
+    ]);
+    t.same(await seqsOf(again, "bob"), [2, 3]);
+  },
+);
+
+t.test(
+  "with durability disk a command that is not surely on the disk is published all the same, and its sender hears that",
+  async (t) => {
+    const { fail, databaseWrites } = brittleDatabase();
+    const events: ClusterEvent[] = [];
+    const { store } = await given(t, {
+      durability: "disk",
+      databaseWrites,
+      publisher: { publish: (event) => void events.push(event) },
+    });
+    fail.flush = true;
+    const codes = [retry("a"), retry("b")].map((draft) =>
+      codeOf(store.appendCommand(draft)),
+    );
+    t.same(await Promise.all(codes), ["unavailable", "unavailable"]);
+    const told = events.map((e) => e.kind === "command" && e.copies);
+    const copy = (inboxSeq: number) => [{ uid: "bob", inboxSeq }];
+    t.same(told, [copy(1), copy(2)]);
+    t.same(await seqsOf(store, "bob"), [1, 2]);
+    fail.flush = false;
+    t.match(await store.appendCommand(retry("a")), { duplicate: true });
+    fail.commit = 1;
+    t.equal(await codeOf(store.appendCommand(commandOf())), "unavailable");
+    t.same(await seqsOf(store, "bob"), [1, 2]);
+    t.equal(events.length, 2);
+  },
+);
+
+t.test("a receiver that throws harms no command", async (t) => {
+  const problems: string[] = [];
+  const { store } = await given(t, {
+    onProblem: (_, what) => problems.push(what),
+    publisher: {
+      publish(event: ClusterEvent) {
+        if (event.kind === "command") throw new Error("a bug");
+      },
+    },
+  });
+  await Promise.all([1, 2, 3].map(() => store.appendCommand(commandOf())));
+  t.same(await seqsOf(store, "bob"), [1, 2, 3]);
+  t.same(problems, ["publish", "publish", "publish"]);
+});
+
+t.test(
+  "kill -9 under load: every answered command is in each inbox once until it is acknowledged, and its retry is one",
+  async (t) => {
+    const path = testFolder(t);
+    const answered = new Map<string, number>();
+    const acknowledged = new Set<number>();
+    for (const count of [1, 200, 1500]) {
+      const child = startChild(t, [path, "command"]);
+      await child.line(() => child.lines.length >= count);
+      await child.kill();
+      for (const line of child.lines) {
+        if (line.acknowledged !== undefined)
+          acknowledged.add(line.acknowledged);
+        if (line.clientMsgNo !== undefined)
+          answered.set(line.clientMsgNo, line.messageId ?? 0);
+      }
+    }
+    const store = await openStore(t, path);
+    const kept = await store.readInbox("keeps", 0, ALL);
+    const left = await store.readInbox("acks", 0, ALL);
+    t.same(
+      kept.map((c) => c.inboxSeq),
+      kept.map((_, i) => i + 1),
+      "all, in order, without gaps",
+    );
+    const ids = new Map(
+      kept.map(({ message }) => [message.clientMsgNo, message.messageId]),
+    );
+    t.equal(ids.size, kept.length, "none twice");
+    t.equal(new Set(ids.values()).size, kept.length, "no id twice");
+    const lost = [...answered].filter(([no, id]) => ids.get(no) !== id);
+    t.same(lost, [], `of ${answered.size} answered`);
+    const back = left.filter((c) => acknowledged.has(c.inboxSeq));
+    t.same(back, [], `of ${acknowledged.size} acknowledged`);
+    const odd = kept.filter((c) => c.inboxSeq % 2 === 1).length;
+    t.equal(left.filter((c) => c.inboxSeq % 2 === 1).length, odd);
+    for (const [no, messageId] of [...answered].slice(-50)) {
+      const found = await store.appendCommand(retry(no));
+      t.same(found, { messageId, messageSeq: 0, duplicate: true });
+    }
+    const { messageId } = await store.append(draftOf());
+    t.ok(messageId > Math.max(...ids.values()));
+  },
+);

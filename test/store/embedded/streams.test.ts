@@ -1,0 +1,351 @@
+// Streams under bounds, writes that fail, slow disks, and time.
+
+import { join } from "node:path";
+import { open } from "lmdb";
+import t, { type Test } from "tap";
+import {
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+} from "../../../src/broker/model.ts";
+import type { ClusterEvent } from "../../../src/broker/ports.ts";
+import type { StreamDraft } from "../../../src/broker/stream-ports.ts";
+import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
+import { codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
+import { eventOf, KEY, TOOL } from "../../contract/store-stream-bench.ts";
+import { brittleFiles } from "./brittle-files.ts";
+import {
+  ALL,
+  crashedCopy,
+  openStore,
+  seqsIn,
+  storeIn,
+  testFolder,
+} from "./folder.ts";
+
+function producer(store: EmbeddedStore) {
+  const post =
+    (type: string) =>
+    (data = "", over: Partial<StreamDraft> = {}) =>
+      store.streamEvent(eventOf(type, data, over));
+  return {
+    start: post(STREAM_START),
+    content: post(STREAM_CONTENT),
+    tool: post(TOOL),
+    end: post(STREAM_END),
+  };
+}
+
+t.test("a stream takes so much data and no more", async (t) => {
+  const path = testFolder(t);
+  const over = { maxStreamBytes: 9 };
+  const store = await openStore(t, path, over);
+  const { start, content, end } = producer(store);
+  t.equal(await codeOf(start("12345678901")), "too_large");
+  t.equal(await store.headSeq(KEY), 0);
+  await start("12");
+  await content("äöü");
+  t.equal(await codeOf(content("123")), "too_large");
+  t.equal(await codeOf(end("123")), "too_large");
+  await content("");
+  t.equal(await codeOf(content("")), "too_large", "empty ones count too");
+  t.match(await store.stream(KEY, "s"), { text: "äöü", nextIndex: 3 });
+  const again = await openStore(t, await crashedCopy(t, path), over);
+  const late = producer(again);
+  t.equal(await codeOf(late.content("1")), "too_large", "after a restart");
+  t.match(await late.end(), { state: "closed" });
+});
+
+t.test("a stream of the very bound ends without data", async (t) => {
+  const store = await openStore(t, testFolder(t), { maxStreamBytes: 2 });
+  const { start, content, end } = producer(store);
+  await start();
+  await content("1");
+  t.equal(await codeOf(content("2")), "too_large");
+  t.match(await end(), { verdict: "done", state: "closed" });
+});
+
+t.test(
+  "above the memory of all streams starts and content are refused as overloaded; ends and what they free are not",
+  async (t) => {
+    const store = await openStore(t, testFolder(t), {
+      maxActiveStreamBytes: 20_000,
+    });
+    const { start, content, end } = producer(store);
+    await start();
+    let taken = 0;
+    while ((await codeOf(content("x".repeat(100)))) === undefined) taken++;
+    t.ok(taken > 10 && taken < 100, `${taken} were taken`);
+    t.equal(await codeOf(content("x".repeat(100))), "overloaded");
+    const other = { channel: { id: "h", type: 2 } } as const;
+    t.equal(await codeOf(start("y".repeat(200), other)), "overloaded");
+    const held = store.stats().activeStreamBytes;
+    t.ok(held > 19_000 && held <= 20_000, `${held} bytes`);
+    t.equal(store.stats().activeStreams, 1);
+    await end("fin");
+    await store.checkpoint();
+    t.match(store.stats(), { activeStreams: 0, activeStreamBytes: 0 });
+    t.match(await start("y".repeat(200), other), { state: "active" });
+    t.equal((await store.stream(KEY, "s"))?.text.length, taken * 100);
+  },
+);
+
+t.test("events count among what the journal holds", async (t) => {
+  const store = await openStore(t, testFolder(t), { maxTailRecords: 10 });
+  const { start, content } = producer(store);
+  await start();
+  const codes = await Promise.all(
+    Array.from({ length: 20 }, () => codeOf(content("x"))),
+  );
+  t.equal(codes.filter((code) => code === "overloaded").length, 12);
+  t.equal(store.stats().tailRecords, 10);
+  t.equal(await codeOf(store.append(draftOf())), "overloaded");
+  t.equal(await codeOf(store.cancelStream(KEY, "s")), "overloaded");
+  t.equal(
+    await store.interruptStreams(Date.now() + 1000),
+    1,
+    "silent streams end all the same",
+  );
+  await store.checkpoint();
+  t.equal(store.stats().tailRecords, 0);
+  t.equal(store.stats().tailBytes, 0);
+  await store.append(draftOf());
+});
+
+t.test("what no record can hold is refused alone", async (t) => {
+  const store = await openStore(t, testFolder(t));
+  const long = "n".repeat(301);
+  const codes = await Promise.all(
+    [
+      eventOf("custom"),
+      eventOf(""),
+      eventOf(STREAM_START, "", { clientMsgNo: long }),
+      eventOf(STREAM_START, "", { eventId: long }),
+      eventOf(STREAM_START, "", { fromUid: long }),
+      eventOf(STREAM_START, "", { channel: { id: long, type: 2 } }),
+      eventOf(STREAM_START, "", { timestampMs: Number.NaN }),
+      eventOf(STREAM_START),
+    ].map((draft) => codeOf(store.streamEvent(draft))),
+  );
+  t.same(codes, [
+    ...["bad_request", "bad_request"],
+    ...Array(4).fill("too_large"),
+    ...["bad_request", undefined],
+  ]);
+  t.equal(await store.stream(KEY, long), undefined);
+  t.match(await store.cancelStream(KEY, long), { verdict: "missing" });
+  const longest = "\uffff".repeat(300);
+  const name = { clientMsgNo: longest, fromUid: longest, eventId: longest };
+  const channel = { id: longest, type: 1 } as const;
+  const { key } = eventOf(STREAM_START, "", { ...name, channel });
+  const post = (type: string, data: string, over = {}) =>
+    store.streamEvent(eventOf(type, data, { ...name, channel, ...over }));
+  await post(STREAM_START, "");
+  const other = { eventId: "2" };
+  await post(STREAM_CONTENT, "\uffff".repeat(1000), other);
+  await post(STREAM_END, "", { eventId: "3" });
+  await store.checkpoint();
+  t.match(await post(STREAM_CONTENT, "", other), { verdict: "done" });
+  t.equal((await store.stream(key, longest))?.text.length, 1000);
+});
+
+t.test("a failed write takes streams back exactly", async (t) => {
+  const { fail, files } = brittleFiles();
+  const path = testFolder(t);
+  const events: ClusterEvent[] = [];
+  const publisher = { publish: (e: ClusterEvent) => void events.push(e) };
+  const time = { nowMs: Date.UTC(2026, 0, 1) };
+  const clock = () => time.nowMs;
+  const store = await openStore(t, path, { files, publisher, clock });
+  const { start, content, tool, end } = producer(store);
+  await start();
+  await content("kept", { eventId: "a" });
+  const before = await store.stream(KEY, "s");
+  const stats = store.stats();
+  const { length } = events;
+  const s2 = { clientMsgNo: "s2" };
+  time.nowMs += 1000;
+  fail.write = 1;
+  const failing = [
+    content(" lost", { eventId: "b" }),
+    tool("{}"),
+    store.append(retryOf("m")),
+    start("", { ...s2, force: true }),
+    content("lost", s2),
+    end("", s2),
+    store.cancelStream(KEY, "s2"),
+  ];
+  const codes = await Promise.all(failing.map(codeOf));
+  t.same(codes, Array(7).fill("unavailable"));
+  t.same(await store.stream(KEY, "s"), before);
+  t.equal(await store.stream(KEY, "s2"), undefined);
+  t.same(await store.activeStream(KEY), before);
+  t.equal(events.length, length, "nothing was told");
+  t.same(store.stats(), stats);
+  fail.write = 1;
+  const silent = () => store.interruptStreams(time.nowMs);
+  t.equal(await codeOf(silent()), "unavailable", "it counts as silent still");
+  t.match(await content(" more", { eventId: "b" }), { verdict: "done" });
+  t.match(await start("", s2), { verdict: "running" });
+  t.equal((await store.append(retryOf("m"))).messageSeq, 2);
+  t.match(await end("fin"), { state: "closed" });
+  t.match(await start("", s2), { state: "active" });
+  await store.checkpoint();
+  const again = await openStore(t, await crashedCopy(t, path));
+  t.match(await again.stream(KEY, "s"), { text: "kept more", nextIndex: 4 });
+  t.same(await seqsIn(again), [1, 2, 3]);
+});
+
+/** A store that waits for a disk that is as slow, or as broken, as the test says. */
+async function onSlowDisk(t: Test) {
+  const { fail, files } = brittleFiles();
+  const waiting: (() => void)[] = [];
+  const slow = { on: false };
+  const events: ClusterEvent[] = [];
+  const store = storeIn(testFolder(t), {
+    durability: "disk",
+    publisher: { publish: (e) => void events.push(e) },
+    onProblem() {},
+    files: {
+      ...files,
+      fdatasync(fd, done) {
+        if (slow.on) waiting.push(() => files.fdatasync(fd, done));
+        else files.fdatasync(fd, done);
+      },
+    },
+  });
+  await store.start();
+  t.teardown(() => store.close());
+  const go = () => {
+    slow.on = false;
+    for (const next of waiting.splice(0)) next();
+  };
+  const turn = () => new Promise(setImmediate);
+  return { fail, slow, events, store, go, turn };
+}
+
+t.test(
+  "on a slow disk nothing is shown, told or answered before it is there, retries included",
+  async (t) => {
+    const { slow, events, store, go, turn } = await onSlowDisk(t);
+    const { start, content, end } = producer(store);
+    await start();
+    slow.on = true;
+    const answers: string[] = [];
+    const note = (name: string) => () => void answers.push(name);
+    const calls = [content("a", { eventId: "a" }).then(note("content"))];
+    await turn();
+    calls.push(content("a", { eventId: "a" }).then(note("retry")));
+    calls.push(end().then(note("end")));
+    await turn();
+    calls.push(
+      content("late").then(({ verdict }) => void answers.push(verdict)),
+    );
+    await turn();
+    await turn();
+    t.same(answers, []);
+    t.equal(events.length, 2);
+    t.match(await store.activeStream(KEY), { text: "", nextIndex: 1 });
+    t.match(await store.streamTextOffset(KEY, "s", 2), undefined);
+    await store.checkpoint();
+    t.equal(store.stats().activeStreams, 1, "the end is not there yet");
+    go();
+    await Promise.all(calls);
+    t.same(answers, ["content", "retry", "end", "closed"]);
+    t.match(await store.stream(KEY, "s"), { text: "a", state: "closed" });
+    await store.checkpoint();
+    t.match(await store.stream(KEY, "s"), { text: "a", state: "closed" });
+  },
+);
+
+t.test("a failed fsync takes every unsettled event back", async (t) => {
+  const { fail, slow, events, store, go, turn } = await onSlowDisk(t);
+  const { start, content, end } = producer(store);
+  await start();
+  await content("kept");
+  const before = await store.stream(KEY, "s");
+  slow.on = true;
+  const calls = [codeOf(content("lost"))];
+  await turn();
+  calls.push(codeOf(content("lost too")), codeOf(end()));
+  await turn();
+  calls.push(codeOf(start("", { clientMsgNo: "s2" })));
+  await turn();
+  fail.sync = true;
+  go();
+  t.same(await Promise.all(calls), Array(4).fill("unavailable"));
+  t.same(await store.stream(KEY, "s"), before);
+  t.equal(await store.stream(KEY, "s2"), undefined);
+  t.equal(events.length, 3);
+});
+
+t.test(
+  "with a retention time a stream leaves with its message, but not before it is over",
+  async (t) => {
+    const path = testFolder(t);
+    const time = { nowMs: Date.UTC(2026, 0, 1) };
+    const over = { clock: () => time.nowMs, retentionS: 60 };
+    const store = await openStore(t, path, over);
+    const { start, content, end } = producer(store);
+    await start();
+    await content("old");
+    await end();
+    const s2 = { clientMsgNo: "s2" };
+    await start("", s2);
+    await content("long ", s2);
+    await store.checkpoint();
+    time.nowMs += 60_000;
+    t.equal(await store.stream(KEY, "s"), undefined, "hidden at once");
+    t.equal(await store.streamTextOffset(KEY, "s", 0), undefined);
+    t.equal(await store.sweep(), 1);
+    await content("lived", s2);
+    await store.checkpoint();
+    t.equal(await store.sweep(), 0);
+    t.match(await store.stream(KEY, "s2"), { text: "long lived" });
+    t.equal((await store.readMessages(KEY, ALL)).messages.length, 0);
+    await end("", s2);
+    t.equal(await store.sweep(), 0, "the database does not have its end");
+    await store.checkpoint();
+    t.equal(await store.sweep(), 1);
+    const copy = await crashedCopy(t, path);
+    const env = open({ path: join(copy, "lmdb"), maxDbs: 32 });
+    const tables = ["streamsActive", "streamParts"];
+    for (const name of [...tables, "streams", "streamTraces", "streamNames"])
+      t.equal(
+        env.openDB({ name, keyEncoding: "binary" }).getKeysCount({}),
+        0,
+        name,
+      );
+    await env.close();
+  },
+);
+
+t.test(
+  "streams that go on during checkpoints keep every event in order",
+  async (t) => {
+    const store = await openStore(t, testFolder(t), {
+      ...{ checkpointMs: 1, segmentBytes: 4096 },
+    });
+    const { start, content, end } = producer(store);
+    for (let n = 0; n < 5; n++) {
+      const over = { clientMsgNo: `s${n}` };
+      await start("", over);
+      let text = "";
+      for (let i = 0; i < 40; i++) {
+        const chunks = Array.from({ length: 5 }, (_, j) => `${i}.${j} `);
+        await Promise.all(chunks.map((chunk) => content(chunk, over)));
+        text += chunks.join("");
+        const found = await store.stream(KEY, `s${n}`);
+        if (found?.text !== text) t.fail(`${i}: ${found?.text}`);
+      }
+      await end("", over);
+      t.match(await store.stream(KEY, `s${n}`), { text, state: "closed" });
+    }
+    await store.checkpoint();
+    const { messages } = await store.readMessages(KEY, ALL);
+    t.same(
+      messages.map((m) => m.stream?.nextIndex),
+      Array(5).fill(202),
+    );
+  },
+);
