@@ -1,0 +1,274 @@
+// The node's connection for commands. State: whether it is up (connected, the right data, scripts loaded), what is in flight. It never queues:
+// while Redis is away every call is refused at once. Listeners hear when it comes up and goes down.
+
+import { Cluster, type Redis } from "ioredis";
+import { BrokerError } from "../broker/errors.ts";
+import {
+  connected,
+  createClient,
+  isClustered,
+  isFull,
+  type RedisClient,
+  type RedisSettings,
+  send,
+} from "./client.ts";
+import { asBrokerError, isMissingScript } from "./errors.ts";
+import { assertCompatible } from "./format.ts";
+import { Keys } from "./keys.ts";
+import { Primaries } from "./primaries.ts";
+import type { Arg, Script } from "./script.ts";
+
+export type { Arg };
+
+export interface LinkParts {
+  /** Every step that `run` will be asked for. */
+  readonly scripts: readonly Script[];
+  /** Shows in Redis' CLIENT LIST. */
+  readonly name: string;
+  /** Hears of failures that no caller is told of. */
+  readonly onProblem: (error: unknown, what: string) => void;
+}
+
+export class RedisLink {
+  readonly keys: Keys;
+  readonly isCluster: boolean;
+  readonly settings: RedisSettings;
+  readonly #parts: LinkParts;
+  readonly #client: RedisClient;
+  /** Undefined: one server. */
+  readonly #primaries: Primaries | undefined;
+  readonly #route: (key: string | undefined) => Redis;
+  readonly #listeners: ((isUp: boolean) => void)[] = [];
+  #status: "new" | "up" | "down" | "closed" = "new";
+  #inFlight = 0;
+  #warnings: readonly string[] = [];
+  #preparing: Promise<void> | undefined;
+  #loading: Promise<void> | undefined;
+  #starting: Promise<void> | undefined;
+  #drained: (() => void) | undefined;
+
+  constructor(settings: RedisSettings, parts: LinkParts) {
+    this.settings = settings;
+    this.keys = new Keys(settings.prefix);
+    this.isCluster = isClustered(settings);
+    this.#parts = parts;
+    const { name } = parts;
+    const client = createClient(settings, { name, subscribes: false });
+    this.#client = client;
+    if (client instanceof Cluster) {
+      const primaries = new Primaries(client);
+      this.#primaries = primaries;
+      this.#route = (key) => primaries.of(key);
+    } else {
+      this.#primaries = undefined;
+      this.#route = () => client;
+    }
+  }
+
+  get isUp(): boolean {
+    return this.#status === "up";
+  }
+
+  /** Commands that wait for an answer. */
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
+  /** Sentences for the operator on how the server is set up, as of the last connection. */
+  get warnings(): readonly string[] {
+    return this.#warnings;
+  }
+
+  /** Hears each change of `isUp` after `start`. */
+  onChange(listener: (isUp: boolean) => void): void {
+    this.#listeners.push(listener);
+  }
+
+  /**
+   * Connects, and refuses a server that is too old or data of another program or a newer format: then throws an Error with a sentence for the
+   * operator. Redis away: throws as well. Safe to call twice.
+   */
+  start(): Promise<void> {
+    this.#starting ??= this.#open();
+    return this.#starting;
+  }
+
+  async #open(): Promise<void> {
+    if (this.#status !== "new") throw new BrokerError("unavailable");
+    this.#status = "down";
+    const client = this.#client;
+    client.on("error", (error) => this.#report(error, "redis"));
+    if (client instanceof Cluster)
+      client.on("+node", (node: Redis) => this.#joined(node));
+    try {
+      await connected(client, this.settings.timeoutMs);
+      await this.#prepare();
+    } catch (error) {
+      this.#status = "closed";
+      client.disconnect();
+      throw error;
+    }
+    client.on("ready", () => this.#cameBack());
+    for (const event of ["close", "end", "reconnecting"])
+      client.on(event, () => this.#turn("down"));
+    this.#turn("up");
+  }
+
+  /** Takes no new calls, waits for those under way. Safe to call twice. */
+  async close(): Promise<void> {
+    const wasOpen = this.#status === "up" || this.#status === "down";
+    this.#status = "closed";
+    if (wasOpen && this.#inFlight > 0)
+      await new Promise<void>((resolve) => {
+        this.#drained = resolve; // every call ends by its time-out at the latest
+      });
+    this.#client.disconnect();
+  }
+
+  /** Throws `unavailable` when Redis does not answer now. */
+  async ping(): Promise<void> {
+    await this.call("ping");
+  }
+
+  /** Runs a step. Replies are Buffers, numbers, null or arrays of these. Throws `unavailable` (it may or may not have run), `overloaded`, `internal`. */
+  run(
+    script: Script,
+    keys: readonly string[],
+    args: readonly Arg[],
+  ): Promise<unknown> {
+    return this.call("evalsha", script.sha, keys.length, ...keys, ...args);
+  }
+
+  /** As `run`, for a sign of life: it goes out however much waits for an answer, or a busy node would pass for a dead one. */
+  async runVital(
+    script: Script,
+    keys: readonly string[],
+    args: readonly Arg[],
+  ): Promise<unknown> {
+    if (this.#status !== "up") throw new BrokerError("unavailable");
+    const numbered = [script.sha, keys.length, ...keys, ...args];
+    return this.#issue("evalsha", numbered, { isVital: true });
+  }
+
+  /** Sends one command, named in lower case; its first key decides the slot. Replies and errors as of `run`. */
+  async call(command: string, ...args: readonly Arg[]): Promise<unknown> {
+    if (this.#status !== "up") throw new BrokerError("unavailable");
+    if (this.#inFlight >= this.settings.maxInFlight)
+      throw new BrokerError("overloaded");
+    return this.#issue(command, args, { isVital: false });
+  }
+
+  async #issue(
+    command: string,
+    args: readonly Arg[],
+    { isVital }: { readonly isVital: boolean },
+  ): Promise<unknown> {
+    this.#inFlight += 1;
+    try {
+      const key = args[command === "evalsha" ? 2 : 0];
+      const server = this.#route(key === undefined ? key : String(key));
+      if (!isVital && isFull(server, this.settings.maxInFlight))
+        throw new BrokerError("overloaded");
+      return await send(server, command, args);
+    } catch (error) {
+      this.#primaries?.failed(error);
+      if (isMissingScript(error)) this.#missesScripts();
+      throw asBrokerError(error);
+    } finally {
+      this.#inFlight -= 1;
+      if (this.#inFlight === 0) this.#drained?.();
+    }
+  }
+
+  /** The servers that hold data: the primary, or every primary of a Cluster. */
+  primaries(): readonly Redis[] {
+    const client = this.#client;
+    return client instanceof Cluster ? client.nodes("master") : [client];
+  }
+
+  /** The one that holds the key. Throws `unavailable` when it is away or nobody knows it. */
+  primaryOf(key: string): Redis {
+    return this.#route(key);
+  }
+
+  async #prepare(): Promise<void> {
+    this.#warnings = await assertCompatible(this.#client, this.keys);
+    for (const warning of this.#warnings)
+      this.#report(new Error(warning), "redis");
+    await this.#loadAll();
+  }
+
+  /** Of a Cluster some primaries may be away: they are given the scripts when they come back. */
+  async #loadAll(): Promise<void> {
+    const loads = this.primaries().map((node) => this.#load(node));
+    await Promise.any(loads.length > 0 ? loads : [Promise.resolve()]);
+    if (!this.isCluster) await Promise.all(loads);
+    for (const result of await Promise.allSettled(loads))
+      if (result.status === "rejected")
+        this.#report(result.reason, "loading scripts");
+  }
+
+  /** A server forgot its scripts: a Cluster's other servers go on meanwhile. */
+  #missesScripts(): void {
+    if (!this.isCluster) {
+      this.#cameBack();
+      return;
+    }
+    this.#loading ??= this.#loadAll()
+      .catch((error: unknown) => this.#report(error, "loading scripts"))
+      .finally(() => {
+        this.#loading = undefined;
+      });
+  }
+
+  async #load(node: Redis): Promise<void> {
+    await Promise.all(
+      this.#parts.scripts.map(({ source }) => node.script("LOAD", source)),
+    );
+  }
+
+  /** Scripts may be gone and the data another's: calls are taken again when both were looked at. */
+  #cameBack(): void {
+    if (this.#status === "closed") return;
+    this.#turn("down");
+    this.#preparing ??= this.#prepare()
+      .then(() => this.#turn("up"))
+      .catch((error: unknown) => {
+        this.#report(error, "redis came back");
+        setTimeout(() => this.#retry(), 1000).unref();
+      })
+      .finally(() => {
+        this.#preparing = undefined;
+      });
+  }
+
+  #retry(): void {
+    if (this.#status === "down" && this.#client.status === "ready")
+      this.#cameBack();
+  }
+
+  #joined(node: Redis): void {
+    const load = () =>
+      this.#load(node).catch((error: unknown) =>
+        this.#report(error, "loading scripts"),
+      );
+    if (node.status === "ready") void load();
+    else node.once("ready", load);
+    // Not while the Cluster itself connects: it takes what it asks a node that is not ready yet for a failure.
+    if (node.status === "wait" && this.#client.status === "ready")
+      node.connect().catch((error: unknown) => {
+        this.#report(error, "redis");
+      });
+  }
+
+  /** What fails while the link ends is nobody's problem. */
+  #report(error: unknown, what: string): void {
+    if (this.#status !== "closed") this.#parts.onProblem(error, what);
+  }
+
+  #turn(status: "up" | "down"): void {
+    if (this.#status === "closed" || this.#status === status) return;
+    this.#status = status;
+    for (const listener of this.#listeners) listener(status === "up");
+  }
+}

@@ -1,0 +1,21 @@
+// Which slot of a Redis Cluster a key is in: CRC-16 (XMODEM) of its hash tag [Redis Cluster specification]. Pure but for its table.
+
+const SLOTS = 16_384;
+
+const table = new Uint16Array(256).map((_, byte) => {
+  let crc = byte << 8;
+  for (let bit = 0; bit < 8; bit++)
+    crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
+  return crc;
+});
+
+/** `0` to `16383`. The tag is what stands between the first `{` and the next `}`, when that is not empty; else the whole key. */
+export function slotOf(key: string): number {
+  const open = key.indexOf("{");
+  const close = open < 0 ? -1 : key.indexOf("}", open + 1);
+  const tag = close > open + 1 ? key.slice(open + 1, close) : key;
+  let crc = 0;
+  for (const byte of Buffer.from(tag))
+    crc = ((crc << 8) & 0xffff) ^ (table[(crc >> 8) ^ byte] ?? 0);
+  return crc % SLOTS;
+}

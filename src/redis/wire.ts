@@ -1,0 +1,387 @@
+// What nodes write into Redis and tell each other through it: records of messages and events, and the frames published on topics. The one place
+// that knows their bytes; `lua/shared.lua` is the other half of the frames. Every frame and record begins with a version: a newer one is refused.
+// Pure.
+//
+// Frames, numbers big-endian (doubles are integers below 2^53):
+//   u8 version, u8 MESSAGE, f64 pub, f64 messageId, f64 messageSeq, u32 record length, record, extra
+//   u8 version, u8 EVENT,   f64 pub, f64 messageSeq, f64 index, f64 textOffset, u8 state, event record
+//   u8 version, u8 LOOSE,   msgpack [id, event]
+//   u8 version, u8 MARK,    bytes of who published it
+//   u8 version, u8 COMMAND, f64 messageId, f64 inboxSeq, u32 record length, record, u16 uid length, uid, origin (empty: none)
+
+import { Packr } from "msgpackr";
+import { BrokerError } from "../broker/errors.ts";
+import {
+  type ChannelEvent,
+  type ChannelType,
+  type CommandCopy,
+  channelKey,
+  type Message,
+  type MessageHeader,
+  type StreamSnapshot,
+  type StreamState,
+} from "../broker/model.ts";
+import type { ClusterEvent } from "../broker/ports.ts";
+
+/** The newest format this build writes and reads, of frames, records and keys alike. */
+export const WIRE_VERSION = 1;
+
+export const MESSAGE_FRAME = 1;
+export const EVENT_FRAME = 2;
+export const LOOSE_FRAME = 3;
+export const MARK_FRAME = 4;
+export const COMMAND_FRAME = 5;
+
+/** The order is part of the format. */
+export const STREAM_STATES: readonly StreamState[] = [
+  "active",
+  "closed",
+  "cancelled",
+  "interrupted",
+];
+
+const MESSAGE_BODY_AT = 30;
+const EVENT_BODY_AT = 35;
+const COMMAND_BODY_AT = 22;
+const NO_PERSIST = 1;
+const RED_DOT = 2;
+
+const packr = new Packr({ useRecords: false, int64AsType: "number" });
+
+/** A message without its place: what `record` and `messageOf` carry. */
+export type RecordedMessage = Pick<
+  Message,
+  | "channel"
+  | "fromUid"
+  | "clientMsgNo"
+  | "timestampMs"
+  | "header"
+  | "expireS"
+  | "streamNo"
+  | "tagKey"
+  | "payload"
+>;
+
+/** What is told of a message beside its record. */
+export interface MessageExtra {
+  readonly origin: string | undefined;
+  readonly recipients: readonly string[] | undefined;
+  /** Of a stream's message: what the stream begins with. */
+  readonly startData: string | undefined;
+}
+
+/** A message as kept in a channel's log and in inboxes. */
+export function encodeRecord(message: RecordedMessage): Buffer {
+  const { channel, header, streamNo, tagKey, payload } = message;
+  return packr.pack([
+    WIRE_VERSION,
+    channel.type,
+    channel.id,
+    message.fromUid,
+    message.clientMsgNo,
+    message.timestampMs,
+    (header.noPersist ? NO_PERSIST : 0) | (header.redDot ? RED_DOT : 0),
+    message.expireS,
+    streamNo ?? null,
+    tagKey ?? null,
+    Buffer.from(payload.buffer, payload.byteOffset, payload.length),
+  ]);
+}
+
+/** The message of a record at its place. Throws `internal` on a newer format. */
+export function decodeRecord(
+  record: Uint8Array,
+  place: {
+    readonly messageId: number;
+    readonly messageSeq: number;
+    readonly stream?: StreamSnapshot | undefined;
+    /** Of a stream: its text so far as a payload. */
+    readonly payload?: Uint8Array;
+  },
+): Message {
+  const fields = unpackVersioned(record);
+  const [, type, id, fromUid, clientMsgNo, timestampMs, flags] = fields;
+  const [expireS, streamNo, tagKey, payload] = fields.slice(7);
+  const channel = { id: id as string, type: type as ChannelType };
+  const bits = flags as number;
+  const header: MessageHeader = {
+    noPersist: (bits & NO_PERSIST) !== 0,
+    redDot: (bits & RED_DOT) !== 0,
+  };
+  return {
+    messageId: place.messageId,
+    messageSeq: place.messageSeq,
+    key: channelKey(channel, fromUid as string),
+    channel,
+    fromUid: fromUid as string,
+    clientMsgNo: clientMsgNo as string,
+    timestampMs: timestampMs as number,
+    header,
+    expireS: expireS as number,
+    streamNo: (streamNo as string | null) ?? undefined,
+    tagKey: (tagKey as string | null) ?? undefined,
+    payload: place.payload ?? new Uint8Array(payload as Uint8Array),
+    stream: place.stream,
+  };
+}
+
+/** An event of a stream without its place. */
+export type RecordedEvent = Omit<ChannelEvent, "key" | "stream">;
+
+export function encodeEvent(event: RecordedEvent): Buffer {
+  return packr.pack([
+    WIRE_VERSION,
+    event.channel.type,
+    event.channel.id,
+    event.fromUid,
+    event.clientMsgNo,
+    event.eventId,
+    event.type,
+    event.data,
+    event.timestampMs,
+  ]);
+}
+
+export function decodeEvent(
+  record: Uint8Array,
+  stream: ChannelEvent["stream"],
+): ChannelEvent {
+  const [, type, id, fromUid, clientMsgNo, eventId, kind, data, timestampMs] =
+    unpackVersioned(record);
+  const channel = { id: id as string, type: type as ChannelType };
+  return {
+    key: channelKey(channel, fromUid as string),
+    channel,
+    fromUid: fromUid as string,
+    clientMsgNo: clientMsgNo as string,
+    eventId: eventId as string,
+    type: kind as string,
+    data: data as string,
+    timestampMs: timestampMs as number,
+    stream,
+  };
+}
+
+export function encodeExtra(extra: MessageExtra): Buffer {
+  const { origin, recipients, startData } = extra;
+  return packr.pack([origin ?? null, recipients ?? null, startData ?? null]);
+}
+
+/** A frame on a topic. `pub` counts the publications of the channel from 1 without gaps: messages, kept or not, and events of streams. */
+export type Publication =
+  | {
+      readonly kind: "ordered";
+      readonly pub: number;
+      readonly event: Extract<ClusterEvent, { kind: "message" | "event" }>;
+    }
+  | {
+      readonly kind: "loose";
+      /** The same publication may come on several topics. */
+      readonly id: string;
+      readonly event: ClusterEvent;
+    }
+  | { readonly kind: "mark"; readonly mark: string };
+
+/** What the steps in Lua publish, for a node that publishes it itself (Redis Cluster: a user's topic is not in the channel's slot). */
+export function messageFrame(parts: {
+  readonly pub: number;
+  readonly messageId: number;
+  readonly messageSeq: number;
+  readonly record: Uint8Array;
+  readonly extra: Uint8Array;
+}): Buffer {
+  const { record, extra } = parts;
+  const head = Buffer.alloc(MESSAGE_BODY_AT);
+  head[0] = WIRE_VERSION;
+  head[1] = MESSAGE_FRAME;
+  head.writeDoubleBE(parts.pub, 2);
+  head.writeDoubleBE(parts.messageId, 10);
+  head.writeDoubleBE(parts.messageSeq, 18);
+  head.writeUInt32BE(record.length, 26);
+  return Buffer.concat([head, record, extra]);
+}
+
+export function eventFrame(parts: {
+  readonly pub: number;
+  readonly messageSeq: number;
+  readonly index: number;
+  readonly textOffset: number;
+  readonly state: StreamState;
+  readonly record: Uint8Array;
+}): Buffer {
+  const head = Buffer.alloc(EVENT_BODY_AT);
+  head[0] = WIRE_VERSION;
+  head[1] = EVENT_FRAME;
+  head.writeDoubleBE(parts.pub, 2);
+  head.writeDoubleBE(parts.messageSeq, 10);
+  head.writeDoubleBE(parts.index, 18);
+  head.writeDoubleBE(parts.textOffset, 26);
+  head[34] = STREAM_STATES.indexOf(parts.state);
+  return Buffer.concat([head, parts.record]);
+}
+
+export function looseFrame(id: string, event: ClusterEvent): Buffer {
+  return Buffer.concat([
+    Buffer.from([WIRE_VERSION, LOOSE_FRAME]),
+    packr.pack([id, event]),
+  ]);
+}
+
+export function markFrame(mark: string): Buffer {
+  return Buffer.concat([
+    Buffer.from([WIRE_VERSION, MARK_FRAME]),
+    Buffer.from(mark),
+  ]);
+}
+
+/** One user's copy of a command: it goes to the user's topic only. */
+export function commandFrame(parts: {
+  readonly messageId: number;
+  readonly copy: CommandCopy;
+  readonly record: Uint8Array;
+  readonly origin: string | undefined;
+}): Buffer {
+  const { record, copy, origin = "" } = parts;
+  const uid = Buffer.from(copy.uid);
+  const head = Buffer.alloc(COMMAND_BODY_AT);
+  head[0] = WIRE_VERSION;
+  head[1] = COMMAND_FRAME;
+  head.writeDoubleBE(parts.messageId, 2);
+  head.writeDoubleBE(copy.inboxSeq, 10);
+  head.writeUInt32BE(record.length, 18);
+  const size = Buffer.alloc(2);
+  size.writeUInt16BE(uid.length);
+  return Buffer.concat([head, record, size, uid, Buffer.from(origin)]);
+}
+
+/** The kind of a frame; undefined: of a newer format, or no frame. */
+export function kindOf(frame: Buffer): number | undefined {
+  return (frame[0] ?? WIRE_VERSION + 1) <= WIRE_VERSION ? frame[1] : undefined;
+}
+
+/** The publication's number of a message's or an event's frame. */
+export const pubOf = (frame: Buffer): number => frame.readDoubleBE(2);
+
+/** Of a message's frame, without reading the record. */
+export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
+export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
+
+/** Reads a frame. Throws `internal` on a newer format or an unknown kind. */
+export function decodeFrame(frame: Buffer): Publication {
+  assertVersion(frame[0]);
+  switch (frame[1]) {
+    case MESSAGE_FRAME:
+      return decodeMessageFrame(frame);
+    case EVENT_FRAME:
+      return decodeEventFrame(frame);
+    case LOOSE_FRAME: {
+      // Bytes within become what the source is: plain bytes of their own.
+      const source = new Uint8Array(frame.subarray(2));
+      const [id, event] = packr.unpack(source) as [string, ClusterEvent];
+      return { kind: "loose", id, event };
+    }
+    case MARK_FRAME:
+      return { kind: "mark", mark: frame.toString("utf8", 2) };
+    case COMMAND_FRAME:
+      return decodeCommandFrame(frame);
+    default:
+      throw new BrokerError("internal", {
+        message: `A node published something of unknown kind ${frame[1]}`,
+      });
+  }
+}
+
+function decodeMessageFrame(frame: Buffer): Publication {
+  const end = MESSAGE_BODY_AT + frame.readUInt32BE(26);
+  const [origin, recipients, startData] = packr.unpack(frame.subarray(end)) as [
+    string | null,
+    string[] | null,
+    string | null,
+  ];
+  const place = {
+    messageId: frame.readDoubleBE(10),
+    messageSeq: frame.readDoubleBE(18),
+  };
+  const plain = decodeRecord(frame.subarray(MESSAGE_BODY_AT, end), place);
+  const message =
+    startData === null ? plain : { ...plain, stream: begun(plain, startData) };
+  return {
+    kind: "ordered",
+    pub: frame.readDoubleBE(2),
+    event: {
+      kind: "message",
+      message,
+      origin: origin ?? undefined,
+      recipients: recipients ?? undefined,
+    },
+  };
+}
+
+/** A stream as its message is published: nothing of it yet. */
+export function begun(
+  message: Message,
+  startData: string,
+): NonNullable<Message["stream"]> {
+  const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
+  return {
+    ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
+    ...{ state: "active", text: "", nextIndex: 0, startData },
+    ...{ endData: undefined, notes: [] },
+  };
+}
+
+function decodeEventFrame(frame: Buffer): Publication {
+  const index = frame.readDoubleBE(18);
+  const state = STREAM_STATES[frame[34] ?? -1];
+  if (state === undefined)
+    throw new BrokerError("internal", {
+      message: `A stream has unknown state ${frame[34]}`,
+    });
+  const event = decodeEvent(frame.subarray(EVENT_BODY_AT), {
+    messageSeq: frame.readDoubleBE(10),
+    index,
+    nextIndex: index + 1,
+    textOffset: frame.readDoubleBE(26),
+    state,
+  });
+  return {
+    kind: "ordered",
+    pub: frame.readDoubleBE(2),
+    event: { kind: "event", event },
+  };
+}
+
+function decodeCommandFrame(frame: Buffer): Publication {
+  const end = COMMAND_BODY_AT + frame.readUInt32BE(18);
+  const uidAt = end + 2;
+  const originAt = uidAt + frame.readUInt16BE(end);
+  const uid = frame.toString("utf8", uidAt, originAt);
+  const origin = frame.toString("utf8", originAt);
+  const messageId = frame.readDoubleBE(2);
+  return {
+    kind: "loose",
+    id: `c${messageId}/${uid}`,
+    event: {
+      kind: "command",
+      message: decodeRecord(frame.subarray(COMMAND_BODY_AT, end), {
+        messageId,
+        messageSeq: 0,
+      }),
+      copies: [{ uid, inboxSeq: frame.readDoubleBE(10) }],
+      origin: origin === "" ? undefined : origin,
+    },
+  };
+}
+
+function unpackVersioned(record: Uint8Array): readonly unknown[] {
+  const fields = packr.unpack(record) as unknown[];
+  assertVersion(fields[0]);
+  return fields;
+}
+
+function assertVersion(version: unknown): void {
+  if (typeof version !== "number" || version > WIRE_VERSION)
+    throw new BrokerError("internal", {
+      message: `Redis holds data of format ${String(version)}; this build reads up to ${WIRE_VERSION}`,
+    });
+}

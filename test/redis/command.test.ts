@@ -1,0 +1,36 @@
+// Commands as bytes: what a server reads of them is what was meant, and what it answers comes back as bytes.
+
+import t from "tap";
+import { EncodedCommand, encodeCommand } from "../../src/redis/command.ts";
+import { startRedis } from "../support/redis.ts";
+
+t.test("arguments are counted in bytes, whatever they are", (t) => {
+  const bytes = encodeCommand("set", [
+    "ключ",
+    Buffer.from([0, 13, 10, 255]),
+    7,
+  ]);
+  const head = Buffer.from("*4\r\n$3\r\nset\r\n$8\r\nключ\r\n$4\r\n");
+  const tail = Buffer.from("\r\n$1\r\n7\r\n");
+  const binary = Buffer.from([0, 13, 10, 255]);
+  t.strictSame(bytes, Buffer.concat([head, binary, tail]));
+  t.equal(encodeCommand("ping", []).toString(), "*1\r\n$4\r\nping\r\n");
+  const empty = encodeCommand("echo", [Buffer.alloc(0)]);
+  t.equal(empty.toString(), "*2\r\n$4\r\necho\r\n$0\r\n\r\n");
+  t.end();
+});
+
+t.test("a server answers them with bytes", async (t) => {
+  const client = (await startRedis(t)).client();
+  const send = (name: string, ...args: (string | number | Buffer)[]) => {
+    const command = new EncodedCommand(name, args);
+    client.sendCommand(command);
+    return command.promise;
+  };
+  const value = Buffer.from([1, 128, 10, 13]);
+  t.strictSame(await send("set", "a\nkey", value), Buffer.from("OK"));
+  t.strictSame(await send("get", "a\nkey"), value);
+  t.strictSame(await send("incrby", "n", 2 ** 52), 2 ** 52);
+  t.strictSame(await send("mget", "a\nkey", "none"), [value, null]);
+  await t.rejects(send("get"), { name: "ReplyError" });
+});

@@ -1,0 +1,86 @@
+// On a Redis Cluster calls keep their order while slots change hands: what is accepted is accepted in the order of the calls.
+
+import t from "tap";
+import { bucketOf } from "../../src/redis/keys.ts";
+import { ALL, codeOf, draftOf } from "../contract/store-bench.ts";
+import { openStore } from "../store/redis/one-store.ts";
+import { startRedisCluster } from "../support/redis.ts";
+
+const PER_TURN = 5;
+const textOf = (payload: Uint8Array) =>
+  Number(new TextDecoder().decode(payload));
+
+t.test("a fail-over refuses calls and reorders none", async (t) => {
+  const { url, replicas } = await startRedisCluster(t, { replicas: true });
+  const { store, link } = await openStore(t, url);
+  const buckets = new Set<number>();
+  const groups = Array.from(
+    { length: 12 },
+    (_, i) => ({ id: `g${i}`, type: 2 }) as const,
+  );
+  for (const { id } of groups) buckets.add(bucketOf(`2:${id}`));
+  t.ok(buckets.size > 6);
+
+  const accepted = new Map<string, number[]>(groups.map(({ id }) => [id, []]));
+  const codes = new Set<string | undefined>();
+  const calls: Promise<void>[] = [];
+  let sent = 0;
+  /** Some messages to each group, none waited for. */
+  function sendSome(): void {
+    for (let i = 0; i < PER_TURN; i++, sent++)
+      for (const channel of groups) {
+        const number = sent;
+        const payload = new TextEncoder().encode(`${number}`);
+        const call = store.append(draftOf({ channel, payload }));
+        const noted = call.then(() => accepted.get(channel.id)?.push(number));
+        calls.push(codeOf(noted).then((code) => void codes.add(code)));
+      }
+  }
+  const sendFor = async (turns: number): Promise<void> => {
+    for (let turn = 0; turn < turns; turn++) {
+      sendSome();
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+  };
+  await sendFor(20);
+  for (const replica of replicas) {
+    await replica.client().call("CLUSTER", "FAILOVER");
+    await sendFor(60);
+  }
+  const isUp = async () =>
+    (
+      await Promise.all(
+        groups.map((channel) =>
+          codeOf(
+            store.append(draftOf({ channel, payload: new Uint8Array(0) })),
+          ),
+        ),
+      )
+    ).every((code) => code === undefined);
+  await Promise.all(calls);
+  while (!(await isUp()))
+    await new Promise((resolve) => setTimeout(resolve, 20));
+
+  t.ok(
+    [...codes].every((code) => code === undefined || code === "unavailable"),
+    [...codes].join(),
+  );
+  for (const { id } of groups) {
+    const { messages } = await store.readMessages(`2:${id}`, ALL);
+    const numbers = messages
+      .filter((m) => m.payload.length > 0)
+      .map((m) => textOf(m.payload));
+    t.same(
+      numbers,
+      numbers.toSorted((a, b) => a - b),
+      "in the order of the calls",
+    );
+    t.equal(new Set(numbers).size, numbers.length, "each once");
+    const kept = new Set(numbers);
+    t.ok(
+      accepted.get(id)?.every((number) => kept.has(number)),
+      "nothing accepted is missing",
+    );
+  }
+  t.equal(link.inFlight, 0);
+});
