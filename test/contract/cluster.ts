@@ -3,33 +3,15 @@
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
-import type {
-  DeviceFlag,
-  Message,
-  SessionRecord,
-} from "../../src/broker/model.ts";
+import type { DeviceFlag, SessionRecord } from "../../src/broker/model.ts";
 import {
-  channelKey,
-  GROUP_CHANNEL,
-  groupTopic,
   MAIN_DEVICE,
-  PERSON_CHANNEL,
   SECONDARY_DEVICE,
   userTopic,
 } from "../../src/broker/model.ts";
-import type { Cluster, ClusterEvent } from "../../src/broker/ports.ts";
-
-export interface ClusterDriver {
-  readonly name: string;
-  /**
-   * A started node of one and the same cluster; `events` grows with what its listener was told. Closes itself with the test.
-   * A driver of one node gives the same one each time.
-   */
-  open(t: Test): Promise<{
-    readonly cluster: Cluster;
-    readonly events: readonly ClusterEvent[];
-  }>;
-}
+import type { Cluster } from "../../src/broker/ports.ts";
+import { type ClusterDriver, freshUid } from "./cluster-bench.ts";
+import { events } from "./cluster-events.ts";
 
 const APP: DeviceFlag = 0;
 const WEB: DeviceFlag = 1;
@@ -50,8 +32,6 @@ function sessionOf(cluster: Cluster, uid: string, kind: Kind): SessionRecord {
     ...kind,
   };
 }
-
-const freshUid = (): string => `u-${randomUUID()}`;
 
 const sorted = (sessions: readonly SessionRecord[]): readonly SessionRecord[] =>
   [...sessions].sort((a, b) => (a.sessionId < b.sessionId ? -1 : 1));
@@ -223,6 +203,29 @@ async function unregistering(t: Test, driver: ClusterDriver): Promise<void> {
     t.same(sorted(await cluster.sessionsOf(uid)), sorted([second, newer]));
   });
 
+  t.test("to end one takes it out and tells, each time", async (t) => {
+    const { cluster, events } = await driver.open(t);
+    const user = freshUid();
+    const [gone, left] = [{}, secondary].map((kind) =>
+      sessionOf(cluster, user, kind),
+    ) as [SessionRecord, SessionRecord];
+    await cluster.listen(userTopic(user));
+    for (const one of [gone, left]) await cluster.register(one);
+    const told = {
+      ...{ kind: "end_session", uid: user, sessionId: gone.sessionId },
+      reason: "logged_out",
+    };
+    for (const expected of [[told], [told, told]]) {
+      await cluster.end(gone, "logged_out");
+      await cluster.barrier();
+      const found = events.filter((one) => "uid" in one && one.uid === user);
+      t.same(found, expected);
+      t.same(await cluster.sessionsOf(user), [left]);
+    }
+    await cluster.unregister(gone);
+    await cluster.unregister(left);
+  });
+
   t.test("of the last one leaves nothing", async (t) => {
     for (const one of await cluster.sessionsOf(uid))
       await cluster.unregister(one);
@@ -283,84 +286,6 @@ async function presence(t: Test, driver: ClusterDriver): Promise<void> {
 
   t.test("of nobody is an empty list", async (t) => {
     t.same(await cluster.presence([]), []);
-  });
-}
-
-function messageTo(channel: Message["channel"], fromUid: string): Message {
-  return {
-    messageId: 1,
-    messageSeq: 1,
-    key: channelKey(channel, fromUid),
-    channel,
-    fromUid,
-    clientMsgNo: "n",
-    timestampMs: 1,
-    header: { noPersist: false, redDot: true },
-    expireS: 0,
-    streamNo: undefined,
-    tagKey: undefined,
-    payload: Uint8Array.from([0, 1, 255]),
-  };
-}
-
-async function events(t: Test, driver: ClusterDriver): Promise<void> {
-  const { cluster, events } = await driver.open(t);
-  const uid = freshUid();
-  const groupId = `g-${randomUUID()}`;
-
-  /** Publishes and gives back what arrived of it, once it must have. */
-  async function round(event: ClusterEvent): Promise<readonly ClusterEvent[]> {
-    const before = events.length;
-    cluster.publish(event);
-    await cluster.barrier();
-    return events.slice(before);
-  }
-
-  const toUser = messageTo({ id: uid, type: PERSON_CHANNEL }, freshUid());
-  const toGroup = messageTo({ id: groupId, type: GROUP_CHANNEL }, uid);
-  const none = { origin: undefined, recipients: undefined };
-  const CASES: readonly (readonly [string, ClusterEvent])[] = [
-    ["a personal message", { kind: "message", message: toUser, ...none }],
-    ["a group's message", { kind: "message", message: toGroup, ...none }],
-    [
-      "a message with origin and recipients",
-      { kind: "message", message: toUser, origin: "s1", recipients: [uid] },
-    ],
-    [
-      "the end of a session",
-      { kind: "end_session", uid, sessionId: "s1", reason: "kicked" },
-    ],
-    [
-      "a change of membership",
-      { kind: "membership", uid, channelId: groupId, member: false },
-    ],
-  ];
-
-  await cluster.listen(userTopic(uid));
-  await cluster.listen(groupTopic(groupId));
-  await cluster.listen(userTopic(uid)); // listening twice is listening
-  for (const [what, event] of CASES)
-    t.test(`${what} reaches the listener once, unchanged`, async (t) => {
-      t.strictSame(await round(event), [event]);
-    });
-
-  t.test("events of a topic keep their order", async (t) => {
-    const before = events.length;
-    const ids = Array.from({ length: 100 }, (_, at) => `s${at}`);
-    for (const sessionId of ids)
-      cluster.publish({
-        kind: "end_session",
-        uid,
-        sessionId,
-        reason: "kicked",
-      });
-    await cluster.barrier();
-    t.same(
-      events
-        .slice(before)
-        .map((one) => one.kind === "end_session" && one.sessionId),
-      ids,
-    );
   });
 }
 

@@ -6,6 +6,7 @@ import {
   type Given,
   group,
   PERMANENT,
+  person,
   TEMPORARY,
 } from "./store-bench.ts";
 
@@ -150,11 +151,45 @@ export async function members(t: Test, given: Given): Promise<void> {
     t.same(await store.groupsOf("b"), ["\u{1F600}"]);
   });
 
+  t.test("all members are listed, each once, of either kind", async (t) => {
+    const bench = await given(t);
+    t.same(await bench.store.members(group("g")), [], "no such channel");
+    await bench.store.createChannel(group("g"), ["a", "b"]);
+    await bench.store.createChannel(group("g1"), ["x"]);
+    await bench.store.createChannel(person("g"), ["y"]);
+    await bench.store.addSubscribers(group("g"), ["b", "t"], TEMPORARY);
+    t.same([...(await bench.store.members(group("g")))].sort(), [
+      "a",
+      "b",
+      "t",
+    ]);
+    await bench.store.removeSubscribers(group("g"), ["b"], "temporary");
+    await bench.store.removeSubscribers(group("g"), ["a"], "permanent");
+    await bench.reopen();
+    t.same([...(await bench.store.members(group("g")))].sort(), ["b", "t"]);
+    t.same(await bench.store.members(person("g")), ["y"]);
+  });
+
+  t.test(
+    "members among some uids come in the given order, each once",
+    async (t) => {
+      const { store } = await given(t);
+      const among = (uids: string[]) => store.membersAmong(group("g"), uids);
+      t.same(await among(["a"]), [], "no such channel");
+      await store.createChannel(group("g"), ["a", "b"]);
+      await store.addSubscribers(group("g"), ["t", "b"], TEMPORARY);
+      t.same(await among(["t", "x", "b", "t", "a", "b"]), ["t", "b", "a"]);
+      t.same(await among([]), []);
+    },
+  );
+
   t.test("a list of 10000 is one step", async (t) => {
     const bench = await given(t);
     const uids = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
     await bench.store.createChannel(group("g"), uids);
     t.equal(await isMember(bench, "user-9999"), true);
+    t.same([...(await bench.store.members(group("g")))].sort(), uids.sort());
+    t.same(await bench.store.membersAmong(group("g"), uids), uids);
     const removal = await bench.store.removeSubscribers(
       group("g"),
       uids,

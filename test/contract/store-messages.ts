@@ -111,25 +111,37 @@ export async function appending(t: Test, given: Given): Promise<void> {
   });
 
   t.test(
-    "message ids grow, also over a restart and with a clock that goes back",
+    "message ids are unique and grow within a channel, also over a restart and with a clock that goes back",
     async (t) => {
       const bench = await given(t);
-      const take = async (over?: Partial<MessageDraft>) =>
-        (await bench.store.append(draftOf(over))).messageId;
+      const taken: Record<string, number[]> = { g: [], h: [] };
+      const take = async (id: "g" | "h", over?: Partial<MessageDraft>) => {
+        const draft = draftOf({ ...over, channel: { id, type: 2 } });
+        taken[id]?.push((await bench.store.append(draft)).messageId);
+      };
       const unstored = { header: { noPersist: true, redDot: false } };
-      const ids = [await take(), await take({ channel: { id: "h", type: 2 } })];
+      await take("g");
+      await take("h");
       bench.nowMs -= 3_600_000;
-      ids.push(await take(), await take(unstored));
+      await take("g");
+      await take("g", unstored);
+      await take("h", unstored);
       await bench.reopen();
       bench.nowMs -= 3_600_000;
-      ids.push(await take(unstored), await take(), await take(unstored));
+      await take("g", unstored);
+      for (const id of ["h", "g"] as const) await take(id);
+      await take("h", unstored);
       await bench.reopen();
-      ids.push(await take());
-      t.same(
-        ids,
-        [...new Set(ids)].sort((a, b) => a - b),
-      );
-      t.ok(ids.every((id) => Number.isSafeInteger(id)));
+      for (const id of ["g", "h"] as const) await take(id);
+      const all = Object.values(taken).flat();
+      t.equal(all.length, 11);
+      t.equal(new Set(all).size, 11);
+      t.ok(all.every((id) => Number.isSafeInteger(id)));
+      for (const ids of Object.values(taken))
+        t.same(
+          ids,
+          ids.toSorted((a, b) => a - b),
+        );
     },
   );
 

@@ -12,9 +12,14 @@ import {
   type StoreDriver,
 } from "./store-bench.ts";
 import { channels, facts } from "./store-channels.ts";
+import { conversations } from "./store-conversations.ts";
 import { history, time } from "./store-history.ts";
+import { commandOf, inbox, inboxTime } from "./store-inbox.ts";
 import { members } from "./store-members.ts";
 import { appending, retries } from "./store-messages.ts";
+import { conversationTime, positions } from "./store-positions.ts";
+import { streamReads } from "./store-stream-reads.ts";
+import { streamEnds, streamRetries, streamStates } from "./store-streams.ts";
 
 export function storeContract(t: Test, driver: StoreDriver): void {
   const given = async (t: Test): Promise<Bench> => {
@@ -31,9 +36,21 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: appending`, (t) => appending(t, given));
   t.test(`${driver.name}: retries`, (t) => retries(t, given));
   t.test(`${driver.name}: history`, (t) => history(t, given));
-  t.test(`${driver.name}: managers`, (t) => managers(t, given));
+  t.test(`${driver.name}: inbox`, (t) => inbox(t, given));
+  t.test(`${driver.name}: streams, states`, (t) => streamStates(t, given));
+  t.test(`${driver.name}: streams, reads`, (t) => streamReads(t, given));
+  t.test(`${driver.name}: streams, retries`, (t) => streamRetries(t, given));
   if (driver.supportsClock)
-    t.test(`${driver.name}: time`, (t) => time(t, given));
+    t.test(`${driver.name}: streams, ends`, (t) => streamEnds(t, given));
+  t.test(`${driver.name}: conversations`, (t) => conversations(t, given));
+  t.test(`${driver.name}: positions`, (t) => positions(t, given));
+  t.test(`${driver.name}: managers`, (t) => managers(t, given));
+  if (!driver.supportsClock) return;
+  t.test(`${driver.name}: time`, (t) => time(t, given));
+  t.test(`${driver.name}: time and inboxes`, (t) => inboxTime(t, given));
+  t.test(`${driver.name}: time and conversations`, (t) =>
+    conversationTime(t, given),
+  );
 }
 
 async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
@@ -41,6 +58,13 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     store.append(draftOf()),
     store.readMessages("2:g", ALL),
     store.headSeq("2:g"),
+    store.members(group("g")),
+    store.appendCommand(commandOf()),
+    store.readInbox("alice", 0, { limit: 1, maxBytes: 1 }),
+    store.acknowledgeCommands("alice", [1]),
+    store.conversationsOf("alice"),
+    store.readConversations("alice", [], { limit: 1, maxBytes: 1 }),
+    store.changeConversation("alice", group("g"), { kind: "delete" }),
     store.channel(group("g")),
     store.createChannel(group("g"), []),
     Promise.resolve(store.groupFacts("g", "alice")),
@@ -70,14 +94,19 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
       await store.start();
       const sends = Array.from({ length: 50 }, () => store.append(draftOf()));
       const created = store.createChannel(group("late"), ["alice"]);
+      const commands = Array.from({ length: 50 }, () =>
+        store.appendCommand(commandOf()),
+      );
       const closed = store.close();
       t.equal(await codeOf(store.append(draftOf())), "unavailable");
       t.equal((await Promise.all(sends)).at(-1)?.messageSeq, 50);
       t.equal(await created, true);
+      t.equal((await Promise.all(commands)).length, 50);
       await closed;
       bench.store = bench.create();
       await bench.store.start();
       t.equal(await bench.store.headSeq("2:g"), 50);
+      t.equal((await bench.store.readInbox("bob", 0, ALL)).length, 50);
       t.same(await bench.store.groupsOf("alice"), ["late"]);
       await bench.store.close();
     },

@@ -1,0 +1,160 @@
+// Commands on their way: a command gets its id and is noted in its channel's slot, is put into each recipient's inbox in the recipient's slot, and the
+// note is taken away: a retry or a sweep of any node finishes what a dead one left half done, and no recipient gets it twice.
+// State: the commands being finished, how much of them is held in memory, counts.
+
+import { BrokerError } from "../../broker/errors.ts";
+import { type ChannelKey, userTopic } from "../../broker/model.ts";
+import type { Appended, CommandDraft } from "../../broker/ports.ts";
+import {
+  claim,
+  claimScripts,
+  forget,
+  unfinished,
+  unfinishedSince,
+} from "./inbox-claims.ts";
+import { FanOut, fanOutScripts } from "./inbox-fanout.ts";
+import {
+  type Command,
+  type NotedCommand,
+  notedCommand,
+  refusalOf,
+} from "./inbox-record.ts";
+import type { RedisStoreParts } from "./parts.ts";
+
+/** What the link must know. */
+export const commandScripts = [...claimScripts, ...fanOutScripts];
+
+/** Of commands that are not with all recipients yet. */
+const MAX_HELD_BYTES = 64 * 1024 * 1024;
+const COMMAND_BYTES = 1000;
+const RECIPIENT_BYTES = 100;
+/** A command begun so long ago and not finished is nobody's: no call takes so long. */
+const STALE_MS = 60_000;
+
+/** Since the start: new commands, retries of them, copies that left because their inbox was full. */
+export interface CommandCounts {
+  readonly commands: number;
+  readonly duplicates: number;
+  readonly dropped: number;
+}
+
+export class Commands {
+  readonly #parts: RedisStoreParts;
+  readonly #fanOut: FanOut;
+  /** By message id. */
+  readonly #running = new Map<number, Promise<void>>();
+  #heldBytes = 0;
+  #new = 0;
+  #duplicates = 0;
+
+  constructor(parts: RedisStoreParts) {
+    this.#parts = parts;
+    this.#fanOut = new FanOut(parts);
+  }
+
+  get counts(): CommandCounts {
+    const { dropped } = this.#fanOut;
+    return { commands: this.#new, duplicates: this.#duplicates, dropped };
+  }
+
+  /** The port's `appendCommand`. Nothing is awaited before the first step is sent. */
+  async append(draft: CommandDraft): Promise<Appended> {
+    const refused = refusalOf(draft);
+    if (refused !== undefined) throw refused;
+    const bytes = sizeOf(draft);
+    if (this.#heldBytes > 0 && this.#heldBytes + bytes > MAX_HELD_BYTES)
+      throw new BrokerError("overloaded");
+    this.#heldBytes += bytes;
+    try {
+      return await this.#append(draft);
+    } finally {
+      this.#heldBytes -= bytes;
+    }
+  }
+
+  async #append(draft: CommandDraft): Promise<Appended> {
+    const { link, clock, limits, arrivals, written } = this.#parts;
+    const nowMs = clock();
+    const command = notedCommand(draft, nowMs, limits.inboxTtlS * 1000);
+    const claimed = await claim(this.#parts, draft, { command, nowMs });
+    const { messageId, first } = claimed;
+    if (first === undefined) {
+      await this.#complete({ ...command, messageId });
+      this.#new += 1;
+      return { messageId, messageSeq: 0, duplicate: false };
+    }
+    this.#duplicates += 1;
+    if (first.pub === 0) await this.settle(draft.key, messageId);
+    else {
+      await written(link.keys.channel("head", draft.key));
+      await arrivals.level(draft.key, first.pub);
+    }
+    return { messageId, messageSeq: first.messageSeq, duplicate: true };
+  }
+
+  /** See `RedisInbox`. */
+  async settle(key: ChannelKey, messageId: number): Promise<void> {
+    const running = this.#running.get(messageId);
+    if (running !== undefined) return running;
+    const command = await unfinished(this.#parts, key, messageId);
+    if (command !== undefined) return this.#complete(command);
+    const { written, arrivals } = this.#parts;
+    await written();
+    await arrivals.barrier();
+  }
+
+  /** See `RedisInbox`. */
+  async sweep(): Promise<void> {
+    const untilMs = this.#parts.clock() - STALE_MS;
+    const commands = await unfinishedSince(this.#parts, untilMs);
+    const { link, onProblem } = this.#parts;
+    let isAwayTold = false;
+    for (const command of commands) {
+      if (!link.isUp) throw new BrokerError("unavailable");
+      try {
+        await this.#complete(command);
+      } catch (error) {
+        const isAway = !isInternal(error);
+        if (!isAway || !isAwayTold) onProblem(error, "finishing a command"); // the others go on
+        isAwayTold ||= isAway;
+      }
+    }
+  }
+
+  /** All who ask for it at once wait for one. */
+  #complete(command: Command): Promise<void> {
+    const { messageId } = command;
+    const running = this.#running.get(messageId);
+    if (running !== undefined) return running;
+    const run = this.#run(command).finally(() =>
+      this.#running.delete(messageId),
+    );
+    this.#running.set(messageId, run);
+    return run;
+  }
+
+  async #run(command: Command): Promise<void> {
+    const { clock, written } = this.#parts;
+    const hasEnded = command.endMs <= clock(); // a copy would never be read
+    if (!hasEnded) await this.#fanOut.spread(command);
+    await written();
+    void forget(this.#parts, command);
+    if (this.#isHeard(command)) await this.#parts.arrivals.barrier();
+  }
+
+  /** The node listens to one of those that get it. */
+  #isHeard({ recipients, alsoTell }: NotedCommand): boolean {
+    const { arrivals } = this.#parts;
+    const listens = (uid: string) => arrivals.listensTo(userTopic(uid));
+    return recipients.some(listens) || alsoTell.some(listens);
+  }
+}
+
+function isInternal(error: unknown): boolean {
+  return error instanceof BrokerError && error.code === "internal";
+}
+
+function sizeOf({ payload, recipients, alsoTell }: CommandDraft): number {
+  const users = recipients.length + alsoTell.length;
+  return COMMAND_BYTES + payload.length + users * RECIPIENT_BYTES;
+}

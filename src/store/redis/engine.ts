@@ -1,0 +1,72 @@
+// The Redis store's parts put together: who needs whom. No state of its own but theirs.
+
+import type {
+  ChannelStore,
+  ConversationStore,
+  ManagerStore,
+  UserStore,
+} from "../../broker/ports.ts";
+import type { StreamStore } from "../../broker/stream-ports.ts";
+import type { ChannelFeed } from "../../redis/arrivals.ts";
+import type { Script } from "../../redis/script.ts";
+import { channelScripts, createRedisChannels } from "./channels.ts";
+import {
+  conversationScripts,
+  createRedisConversations,
+} from "./conversations.ts";
+import { createChannelFeed, feedScripts } from "./feed.ts";
+import { createRedisInbox, inboxScripts, type RedisInbox } from "./inbox.ts";
+import { createRedisManagers, managerScripts } from "./managers.ts";
+import {
+  createRedisMessages,
+  messageScripts,
+  type RedisMessages,
+} from "./messages.ts";
+import type { RedisStoreParts } from "./parts.ts";
+import { retentionScripts, Sweep } from "./retention.ts";
+import { createRedisStreams, streamScripts } from "./streams.ts";
+import { createRedisUsers, userScripts } from "./users.ts";
+
+/** Every step the store runs: what its link must know. */
+export const redisStoreScripts: readonly Script[] = [
+  ...channelScripts,
+  ...conversationScripts,
+  ...feedScripts,
+  ...inboxScripts,
+  ...managerScripts,
+  ...messageScripts,
+  ...retentionScripts,
+  ...streamScripts,
+  ...userScripts,
+];
+
+export interface Engine {
+  readonly users: UserStore;
+  readonly channels: ChannelStore;
+  readonly managers: ManagerStore;
+  readonly messages: RedisMessages;
+  readonly streams: StreamStore;
+  readonly inbox: RedisInbox;
+  readonly conversations: ConversationStore;
+  readonly feed: ChannelFeed;
+  readonly sweep: Sweep;
+}
+
+export function createEngine(parts: RedisStoreParts): Engine {
+  const channels = createRedisChannels(parts);
+  const inbox = createRedisInbox(parts);
+  const { groupsOf } = channels;
+  const conversations = createRedisConversations({ ...parts, groupsOf });
+  const { personalChannelsSince } = conversations;
+  return {
+    users: createRedisUsers(parts),
+    channels,
+    managers: createRedisManagers(parts),
+    messages: createRedisMessages({ ...parts, settleCommand: inbox.settle }),
+    streams: createRedisStreams(parts),
+    inbox,
+    conversations,
+    feed: createChannelFeed({ ...parts, personalChannelsSince }),
+    sweep: new Sweep({ ...parts, also: [inbox.sweep] }),
+  };
+}

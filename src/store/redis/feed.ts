@@ -1,0 +1,43 @@
+// What repairs a node that missed publications: reads of the store that do not wait for arrivals. No state.
+
+import type { ChannelFeed } from "../../redis/arrivals.ts";
+import { loadScript, type Script } from "../../redis/script.ts";
+import { readSlice } from "./history.ts";
+import type { RedisStoreParts } from "./parts.ts";
+import { decodeSnapshot } from "./stream-record.ts";
+
+const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
+const STANDING = loadScript(lua("channel_standing"), lua("snapshot"));
+
+/** What the link must know. */
+export const feedScripts: readonly Script[] = [STANDING];
+
+export type ChannelFeedParts = Pick<
+  RedisStoreParts,
+  "link" | "clock" | "limits"
+> &
+  Pick<ChannelFeed, "personalChannelsSince">;
+
+export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
+  const { link, personalChannelsSince } = parts;
+  return {
+    async standing(key, streams) {
+      const keys = [
+        link.keys.channel("head", key),
+        link.keys.channel("act", key),
+      ];
+      const reply = await link.run(STANDING, keys, streams);
+      const [pub, headSeq, shown] = reply as [number, number, unknown[]]; // as its header says
+      return { pub, headSeq, streams: shown.map(decodeSnapshot) };
+    },
+    async pubOf(key) {
+      const head = link.keys.channel("head", key);
+      return Number(await link.call("hget", head, "pub")); // a Buffer, or null: 0
+    },
+    async messages(key, range) {
+      const { messages, more } = await readSlice(parts, key, range);
+      return { messages, more };
+    },
+    personalChannelsSince,
+  };
+}

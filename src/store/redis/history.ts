@@ -1,0 +1,90 @@
+// A channel's messages as they are shown: steps that each hold up nobody, put together to the slice that was asked for. No state. Does not wait for
+// arrivals: whoever shows a slice does.
+
+import {
+  type ChannelKey,
+  type Message,
+  streamPayload,
+} from "../../broker/model.ts";
+import type { HistoryRange, HistorySlice } from "../../broker/ports.ts";
+import { loadScript, type Script } from "../../redis/script.ts";
+import { decodeRecord } from "../../redis/wire.ts";
+import type { RedisStoreParts } from "./parts.ts";
+import { decodeSnapshot } from "./stream-record.ts";
+
+const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
+const READ = loadScript(lua("read_messages"), lua("entry"), lua("snapshot"));
+
+/** What the link must know. */
+export const historyScripts: readonly Script[] = [READ];
+
+export interface ReadSlice extends HistorySlice {
+  /** The number of the channel's newest publication when the slice was read. */
+  readonly pub: number;
+}
+
+type HistoryParts = Pick<RedisStoreParts, "link" | "clock" | "limits">;
+
+/** As the port's `readMessages`, however far this node's listener is. */
+export async function readSlice(
+  parts: HistoryParts,
+  key: ChannelKey,
+  range: HistoryRange,
+): Promise<ReadSlice> {
+  const messages: Message[] = [];
+  let { toSeq, maxBytes } = range;
+  let fromSeq = Math.max(range.fromSeq, 1);
+  for (;;) {
+    const limit = range.limit - messages.length;
+    const isFirst = messages.length === 0;
+    const rest = { ...range, fromSeq, toSeq, limit, maxBytes };
+    const piece = await readPiece(parts, key, { ...rest, isFirst });
+    for (const message of piece.messages) messages.push(message);
+    const { pub, more, headSeq, nextSeq } = piece;
+    if (nextSeq === 0) return { messages, more, pub };
+    maxBytes -= piece.bytes;
+    if (range.reverse) toSeq = nextSeq;
+    else fromSeq = nextSeq;
+    toSeq = Math.min(toSeq, headSeq); // what came since the first piece is not of this slice
+  }
+}
+
+interface Piece extends ReadSlice {
+  readonly headSeq: number;
+  /** Where to go on; 0: the range is read. */
+  readonly nextSeq: number;
+  readonly bytes: number;
+}
+
+async function readPiece(
+  { link, clock, limits }: HistoryParts,
+  key: ChannelKey,
+  range: HistoryRange & { readonly isFirst: boolean },
+): Promise<Piece> {
+  const { fromSeq, toSeq, limit, maxBytes, reverse, isFirst } = range;
+  const names = ["head", "log"].map((part) => link.keys.channel(part, key));
+  const reply = await link.run(READ, names, [
+    ...[fromSeq, toSeq, limit, maxBytes, reverse ? 1 : 0],
+    ...[clock(), limits.retentionS * 1000, isFirst ? 1 : 0],
+  ]);
+  const [pub, headSeq, more, nextSeq, bytes, taken] = reply as [
+    ...[number, number, number, number, number, readonly Taken[]],
+  ]; // as its header says
+  const messages = taken.map(messageOf);
+  return { messages, more: more === 1, pub, headSeq, nextSeq, bytes };
+}
+
+type Taken = readonly [
+  id: Buffer,
+  seq: number,
+  record: Buffer,
+  stream: readonly unknown[] | null,
+];
+
+function messageOf([id, messageSeq, record, shown]: Taken): Message {
+  const place = { messageId: Number(id), messageSeq };
+  if (shown === null) return decodeRecord(record, place);
+  const stream = decodeSnapshot(shown);
+  const payload = streamPayload(stream.text);
+  return decodeRecord(record, { ...place, stream, payload });
+}

@@ -1,0 +1,72 @@
+// Reads and empties a user's inbox: one step on the user's slot each. No state. Shows no copy before the node's listener was given it.
+
+import { BrokerError } from "../../broker/errors.ts";
+import { type InboxCommand, userTopic } from "../../broker/model.ts";
+import type { HistoryRange } from "../../broker/ports.ts";
+import { loadScript, type Script } from "../../redis/script.ts";
+import { decodeRecord } from "../../redis/wire.ts";
+import { isTooLong } from "./inbox-record.ts";
+import type { RedisStoreParts } from "./parts.ts";
+
+const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
+const readScript = loadScript(lua("inbox_read"));
+const takeScript = loadScript(lua("inbox_take"), lua("inbox_expire"));
+
+/** What the link must know. */
+export const inboxReadScripts: readonly Script[] = [readScript, takeScript];
+
+const MAX_INBOX_SEQ = 2 ** 48 - 1;
+/** Copies taken out in one step. */
+const TAKEN = 1000;
+
+/** How much of an inbox is read at once. */
+export type InboxPage = Pick<HistoryRange, "limit" | "maxBytes">;
+
+/** The port's `readInbox`. */
+export async function readInbox(
+  { link, clock, arrivals }: RedisStoreParts,
+  uid: string,
+  { afterSeq, limit, maxBytes }: InboxPage & { readonly afterSeq: number },
+): Promise<readonly InboxCommand[]> {
+  if (isTooLong(uid)) throw new BrokerError("too_large");
+  const from = Math.max(0, Math.floor(afterSeq)) + 1;
+  if (!(limit > 0) || !(from <= MAX_INBOX_SEQ)) {
+    await link.ping(); // an inbox that cannot be reached is not an empty one
+    return [];
+  }
+  const args = [clock(), from, limit, maxBytes];
+  const reply = await link.run(readScript, [link.keys.user("in", uid)], args);
+  const found: InboxCommand[] = [];
+  const fields = reply as Buffer[];
+  for (let at = 0; at + 2 < fields.length; at += 3) {
+    const [seq, id, record] = fields.slice(at, at + 3);
+    if (record === undefined) break;
+    const inboxSeq = Number(seq);
+    const place = { messageId: Number(id), messageSeq: inboxSeq };
+    found.push({ inboxSeq, message: decodeRecord(record, place) });
+  }
+  if (found.length > 0 && arrivals.listensTo(userTopic(uid)))
+    await arrivals.barrier();
+  return found;
+}
+
+/** The port's `acknowledgeCommands`. */
+export async function acknowledge(
+  { link, clock, written }: RedisStoreParts,
+  uid: string,
+  inboxSeqs: readonly number[],
+): Promise<number> {
+  if (isTooLong(uid)) throw new BrokerError("too_large");
+  const seqs = inboxSeqs.filter(
+    (seq) => Number.isInteger(seq) && seq >= 1 && seq <= MAX_INBOX_SEQ,
+  );
+  const keys = ["in", "inx"].map((part) => link.keys.user(part, uid));
+  const steps: Promise<unknown>[] = [];
+  for (let at = 0; at < seqs.length; at += TAKEN) {
+    const some = seqs.slice(at, at + TAKEN);
+    steps.push(link.run(takeScript, keys, [clock(), ...some]));
+  }
+  const counts = await Promise.all(steps);
+  await written(keys[0]);
+  return counts.reduce<number>((sum, count) => sum + Number(count), 0);
+}

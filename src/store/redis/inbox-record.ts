@@ -1,0 +1,112 @@
+// A command on its way into inboxes: what of a draft no record can hold, and the command as it is noted in the channel's slot until each recipient
+// has a copy, so that any node can finish it. Pure.
+
+import { Packr } from "msgpackr";
+import { BrokerError } from "../../broker/errors.ts";
+import { type ChannelKey, expiresAtMs } from "../../broker/model.ts";
+import type { CommandDraft } from "../../broker/ports.ts";
+import { encodeRecord, WIRE_VERSION } from "../../redis/wire.ts";
+
+/** Longest uid or label. Edges refuse far shorter ones. */
+const MAX_LABEL_UNITS = 256;
+const MAX_EXPIRE_S = 0xffff_ffff;
+
+const packr = new Packr({ useRecords: false, int64AsType: "number" });
+
+/** A command before it has its id. */
+export interface NotedCommand {
+  readonly key: ChannelKey;
+  readonly record: Uint8Array;
+  readonly payloadBytes: number;
+  /** When its copies leave the inboxes, Unix milliseconds. */
+  readonly endMs: number;
+  /** Before others of its time do. */
+  readonly endsEarly: boolean;
+  readonly recipients: readonly string[];
+  readonly alsoTell: readonly string[];
+  readonly origin: string | undefined;
+}
+
+/** A command that has its id. */
+export interface Command extends NotedCommand {
+  readonly messageId: number;
+}
+
+/** Whether no key of an inbox or label holds it. */
+export function isTooLong(text: string): boolean {
+  return text.length > MAX_LABEL_UNITS;
+}
+
+/** `too_large` or `bad_request` for what no record or key can hold. */
+export function refusalOf(draft: CommandDraft): BrokerError | undefined {
+  const { channel, fromUid, clientMsgNo, tagKey = "", expireS } = draft;
+  if (
+    [channel.id, fromUid, clientMsgNo, tagKey].some(isTooLong) ||
+    draft.recipients.some(isTooLong) ||
+    draft.alsoTell.some(isTooLong)
+  )
+    return new BrokerError("too_large");
+  if (Number.isInteger(expireS) && expireS >= 0 && expireS <= MAX_EXPIRE_S)
+    return undefined;
+  return new BrokerError("bad_request", {
+    message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
+  });
+}
+
+/** The command of a draft accepted at `nowMs`; its copies wait `ttlMs` at most. */
+export function notedCommand(
+  draft: CommandDraft,
+  nowMs: number,
+  ttlMs: number,
+): NotedCommand {
+  const { key, payload, recipients, alsoTell, origin, expireS } = draft;
+  const ttlEndMs = nowMs + ttlMs;
+  const ownEndMs = expiresAtMs({ timestampMs: nowMs, expireS });
+  const record = encodeRecord({
+    ...draft,
+    timestampMs: nowMs,
+    header: { noPersist: false, redDot: draft.header.redDot },
+    streamNo: undefined,
+  });
+  return {
+    ...{ key, record, recipients, alsoTell, origin },
+    payloadBytes: payload.length,
+    endMs: Math.min(ttlEndMs, ownEndMs),
+    endsEarly: ownEndMs < ttlEndMs,
+  };
+}
+
+export function encodeNoted(command: NotedCommand): Buffer {
+  return packr.pack([
+    WIRE_VERSION,
+    command.key,
+    command.record,
+    command.payloadBytes,
+    command.endMs,
+    command.endsEarly,
+    command.recipients,
+    command.alsoTell,
+    command.origin ?? null,
+  ]);
+}
+
+/** Throws `internal` on a newer format. */
+export function decodeNoted(noted: Uint8Array): NotedCommand {
+  const fields = packr.unpack(noted) as unknown[];
+  const [version, key, record, payloadBytes, endMs, endsEarly] = fields;
+  if (typeof version !== "number" || version > WIRE_VERSION)
+    throw new BrokerError("internal", {
+      message: `A command is noted in format ${String(version)}; this build reads up to ${WIRE_VERSION}`,
+    });
+  const [recipients, alsoTell, origin] = fields.slice(6);
+  return {
+    key: key as ChannelKey,
+    record: record as Uint8Array,
+    payloadBytes: payloadBytes as number,
+    endMs: endMs as number,
+    endsEarly: endsEarly as boolean,
+    recipients: recipients as string[],
+    alsoTell: alsoTell as string[],
+    origin: (origin as string | null) ?? undefined,
+  };
+}

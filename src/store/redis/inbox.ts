@@ -1,0 +1,41 @@
+// The port's command inboxes on Redis: which part does which call. No state but that of its parts.
+
+import type { ChannelKey } from "../../broker/model.ts";
+import type { InboxStore } from "../../broker/ports.ts";
+import type { Script } from "../../redis/script.ts";
+import { type CommandCounts, Commands, commandScripts } from "./commands.ts";
+import { acknowledge, inboxReadScripts, readInbox } from "./inbox-reads.ts";
+import type { RedisStoreParts } from "./parts.ts";
+
+/** What the link must know. */
+export const inboxScripts: readonly Script[] = [
+  ...commandScripts,
+  ...inboxReadScripts,
+];
+
+export interface RedisInbox extends InboxStore {
+  /**
+   * To be awaited before a retry is answered with a first one whose `pub` is 0, which may be a command: finishes it if some recipients may not have
+   * it, and lets its event reach the node's listener. Throws as the link does.
+   */
+  settle(key: ChannelKey, messageId: number): Promise<void>;
+  /** Finishes what nodes that are gone left half done. To be called now and then by any node. Throws as the link does. */
+  sweep(): Promise<void>;
+  readonly counts: CommandCounts;
+}
+
+/** Every call throws `unavailable` or `overloaded` as the link does. */
+export function createRedisInbox(parts: RedisStoreParts): RedisInbox {
+  const commands = new Commands(parts);
+  return {
+    appendCommand: (draft) => commands.append(draft),
+    readInbox: (uid, afterSeq, page) =>
+      readInbox(parts, uid, { afterSeq, ...page }),
+    acknowledgeCommands: (uid, inboxSeqs) => acknowledge(parts, uid, inboxSeqs),
+    settle: (key, messageId) => commands.settle(key, messageId),
+    sweep: () => commands.sweep(),
+    get counts() {
+      return commands.counts;
+    },
+  };
+}

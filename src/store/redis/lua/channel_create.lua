@@ -1,0 +1,8 @@
+-- Creates a channel with its permanent members, unless the id is taken.
+-- KEYS  info, perm, temp, join, head
+-- ARGV  1 of a group else 0; JSON list of uids, each once; fields and values of the record
+-- Reply 1: created, 0: taken
+if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
+redis.call('HSET', KEYS[1], 'v', RECORD_FORMAT, unpack(ARGV, 3))
+admit({ kind = KEYS[2], other = KEYS[3], join = KEYS[4], head = KEYS[5] }, cjson.decode(ARGV[2]), ARGV[1] == '1')
+return 1

@@ -1,0 +1,23 @@
+-- Reads an inbox. KEYS: in. ARGV: now, from which inboxSeq on, how many at most, payload bytes at most (one copy in any case).
+-- Reply: {inboxSeq, messageId, record, ...}, oldest first, expired ones left out.
+local PAGE = 16
+local now, limit, most = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local found, count, bytes = {}, 0, 0
+local from = ARGV[2]
+while count < limit do
+  local page = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', PAGE)
+  for _, entry in ipairs(page) do
+    local fields = entry[2] -- x, i, n, r
+    if tonumber(fields[2]) > now then
+      bytes = bytes + tonumber(fields[6])
+      if count == limit or (bytes > most and count > 0) then return found end
+      count = count + 1
+      found[#found + 1] = string.match(entry[1], '^%d+')
+      found[#found + 1] = fields[4]
+      found[#found + 1] = fields[8]
+    end
+  end
+  if #page < PAGE then break end
+  from = '(' .. page[PAGE][1]
+end
+return found

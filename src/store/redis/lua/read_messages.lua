@@ -1,0 +1,55 @@
+-- Reads messages that are shown, with their streams, as many as fit a reply that holds up nobody.
+-- KEYS  1 head, 2 log
+-- ARGV  1 from seq, 2 to seq, 3 how many at most, 4 bytes of content at most, 5 whether the newest come first (0 or 1), 6 now,
+--       7 retention (ms, 0: for ever), 8 whether one is taken whatever its size (0 or 1)
+-- Reply {pub, head seq, 1: the range holds more than may be had, seq to go on from (0: the end), bytes taken,
+--        {{messageId, messageSeq, record, stream_snapshot or nil}, ...}}
+local LOOKED_AT, TAKEN_BYTES, PAGE = 1000, 1048576, 32 -- of one step: about a millisecond
+local limit, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])
+local is_reverse, now, retention = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
+local head = redis.call('HMGET', KEYS[1], 'pub', 'seq')
+local taken, bytes, looked_at = {}, 0, 0
+
+local function reply(more, next_seq)
+  return { tonumber(head[1] or '0'), tonumber(head[2] or '0'), more, next_seq, bytes, taken }
+end
+
+local function is_shown(entry)
+  if entry.expires and now >= entry.expires then return false end
+  return retention == 0 or now < accepted_at(entry.record) + retention
+end
+
+local function content_bytes(entry)
+  if entry.stream then return stream_bytes(KEYS[1], entry.stream) end
+  return payload_bytes(entry.record)
+end
+
+local from, to = ARGV[1] .. '-0', ARGV[2] .. '-0'
+local must_take = ARGV[8] == '1'
+while true do
+  local count = math.min(limit - #taken + 1, PAGE)
+  local page
+  if is_reverse then
+    page = redis.call('XREVRANGE', KEYS[2], to, from, 'COUNT', count)
+  else
+    page = redis.call('XRANGE', KEYS[2], from, to, 'COUNT', count)
+  end
+  for _, raw in ipairs(page) do
+    local entry = log_entry(raw)
+    if is_shown(entry) then
+      if #taken == limit then return reply(1, 0) end
+      local size = content_bytes(entry)
+      if bytes + size > max_bytes and not must_take then return reply(1, 0) end
+      if #taken > 0 and bytes + size > TAKEN_BYTES then return reply(0, entry.seq) end
+      local stream = entry.stream and stream_snapshot(KEYS[1], entry.stream)
+      taken[#taken + 1] = { entry.id, entry.seq, entry.record, stream or false }
+      bytes = bytes + size
+      must_take = false
+    end
+    looked_at = looked_at + 1
+    if looked_at == LOOKED_AT then return reply(0, is_reverse and entry.seq - 1 or entry.seq + 1) end
+  end
+  if #page < count then return reply(0, 0) end
+  local last = page[#page][1]
+  if is_reverse then to = '(' .. last else from = '(' .. last end
+end

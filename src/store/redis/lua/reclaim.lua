@@ -1,0 +1,44 @@
+-- Removes what nobody can see any more from a channel's log, oldest first, and notes when to look again.
+-- KEYS  1 head, 2 log, 3 exp, 4 dot, 5 due
+-- ARGV  1 now, 2 retention (ms, 0: for ever), 3 channel key, 4 how many at most of either kind
+-- Reply how many messages that were
+local STREAM_WAIT_MS = 60000 -- until a stream that goes on is looked at again
+local now, retention, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
+local removed = 0
+
+local function remove(seq, expires)
+  removed = removed + redis.call('XDEL', KEYS[2], int(seq) .. '-0')
+  if not expires then return end
+  redis.call('ZREM', KEYS[3], int(seq))
+  redis.call('ZREM', KEYS[4], int(seq) .. ':' .. int(expires))
+end
+
+local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, most)
+for at = 1, #expired, 2 do remove(tonumber(expired[at]), tonumber(expired[at + 1])) end
+
+local waits = nil
+if retention > 0 then
+  for _, raw in ipairs(redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', most)) do
+    local entry = log_entry(raw)
+    if now < accepted_at(entry.record) + retention then break end
+    if entry.stream and not forget_stream(KEYS[1], entry.stream) then
+      waits = now + STREAM_WAIT_MS -- it goes when it is over
+      break
+    end
+    remove(entry.seq, entry.expires)
+  end
+end
+
+local oldest = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+if not oldest then
+  redis.call('DEL', KEYS[2])
+  redis.call('ZREM', KEYS[5], ARGV[3])
+  redis.call('HSET', KEYS[1], 'bare', 1) -- to be entered again with the next message
+  return removed
+end
+local due = waits
+if retention > 0 and not waits then due = accepted_at(log_entry(oldest).record) + retention end
+local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+if first[1] then due = math.min(due or math.huge, tonumber(first[2])) end
+redis.call('ZADD', KEYS[5], due and int(due) or '+inf', ARGV[3])
+return removed

@@ -1,0 +1,148 @@
+-- Where one user stands in one channel, read and counted in one step. Put in front of the steps of conversations; writes nothing.
+-- KEYS of every such step: 1 head, 2 log, 3 dot, 4 own, 5 pos; of a group also 6 join, 7 info, 8 perm, 9 temp (`parts.ts`).
+-- ARGV of every such step: 1 uid, 2 now (Unix ms), 3 retention (ms, 0: for ever), 4 channel type, 5 whether a reply holds the whole of the newest
+-- message (1 or 0). Stands behind entry.lua and snapshot.lua.
+local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local RED_DOT = 2
+-- Of messages that expire so many count at most, and so many are looked at: some may have expired and not be removed yet.
+local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
+-- Entries that one step passes in search of one that is shown: expired ones that are not removed yet may be many.
+local MAX_PASSED = 1000
+
+-- An entry of the log as `log_entry` has it; also no (clientMsgNo), at (ms), counts (1: among the counted itself, else 0).
+local function entry_of(raw)
+  local entry = log_entry(raw)
+  -- version, type, id, fromUid, clientMsgNo, time and flags, behind the one byte of the array's head
+  local _, _, _, _, _, no, at, flags = cmsgpack.unpack_limit(entry.record, 7, 1)
+  entry.no, entry.at = no, at
+  entry.counts = not entry.expires and flags % (2 * RED_DOT) >= RED_DOT and 1 or 0
+  return entry
+end
+
+local function is_past(entry) return RETENTION > 0 and NOW >= entry.at + RETENTION end
+
+local function is_shown(entry)
+  return not is_past(entry) and (not entry.expires or NOW < entry.expires)
+end
+
+local function entry_from(seq)
+  local raw = redis.call('XRANGE', KEYS[2], int(seq) .. '-0', '+', 'COUNT', 1)[1]
+  return raw and entry_of(raw)
+end
+
+-- The first entry from `seq` on that is not past retention, expired or not; nil: none. Entries pass it in the order of seqs.
+local function first_kept(seq, head)
+  local first = entry_from(seq)
+  if not first or not is_past(first) then return first end
+  local low, high = first.seq + 1, head + 1
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local there = entry_from(middle)
+    if there and is_past(there) then low = there.seq + 1 else high = middle end
+  end
+  return entry_from(low)
+end
+
+-- join (head seq when the user became a member), large; nil: a group the user is no member of, or none any more.
+local function membership()
+  if ARGV[4] == '1' then return { join = 0, large = false } end
+  local info = redis.call('HMGET', KEYS[7], 'v', 'disband', 'large')
+  if not info[1] or info[2] == '1' then return nil end
+  local is_member = redis.call('SISMEMBER', KEYS[8], UID) == 1 or redis.call('SISMEMBER', KEYS[9], UID) == 1
+  if not is_member then return nil end
+  return { join = tonumber(redis.call('HGET', KEYS[6], UID) or '0'), large = info[3] == '1' }
+end
+
+-- pub, head, red (all that counts), large, read, deleted, changed (ms; 0: the user changed nothing); nil: as of `membership`.
+local function standing()
+  local member = membership()
+  if not member then return nil end
+  local head = redis.call('HMGET', KEYS[1], 'seq', 'pub', 'red')
+  local s = {
+    head = tonumber(head[1] or '0'),
+    pub = tonumber(head[2] or '0'),
+    red = tonumber(head[3] or '0'),
+    large = member.large,
+    deleted = 0,
+    changed = 0,
+  }
+  s.read = s.head
+  if s.large then return s end
+  local own = tonumber(redis.call('HGET', KEYS[4], UID) or '0')
+  local position = redis.call('HGET', KEYS[5], UID)
+  if not position then
+    s.read = math.min(s.head, math.max(member.join, own))
+    return s
+  end
+  local read, deleted, then_head, changed = string.match(position, '^(%d+) (%d+) (%d+) (%d+)$')
+  s.deleted, s.changed = tonumber(deleted), tonumber(changed)
+  s.read = math.max(tonumber(read), s.deleted)
+  if own > tonumber(then_head) then s.read = math.max(s.read, own) end
+  return s
+end
+
+-- Seqs from `from` on of messages with a red dot that expire and have not yet, newest first, within the bounds.
+local function expiring(from)
+  local live, looked_at = {}, 0
+  while looked_at < MAX_LOOKED_AT do
+    local found = redis.call('ZREVRANGEBYSCORE', KEYS[3], '+inf', from, 'LIMIT', looked_at, PAGE)
+    for _, member in ipairs(found) do
+      local seq, expires = string.match(member, '^(%d+):(%d+)$')
+      if NOW < tonumber(expires) then live[#live + 1] = tonumber(seq) end
+      if #live == MAX_EXPIRING then return live end
+    end
+    if #found < PAGE then return live end
+    looked_at = looked_at + PAGE
+  end
+  return live
+end
+
+-- How many messages count for as long as they are kept, from `first` (an entry or nil) to the head.
+local function lasting(s, first)
+  if not first then return 0 end
+  return s.red - first.counted + first.counts
+end
+
+local function unread(s)
+  if s.large or s.read >= s.head then return 0 end
+  local first = first_kept(s.read + 1, s.head)
+  if not first then return 0 end -- the messages that expire are in the log too
+  return lasting(s, first) + #expiring(first.seq)
+end
+
+-- The newest entry behind `deleted` and through `to` that is shown, nil: none; and the seq through which to look on in a step of its own, 0: all was
+-- looked at.
+local function newest(s, to)
+  local count, passed = 1, 0
+  while to > s.deleted do
+    local from = int(s.deleted + 1) .. '-0'
+    local page = redis.call('XREVRANGE', KEYS[2], int(to) .. '-0', from, 'COUNT', count)
+    for _, raw in ipairs(page) do
+      local entry = entry_of(raw)
+      if is_past(entry) then return nil, 0 end -- so is what came before it
+      if is_shown(entry) then return entry, 0 end
+      to = entry.seq - 1
+    end
+    if #page < count then return nil, 0 end
+    passed = passed + count
+    if passed >= MAX_PASSED then return nil, math.max(to, 0) end
+    count = math.min(count * 4, 64)
+  end
+  return nil, 0
+end
+
+-- pub, head, read, unread, deleted, changedAtMs, how many entries the log has, the seq through which to look on for the newest shown message (0: all was
+-- looked at), then of that message, where there is one: its id and seq, and its clientMsgNo and time, or as a whole its record and `stream_snapshot` of its stream (false: it is none).
+local function conversation_reply(s, through)
+  local last, look_on = newest(s, through)
+  local changed = math.max(last and last.at or 0, s.changed)
+  local reply = { s.pub, s.head, s.read, unread(s), s.deleted, changed, redis.call('XLEN', KEYS[2]), look_on }
+  if not last then return reply end
+  reply[9], reply[10] = last.id, last.seq
+  if ARGV[5] == '0' then
+    reply[11], reply[12] = last.no, last.at
+  else
+    reply[11], reply[12] = last.record, last.stream and stream_snapshot(KEYS[1], last.stream) or false
+  end
+  return reply
+end

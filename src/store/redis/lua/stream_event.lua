@@ -1,0 +1,21 @@
+-- Gives an active stream its next event: content, a tool call or its end.
+-- KEYS: head; where the users of a personal channel are in reach, their `streams`.
+-- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known behind the end (ms), 5 kind (c, n, e), 6 event id ("" none), 7 data,
+-- 8 UTF-16 units of data, 9 bytes it counts, 10 bytes a stream may count, 11 tail of its record, 12 … topics.
+-- Reply: see `stream_steps.lua`; the verdict is also `too_large`.
+local no, kind, id = ARGV[2], ARGV[5], ARGV[6]
+local c = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), uids = { unpack(KEYS, 2) }, tells = 12 }
+local s = load_stream(c, no)
+if not s then return step_reply(c, 'missing') end
+if s.state ~= STREAM_ACTIVE then return late_reply(c, s, kind, id) end
+if id ~= '' and redis.call('SISMEMBER', s.keys.se, id) == 1 then
+  tell_again(c, s)
+  return step_reply(c, 'done', s.state)
+end
+local data, bytes = ARGV[7], tonumber(ARGV[9])
+local gives_room = kind == 'e' and data == ''
+if not gives_room and s.bytes + bytes > tonumber(ARGV[10]) then return step_reply(c, 'too_large', s.state) end
+local state = kind == 'e' and STREAM_CLOSED or STREAM_ACTIVE
+add_event(c, s, { id = id, kind = kind, data = data, units = tonumber(ARGV[8]), bytes = bytes, state = state, tail = ARGV[11] })
+if kind == 'e' then close_stream(c, s, tonumber(ARGV[4])) end
+return step_reply(c, 'done', s.state)

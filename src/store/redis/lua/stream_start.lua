@@ -1,0 +1,58 @@
+-- Begins a stream: its message takes its place in the channel, with `force` after the channel's active stream was cancelled.
+-- KEYS: 1 head, 2 log, 3 own, 4 id and 5 due (the bucket's), 6 dd of (uid, clientMsgNo), 7 act; where the users of a personal channel are in reach
+-- `streams` of each, then `peers` of each.
+-- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known (ms), 5 event id ("" none), 6 data, 7 bytes it counts, 8 bytes a stream may
+-- count, 9 tail of the event's record, 10 head of the records of the stream's events, 11 bucket, 12 retention (ms, 0: for ever), 13 record of the
+-- message, 14 extra of its frame, 15 uid, 16 whether to end another stream (0 or 1), 17 and 18 whom to enter into the first and second `peers`
+-- ("": nobody), 19 … topics.
+-- Reply: see `stream_steps.lua`; the verdict is also `too_large`.
+local no, now, window = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local reach = (#KEYS - 7) / 2
+local c = { head = KEYS[1], channel = ARGV[1], now = now, uids = { unpack(KEYS, 8, 7 + reach) }, tells = 19 }
+
+-- Tells of the stream's message, which a caller that tells the users itself may not have done.
+local function tell_message_again(s)
+  local _, _, pub = remembered(KEYS[6], now, window)
+  local at = int(s.seq) .. '-0'
+  local entry = redis.call('XRANGE', KEYS[2], at, at)[1]
+  if not pub or not entry then return end
+  local record = log_entry(entry).record
+  tell_stream(c, message_frame(pub, tonumber(redis.call('HGET', s.keys.s, 'i')), s.seq, record, ARGV[14]))
+end
+
+local s = load_stream(c, no)
+if s and s.state == STREAM_ACTIVE then
+  if not ARGV[c.tells] then tell_message_again(s) end
+  tell_again(c, s)
+  return step_reply(c, 'done', s.state)
+end
+if s then return late_reply(c, s, 's', '') end
+if remembered(KEYS[6], now, window) then return step_reply(c, 'taken') end
+local active = redis.call('GET', KEYS[7])
+local other = active and load_stream(c, active)
+if other and ARGV[16] == '0' then return step_reply(c, 'running') end
+local bytes = tonumber(ARGV[7])
+if bytes > tonumber(ARGV[8]) then return step_reply(c, 'too_large') end
+local ended
+if other then
+  end_stream(c, other, { state = STREAM_CANCELLED, stopped = false, ids_ms = window })
+  ended = c.ended
+end
+
+local id, seq, pub = place_message({
+  head = KEYS[1], log = KEYS[2], own = KEYS[3], id = KEYS[4], due = KEYS[5], peers = { unpack(KEYS, 8 + reach) },
+}, {
+  bucket = tonumber(ARGV[11]), now = now, key = ARGV[1], record = ARGV[13], uid = ARGV[15], red = true, retention = tonumber(ARGV[12]),
+  stream = no, peers = { ARGV[17], ARGV[18] },
+})
+remember(KEYS[6], { now = now, window = window, id = id, seq = seq, pub = pub })
+local keys = stream_keys(KEYS[1], no)
+redis.call('HSET', keys.s, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
+redis.call('SET', KEYS[7], no)
+for _, hint in ipairs(c.uids) do redis.call('SADD', hint, ARGV[1]) end
+tell_stream(c, message_frame(pub, id, seq, ARGV[13], ARGV[14]))
+
+s = { keys = keys, no = no, head = ARGV[10], seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false }
+add_event(c, s, { id = ARGV[5], kind = 's', data = ARGV[6], units = 0, bytes = bytes, state = STREAM_ACTIVE, tail = ARGV[9] })
+c.ended = ended
+return step_reply(c, 'done', s.state)

@@ -1,0 +1,81 @@
+// Managers' passwords (hashes) and access tokens (by hash) in Redis, under keys that the whole cluster shares. No state.
+
+import { BrokerError } from "../../broker/errors.ts";
+import type { ManagerStore } from "../../broker/ports.ts";
+import type { Keys } from "../../redis/keys.ts";
+import type { Script } from "../../redis/script.ts";
+import type { RedisStoreParts } from "./parts.ts";
+
+const FORMAT = "1";
+/** How long an ended token's storage is kept: clocks differ, and it is the stored time that counts. */
+const RECLAIM_AFTER_MS = 60_000;
+
+/** Single commands are enough. */
+export const managerScripts: readonly Script[] = [];
+
+/** The managers of a store on Redis. */
+export function createRedisManagers({
+  link,
+  clock,
+  written,
+}: Pick<RedisStoreParts, "link" | "clock" | "written">): ManagerStore {
+  const passwords = passwordsKey(link.keys);
+  const tokenKey = (hash: Uint8Array) =>
+    accessTokenKey(link.keys, Buffer.from(hash).toString("hex"));
+
+  return {
+    async putPasswordOnce(username, { passwordHash }) {
+      const value = encodePassword(passwordHash);
+      await link.call("hsetnx", passwords, username, value);
+      const stored = await link.call("hget", passwords, username);
+      await written(passwords);
+      const [hash = ""] = fieldsOf(stored);
+      return { passwordHash: hash };
+    },
+
+    async putAccessToken(tokenHash, username, expiresAtMs) {
+      const lifeMs = Math.ceil(Math.max(0, expiresAtMs - clock()));
+      const value = encodeToken(username, expiresAtMs);
+      const ttlMs = lifeMs + RECLAIM_AFTER_MS;
+      await link.call("set", tokenKey(tokenHash), value, "PX", ttlMs);
+      await written(passwords);
+    },
+
+    async accessTokenOwner(tokenHash) {
+      const stored = await link.call("get", tokenKey(tokenHash));
+      if (stored === null) return undefined;
+      const [expiresAtMs, ...username] = fieldsOf(stored);
+      return clock() < Number(expiresAtMs) ? username.join("\n") : undefined;
+    },
+
+    async removeAccessToken(tokenHash) {
+      await link.call("del", tokenKey(tokenHash));
+      await written(passwords);
+    },
+  };
+}
+
+/** The hash of all passwords by username. */
+export const passwordsKey = (keys: Keys): string => keys.shared("managers");
+
+/** Of a token by its SHA-256 in hex. */
+export const accessTokenKey = (keys: Keys, hash: string): string =>
+  keys.shared(`tokens:${hash}`);
+
+export function encodePassword(passwordHash: string): string {
+  return `${FORMAT}\n${passwordHash}`;
+}
+
+export function encodeToken(username: string, expiresAtMs: number): string {
+  return `${FORMAT}\n${expiresAtMs}\n${username}`;
+}
+
+/** Throws `internal` on a newer format. */
+function fieldsOf(stored: unknown): readonly string[] {
+  const [format, ...fields] = String(stored).split("\n");
+  if (format !== FORMAT)
+    throw new BrokerError("internal", {
+      message: `Redis holds managers' data of format ${format}; this build reads ${FORMAT}`,
+    });
+  return fields;
+}

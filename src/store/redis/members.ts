@@ -1,0 +1,144 @@
+// Members of channels in Redis, of both kinds. Each change is one step in the channel's slot, with the hints of the users' groups around it.
+// No state.
+
+import { type ChannelRef, GROUP_CHANNEL } from "../../broker/model.ts";
+import type { ChannelStore, SubscriberRemoval } from "../../broker/ports.ts";
+import type { RedisLink } from "../../redis/link.ts";
+import { loadScript, type Script } from "../../redis/script.ts";
+import { isOpen, recordKey } from "./channel-record.ts";
+import type { RedisStoreParts } from "./parts.ts";
+import type { UserGroups } from "./user-groups.ts";
+
+const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
+const before = [lua("channel_record"), lua("members")];
+const ADD = loadScript(lua("members_add"), ...before);
+const RESET = loadScript(lua("members_reset"), ...before);
+const REMOVE = loadScript(lua("members_remove"), ...before);
+const AMONG = loadScript(lua("members_among"), ...before);
+const FEW = loadScript(lua("members_few"));
+
+export const memberScripts: readonly Script[] = [
+  ...[ADD, RESET, REMOVE],
+  ...[AMONG, FEW],
+];
+
+/** Members read in one step; more are read in pages, others between them. */
+const MAX_FEW = 5000;
+const PAGE = 1000;
+
+/** What `members_remove.lua` answers first. */
+const NO_CHANNEL = 0;
+const DISBANDED = 1;
+const NOT_MEMBERS = 2;
+
+type Members = Pick<
+  ChannelStore,
+  "addSubscribers" | "removeSubscribers" | "members" | "membersAmong"
+>;
+
+/** `recordBits`: what the step on a channel's record answers. */
+export function createMembers(
+  { link, written }: RedisStoreParts,
+  groups: UserGroups,
+  recordBits: (channel: ChannelRef) => Promise<number>,
+): Members {
+  const keysOf = (channel: ChannelRef, ...names: readonly string[]) =>
+    names.map((name) => link.keys.channel(name, recordKey(channel)));
+
+  return {
+    async addSubscribers(channel, uids, { membership, reset }) {
+      if (!isOpen(await recordBits(channel))) return undefined; // no hints of what will not be
+      const unique = [...new Set(uids)];
+      const isGroup = channel.type === GROUP_CHANNEL;
+      const args = [isGroup ? 1 : 0, JSON.stringify(unique)];
+      const kinds = kindsOf(membership);
+      const keys = keysOf(channel, "info", ...kinds, "join", "head");
+      const step = () =>
+        reset
+          ? link.run(
+              RESET,
+              [...keys, ...keysOf(channel, "pos", "own", "fresh")],
+              args,
+            )
+          : link.run(ADD, keys, args);
+      const reply = isGroup
+        ? await groups.around(channel.id, unique, step)
+        : await step();
+      await written(isGroup ? undefined : keys[0]); // hints are in other slots
+      if (reply === null) return undefined;
+      if (!reset) return { added: at(unique, reply), gone: [] };
+      const [added, gone] = reply as readonly [unknown, unknown]; // as its header says
+      const isNew = new Set(texts(added));
+      return {
+        added: unique.filter((uid) => isNew.has(uid)),
+        gone: texts(gone).sort(),
+      };
+    },
+
+    async removeSubscribers(
+      channel,
+      uids,
+      membership,
+    ): Promise<SubscriberRemoval> {
+      const unique = [...new Set(uids)];
+      const kinds = kindsOf(membership);
+      const keys = keysOf(channel, "info", ...kinds, "join", "pos", "own");
+      const reply = await link.run(REMOVE, keys, [JSON.stringify(unique)]);
+      await written(keys[0]);
+      const [verdict, positions] = reply as readonly [number, unknown]; // as its header says
+      if (verdict === NO_CHANNEL) return { kind: "no_channel" };
+      if (verdict === DISBANDED) return { kind: "disbanded" };
+      const listed = at(unique, positions);
+      return verdict === NOT_MEMBERS
+        ? { kind: "not_members", uids: listed }
+        : { kind: "removed", gone: listed };
+    },
+
+    async members(channel) {
+      const keys = keysOf(channel, "perm", "temp");
+      const few = await link.run(FEW, keys, [MAX_FEW]);
+      return few === null ? manyMembers(link, keys) : texts(few);
+    },
+
+    async membersAmong(channel, uids) {
+      const unique = [...new Set(uids)];
+      if (unique.length === 0) return [];
+      const keys = keysOf(channel, "perm", "temp");
+      return at(unique, await link.run(AMONG, keys, [JSON.stringify(unique)]));
+    },
+  };
+}
+
+/** The set of this kind, then that of the other. */
+function kindsOf(membership: "permanent" | "temporary"): readonly string[] {
+  return membership === "permanent" ? ["perm", "temp"] : ["temp", "perm"];
+}
+
+/** Page by page: who is a member all the time is there, who comes or goes meanwhile may be. */
+async function manyMembers(
+  link: RedisLink,
+  keys: readonly string[],
+): Promise<readonly string[]> {
+  const uids = new Set<string>();
+  for (const key of keys) {
+    let cursor = "0";
+    do {
+      const page = await link.call("sscan", key, cursor, "COUNT", PAGE);
+      const [next, some] = page as readonly [Buffer, unknown]; // SSCAN's reply
+      for (const uid of texts(some)) uids.add(uid);
+      cursor = next.toString();
+    } while (cursor !== "0");
+  }
+  return [...uids];
+}
+
+/** The items at the positions, counted from 1, that a step answered. */
+function at(items: readonly string[], positions: unknown): readonly string[] {
+  return (positions as readonly number[]).flatMap(
+    (position) => items[position - 1] ?? [],
+  );
+}
+
+function texts(reply: unknown): string[] {
+  return (reply as readonly Buffer[]).map((one) => one.toString());
+}

@@ -1,0 +1,56 @@
+// What the parts of the Redis store are made of, and the layout of its keys (names: `redis/keys.ts`). Types only.
+//
+// Of a channel (slot of its bucket; parts of `keys.channel`):
+//   head  HASH   seq (newest), pub (publications so far), red (messages so far that count as unread for as long as they are kept), at (ms of the newest),
+//          bare (the log was emptied)
+//   log   STREAM `<seq>-0`: i messageId, r record, c `red` through it, [s clientMsgNo of the stream it is], [x expiresAtMs]
+//   exp   ZSET   seq → expiresAtMs of messages that expire: what the sweep goes by
+//   dot   ZSET   `<seq>:<expiresAtMs>` → seq of those of them with a red dot: unread is counted from the newest on. Goes with the entry of exp
+//   own   HASH   uid → seq of the user's newest stored message
+//   dd    STRING one per `uid\nclientMsgNo`: `<ms> <messageId> <messageSeq> <pub>[ <more>]`, what a retry is answered (`lua/dedupe.lua`); ends by itself
+//   info  HASH   the channel's record: v (format), ban, disband, sendBan, allowStranger, large (each 0 or 1); of a user's rules under the key `1:<uid>`
+//   perm, temp  SET  its members of either kind
+//   join  HASH   uid → head seq when it became a member
+//   pos   HASH   uid → `<readSeq> <deletedSeq> <head seq at the change> <ms of the change>`
+//   act   STRING clientMsgNo of the active stream; s, st, so, sn, se: one stream each (tail clientMsgNo; `lua/snapshot.lua`)
+// Of a bucket (`keys.bucket`): id (counter of message ids), live ZSET (active streams by their last event), due ZSET (channels with a
+//   log by when to reclaim; +inf: nothing ever is), cmd HASH and cmdat ZSET (messageId → commands that some recipients may not have yet, and
+//   when they began)
+// Of a user (`keys.user`): dev HASH, groups, doubt SET (hint: together at least the groups it is in), peers ZSET (peer → ms of the newest message, about),
+//   streams SET (hint: personal channels with an active stream), sess (the session directory's),
+//   inseq STRING (newest inboxSeq), in STREAM `<inboxSeq>-0`: x endMs, i messageId, n payload bytes, r record; inx ZSET (inboxSeq → endMs of
+//   copies that end before others of their time), inids ZSET (messageId → ms: commands it was given, lately)
+// Of all (`keys.shared`): format, managers, tokens
+
+import type { Clock } from "../../broker/ports.ts";
+import type { Arrivals } from "../../redis/arrivals.ts";
+import type { RedisLink } from "../../redis/link.ts";
+
+/** Plain values of the configuration. */
+export interface RedisStoreLimits {
+  readonly dedupeWindowS: number;
+  readonly retentionS: number;
+  /** Between two looks for what is past its time. */
+  readonly sweepIntervalMs: number;
+  /** Data of all events of one stream. */
+  readonly maxStreamBytes: number;
+  /** Commands a user's inbox holds at most. */
+  readonly maxInbox: number;
+  /** How long a command waits to be acknowledged. */
+  readonly inboxTtlS: number;
+}
+
+/** What every part of the store works with. */
+export interface RedisStoreParts {
+  readonly link: RedisLink;
+  readonly arrivals: Arrivals;
+  readonly clock: Clock;
+  readonly limits: RedisStoreLimits;
+  /** Hears of failures that no caller is told of. */
+  readonly onProblem: (error: unknown, what: string) => void;
+  /**
+   * Resolves once `redis.minReplicas` replicas have all that was written and answered before, on the server that holds `key`, or on all;
+   * undefined: nothing to wait for. Throws `unavailable`.
+   */
+  readonly written: (key?: string) => Promise<void> | undefined;
+}

@@ -1,0 +1,57 @@
+// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token. No state.
+
+import { BrokerError } from "../../broker/errors.ts";
+import type { Device, DeviceFlag, DeviceLevel } from "../../broker/model.ts";
+import type { UserStore } from "../../broker/ports.ts";
+import { loadScript, type Script } from "../../redis/script.ts";
+import type { RedisStoreParts } from "./parts.ts";
+
+const FORMAT = 1;
+const PUT = loadScript(new URL("./lua/device_put.lua", import.meta.url));
+
+export const userScripts: readonly Script[] = [PUT];
+
+/** The users of a store on Redis. */
+export function createRedisUsers({
+  link,
+  written,
+}: Pick<RedisStoreParts, "link" | "written">): UserStore {
+  return {
+    async device(uid, flag) {
+      const reply = await link.call("hget", link.keys.user("dev", uid), flag);
+      return deviceOf(uid, flag, reply);
+    },
+
+    async putDevice(device) {
+      const { uid, flag } = device;
+      const value = encodeDevice(device);
+      const key = link.keys.user("dev", uid);
+      const before = await link.run(PUT, [key], [flag, value]);
+      await written(key);
+      return deviceOf(uid, flag, before);
+    },
+  };
+}
+
+/** A device as a value of its user's hash `dev`. */
+export function encodeDevice({
+  level,
+  tokenHash,
+}: Pick<Device, "level" | "tokenHash">): Buffer {
+  return Buffer.from([FORMAT, level, ...tokenHash]);
+}
+
+function deviceOf(
+  uid: string,
+  flag: DeviceFlag,
+  reply: unknown,
+): Device | undefined {
+  if (reply === null) return undefined;
+  const stored = reply as Buffer; // a hash's value
+  if (stored[0] !== FORMAT)
+    throw new BrokerError("internal", {
+      message: `Redis holds a device of format ${stored[0]}; this build reads ${FORMAT}`,
+    });
+  const level = stored[1] as DeviceLevel; // as written by putDevice
+  return { uid, flag, level, tokenHash: new Uint8Array(stored.subarray(2)) };
+}

@@ -1,0 +1,106 @@
+// The Cluster contract: what is published reaches who listens, unchanged and in order.
+
+import { randomUUID } from "node:crypto";
+import type { Test } from "tap";
+import {
+  channelKey,
+  GROUP_CHANNEL,
+  groupTopic,
+  type Message,
+  PERSON_CHANNEL,
+  userTopic,
+} from "../../src/broker/model.ts";
+import type { ClusterEvent } from "../../src/broker/ports.ts";
+import { type ClusterDriver, freshUid } from "./cluster-bench.ts";
+
+function messageTo(channel: Message["channel"], fromUid: string): Message {
+  return {
+    messageId: 1,
+    messageSeq: 1,
+    key: channelKey(channel, fromUid),
+    channel,
+    fromUid,
+    clientMsgNo: "n",
+    timestampMs: 1,
+    header: { noPersist: false, redDot: true },
+    expireS: 0,
+    streamNo: undefined,
+    tagKey: undefined,
+    payload: Uint8Array.from([0, 1, 255]),
+    stream: undefined,
+  };
+}
+
+export async function events(t: Test, driver: ClusterDriver): Promise<void> {
+  const { cluster, events } = await driver.open(t);
+  const uid = freshUid();
+  const groupId = `g-${randomUUID()}`;
+
+  /** Publishes and gives back what arrived of it, once it must have. */
+  async function round(event: ClusterEvent): Promise<readonly ClusterEvent[]> {
+    const before = events.length;
+    cluster.publish(event);
+    await cluster.barrier();
+    return events.slice(before);
+  }
+
+  const toUser = messageTo({ id: uid, type: PERSON_CHANNEL }, freshUid());
+  const toGroup = messageTo({ id: groupId, type: GROUP_CHANNEL }, uid);
+  const none = { origin: undefined, recipients: undefined };
+  const CASES: readonly (readonly [string, ClusterEvent])[] = [
+    ["a personal message", { kind: "message", message: toUser, ...none }],
+    ["a group's message", { kind: "message", message: toGroup, ...none }],
+    [
+      "a message with origin and recipients",
+      { kind: "message", message: toUser, origin: "s1", recipients: [uid] },
+    ],
+    [
+      "the end of a session",
+      { kind: "end_session", uid, sessionId: "s1", reason: "kicked" },
+    ],
+    ["a changed token", { kind: "credential", uid }],
+    [
+      "a change of membership",
+      { kind: "membership", uid, channelId: groupId, member: false },
+    ],
+  ];
+
+  await cluster.listen(userTopic(uid));
+  await cluster.listen(groupTopic(groupId));
+  await cluster.listen(userTopic(uid)); // listening twice is listening
+  for (const [what, event] of CASES)
+    t.test(`${what} reaches the listener once, unchanged`, async (t) => {
+      t.strictSame(await round(event), [event]);
+    });
+
+  t.test("what is announced comes once each, in order", async (t) => {
+    const before = events.length;
+    const channelIds = Array.from({ length: 120 }, (_, at) => `g${at}`);
+    const all: readonly ClusterEvent[] = channelIds.map((channelId) => ({
+      ...{ kind: "membership", uid, channelId, member: true },
+    }));
+    await cluster.announce(all);
+    await cluster.barrier();
+    t.strictSame(events.slice(before), all);
+    await t.resolves(cluster.announce([]));
+  });
+
+  t.test("events of a topic keep their order", async (t) => {
+    const before = events.length;
+    const ids = Array.from({ length: 100 }, (_, at) => `s${at}`);
+    for (const sessionId of ids)
+      cluster.publish({
+        kind: "end_session",
+        uid,
+        sessionId,
+        reason: "kicked",
+      });
+    await cluster.barrier();
+    t.same(
+      events
+        .slice(before)
+        .map((one) => one.kind === "end_session" && one.sessionId),
+      ids,
+    );
+  });
+}

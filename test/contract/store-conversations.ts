@@ -1,0 +1,245 @@
+// The Store contract: conversations, what they show and what counts as unread.
+
+import type { Test } from "tap";
+import { channelKey, type StreamSnapshot } from "../../src/broker/model.ts";
+import type { MessageDraft } from "../../src/broker/ports.ts";
+import {
+  ALL_OF_THEM,
+  changed,
+  DELETE,
+  G,
+  listed,
+  read,
+  SILENT,
+  send,
+  standing,
+  withGroup,
+  withUser,
+} from "./conversation-bench.ts";
+import { draftOf, type Given, group, TEMPORARY } from "./store-bench.ts";
+
+export async function conversations(t: Test, given: Given): Promise<void> {
+  lists(t, given);
+  counting(t, given);
+}
+
+function lists(t: Test, given: Given): void {
+  t.test(
+    "a list holds the user's groups and personal channels with a message, newest message first",
+    async (t) => {
+      const bench = await withGroup(given, t);
+      const { store } = bench;
+      for (const id of ["h", "empty", "gone"])
+        await store.createChannel(group(id), ["bob"]);
+      await store.createChannel(group("other"), ["alice"]);
+      await store.addSubscribers(group("g"), ["temp"], TEMPORARY);
+      const sends: Partial<MessageDraft>[] = [
+        { channel: { id: "gone", type: 2 }, fromUid: "bob" },
+        { channel: withUser("bob"), fromUid: "alice" },
+        { channel: { id: "other", type: 2 } },
+        { channel: G },
+        { channel: withUser("dave"), fromUid: "bob" },
+        { channel: { id: "h", type: 2 }, fromUid: "bob" },
+        { channel: withUser("bob"), fromUid: "bob" },
+        { channel: withUser("carol"), fromUid: "alice" },
+      ];
+      for (const over of sends) {
+        await send(bench, 1, over);
+        bench.nowMs += 1;
+      }
+      await store.updateChannel(group("gone"), { disband: true });
+      const check = async () => {
+        t.same(await listed(bench, "bob"), ["bob", "h", "dave", "g", "alice"]);
+        t.same(await listed(bench, "alice"), ["carol", "g", "other", "bob"]);
+        t.same(await listed(bench, "temp"), ["g"]);
+        t.same(await listed(bench, "dave"), ["bob"]);
+        t.same(await listed(bench, "nobody"), []);
+      };
+      await check();
+      await bench.reopen();
+      await check();
+    },
+  );
+
+  t.test(
+    "what is not stored makes no conversation and is no last message",
+    async (t) => {
+      const bench = await withGroup(given, t);
+      const header = { noPersist: true, redDot: true };
+      await send(bench, 1, { header, channel: withUser("bob") });
+      await send(bench, 1, { header, clientMsgNo: "n", dedupe: true });
+      await bench.store.appendCommand({
+        ...draftOf({ channel: withUser("bob") }),
+        recipients: ["bob"],
+        alsoTell: [],
+      });
+      t.same(await listed(bench, "bob"), []);
+      t.same(await standing(bench, "bob"), [0, 0, 0, 0]);
+    },
+  );
+
+  t.test("a conversation tells its newest message and when", async (t) => {
+    const bench = await withGroup(given, t);
+    await send(bench, 1);
+    bench.nowMs += 1000;
+    const draft = draftOf({ clientMsgNo: "last", tagKey: "tag" });
+    const { messageId } = await bench.store.append(draft);
+    const check = async () => {
+      const whole = await bench.store.conversation("bob", G);
+      t.equal(whole?.last?.messageId, messageId);
+      t.equal(whole?.last?.messageSeq, 2);
+      t.same([...(whole?.last?.payload ?? [])], [...draft.payload]);
+      t.equal(whole?.changedAtMs, whole?.last?.timestampMs);
+      const read = await bench.store.readConversations("bob", [G], ALL_OF_THEM);
+      t.same(read, { conversations: [whole], more: false });
+      const [head] = await bench.store.conversationsOf("bob");
+      const { timestampMs } = whole?.last ?? {};
+      const last = { messageId, messageSeq: 2, clientMsgNo: "last" };
+      t.same(head, { ...whole, last: { ...last, timestampMs } });
+    };
+    await check();
+    await bench.reopen();
+    await check();
+  });
+
+  t.test(
+    "conversations are read in the order asked for, so many and so much",
+    async (t) => {
+      const bench = await withGroup(given, t);
+      const payload = new Uint8Array(1000);
+      const peers = ["alice", "carol", "dave"];
+      for (const fromUid of peers)
+        await send(bench, 2, { channel: withUser("bob"), fromUid, payload });
+      const asked = ["dave", "nobody", "alice", "carol"].map(withUser);
+      const read = async (limit: number, maxBytes: number, from = 0) => {
+        const bounds = { limit, maxBytes };
+        const page = await bench.store.readConversations(
+          ...(["bob", [{ id: "h", type: 2 }, ...asked.slice(from)]] as const),
+          bounds,
+        );
+        return [...page.conversations.map((c) => c.channel.id), page.more];
+      };
+      const check = async () => {
+        t.same(await read(9, 9000), ["dave", "alice", "carol", false]);
+        t.same(await read(3, 9000), ["dave", "alice", "carol", false]);
+        t.same(await read(2, 9000), ["dave", "alice", true]);
+        t.same(await read(9, 2999), ["dave", "alice", true]);
+        t.same(await read(9, 1999), ["dave", true]);
+        t.same(await read(9, 1), ["dave", true], "at least one");
+        t.same(await read(9, 1, 3), ["carol", false]);
+        t.same(await read(9, 9000, 4), [false]);
+      };
+      await check();
+      await bench.reopen();
+      await check();
+    },
+  );
+
+  t.test("what is kept with a stream counts as much as text", async (t) => {
+    const bench = await withGroup(given, t);
+    for (const id of ["alice", "carol"])
+      for (const [type, data] of [
+        ["___TextMessageStart", "x".repeat(400)],
+        ["___ToolCallArgs", "x".repeat(400)],
+        ["___TextMessageEnd", "x".repeat(400)],
+      ] as const)
+        await bench.store.streamEvent({
+          ...{ key: channelKey(withUser("bob"), id), channel: withUser("bob") },
+          ...{ fromUid: id, clientMsgNo: "s", type, data, force: false },
+          ...{ eventId: undefined, timestampMs: undefined },
+        });
+    const channels = ["alice", "carol"].map(withUser);
+    const count = async (maxBytes: number) => {
+      const bounds = { limit: 9, maxBytes };
+      return (await bench.store.readConversations("bob", channels, bounds))
+        .conversations.length;
+    };
+    t.equal(await count(2400), 1);
+    t.equal(await count(4000), 2);
+  });
+
+  t.test("a stream is a last message with its text so far", async (t) => {
+    const bench = await withGroup(given, t);
+    const stream = (type: string, data: string) =>
+      bench.store.streamEvent({
+        ...{ key: "2:g", channel: G, fromUid: "alice", clientMsgNo: "s" },
+        ...{ eventId: undefined, type, data, timestampMs: undefined },
+        force: false,
+      });
+    await stream("___TextMessageStart", "");
+    await stream("___TextMessageContent", "Hello");
+    const text = (snapshot: StreamSnapshot | undefined) =>
+      [snapshot?.state, snapshot?.text].join(" ");
+    const read = () => bench.store.conversation("bob", G);
+    const now = await read();
+    t.equal(text(now?.last?.stream), "active Hello");
+    t.equal(now?.unread, 1);
+    await stream("___TextMessageEnd", "");
+    await bench.reopen();
+    const later = await read();
+    t.equal(text(later?.last?.stream), "closed Hello");
+    t.equal(later?.unread, 1);
+  });
+
+  t.test("a conversation without a message stands at 0", async (t) => {
+    const bench = await withGroup(given, t);
+    const empty = {
+      ...{ headSeq: 0, readSeq: 0, unread: 0, deletedSeq: 0 },
+      ...{ changedAtMs: 0, last: undefined },
+    };
+    t.same(await bench.store.conversation("bob", G), { channel: G, ...empty });
+    t.same(await bench.store.conversation("bob", withUser("dave")), {
+      channel: withUser("dave"),
+      ...empty,
+    });
+    t.same(await changed(bench, read(5)), [0, 0, 0, 0]);
+    t.same(await changed(bench, DELETE), [0, 0, 0, 0]);
+  });
+}
+
+function counting(t: Test, given: Given): void {
+  t.test(
+    "messages with a red dot behind the position are unread, also after a restart",
+    async (t) => {
+      const bench = await withGroup(given, t);
+      await send(bench, 3);
+      await send(bench, 2, { header: SILENT });
+      await send(bench, 1);
+      t.same(await standing(bench, "bob"), [6, 0, 4, 0]);
+      await bench.reopen();
+      t.same(await standing(bench, "bob"), [6, 0, 4, 0]);
+      await send(bench, 2);
+      await send(bench, 1, { header: SILENT });
+      t.same(await standing(bench, "bob"), [9, 0, 6, 0]);
+    },
+  );
+
+  t.test("an own message reads all before it, for its sender", async (t) => {
+    const bench = await withGroup(given, t);
+    await send(bench, 3);
+    await send(bench, 1, { fromUid: "bob" });
+    await send(bench, 2);
+    t.same(await standing(bench, "bob"), [6, 4, 2, 0]);
+    t.same(await standing(bench, "alice"), [6, 6, 0, 0]);
+    t.same(await standing(bench, "carol"), [6, 0, 6, 0]);
+    await bench.reopen();
+    t.same(await standing(bench, "bob"), [6, 4, 2, 0]);
+    await send(bench, 1, { fromUid: "bob" });
+    t.same(await standing(bench, "bob"), [7, 7, 0, 0]);
+  });
+
+  t.test("each side of a personal channel has its own count", async (t) => {
+    const bench = await given(t);
+    await send(bench, 3, { channel: withUser("bob"), fromUid: "alice" });
+    await send(bench, 2, { channel: withUser("alice"), fromUid: "bob" });
+    t.same(await standing(bench, "alice", withUser("bob")), [5, 3, 2, 0]);
+    t.same(await standing(bench, "bob", withUser("alice")), [5, 5, 0, 0]);
+    const back = await bench.store.changeConversation(
+      "bob",
+      withUser("alice"),
+      read(1),
+    );
+    t.equal(back?.unread, 4);
+    t.same(await standing(bench, "alice", withUser("bob")), [5, 3, 2, 0]);
+  });
+}

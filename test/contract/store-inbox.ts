@@ -1,0 +1,382 @@
+// The Store contract: commands and their inboxes.
+
+import type { Test } from "tap";
+import { ALL, codeOf, draftOf, type Given } from "./store-bench.ts";
+import {
+  commandEvents,
+  commandOf,
+  copiesOf,
+  read,
+  retry,
+  seqs,
+} from "./store-inbox-bench.ts";
+
+export { commandOf, TOLD_USERS } from "./store-inbox-bench.ts";
+
+export async function inbox(t: Test, given: Given): Promise<void> {
+  keeping(t, given);
+  order(t, given);
+  commandRetries(t, given);
+  acknowledging(t, given);
+}
+
+function keeping(t: Test, given: Given): void {
+  t.test(
+    "a command is published and kept with all it has, one copy for each recipient",
+    async (t) => {
+      const bench = await given(t);
+      const draft = commandOf({
+        channel: { id: "bob", type: 1 },
+        fromUid: "älice",
+        clientMsgNo: "nö-1",
+        header: { noPersist: false, redDot: true },
+        expireS: 3600,
+        tagKey: "tag",
+        payload: Uint8Array.from({ length: 300 }, (_, i) => i & 0xff),
+        recipients: ["bob", "cärol", "\u{1F600}"],
+        alsoTell: ["älice"],
+        origin: "session-1",
+      });
+      await bench.store.appendCommand(commandOf());
+      const appended = await bench.store.appendCommand(draft);
+      t.equal(appended.messageSeq, 0);
+      t.equal(appended.duplicate, false);
+      const event = commandEvents(bench)[1];
+      t.equal(event?.origin, "session-1");
+      const copies = event?.copies ?? [];
+      t.equal(copies.length, 4);
+      t.same(Object.fromEntries(copies.map((c) => [c.uid, c.inboxSeq])), {
+        ...{ bob: 2, cärol: 1, "\u{1F600}": 1, älice: 0 },
+      });
+      const [, ofBob] = await read(bench, "bob");
+      const [ofCarol] = await read(bench, "cärol");
+      t.equal(ofBob?.message.messageSeq, 2);
+      t.equal(ofCarol?.message.messageSeq, 1);
+      for (const message of [
+        event?.message,
+        ofBob?.message,
+        ofCarol?.message,
+      ]) {
+        t.equal(message?.messageId, appended.messageId);
+        t.equal(message?.key, draft.key);
+        t.same(message?.channel, draft.channel);
+        t.equal(message?.fromUid, "älice");
+        t.equal(message?.clientMsgNo, "nö-1");
+        t.equal(message?.timestampMs, bench.nowMs);
+        t.same(message?.header, draft.header);
+        t.equal(message?.expireS, 3600);
+        t.equal(message?.streamNo, undefined);
+        t.equal(message?.tagKey, "tag");
+        t.equal(message?.stream, undefined);
+        t.same([...(message?.payload ?? [])], [...draft.payload]);
+      }
+      t.same(await read(bench, "älice"), [], "who is only told keeps nothing");
+      const before = await read(bench, "bob");
+      await bench.reopen();
+      t.same(await read(bench, "bob"), before, "the same after a restart");
+    },
+  );
+
+  t.test("a command is in no history and takes no seq", async (t) => {
+    const bench = await given(t);
+    await bench.store.appendCommand(commandOf());
+    t.equal((await bench.store.append(draftOf())).messageSeq, 1);
+    await bench.store.appendCommand(commandOf());
+    t.equal(await bench.store.headSeq("2:g"), 1);
+    t.equal((await bench.store.readMessages("2:g", ALL)).messages.length, 1);
+  });
+
+  t.test("a command without recipients is told and not kept", async (t) => {
+    const bench = await given(t);
+    await bench.store.appendCommand(
+      commandOf({ recipients: [], alsoTell: ["alice"] }),
+    );
+    t.same(commandEvents(bench)[0]?.copies, [{ uid: "alice", inboxSeq: 0 }]);
+    t.same(await read(bench, "alice"), []);
+  });
+
+  t.test("copies are read behind a seq, oldest first, some", async (t) => {
+    const bench = await given(t);
+    for (let i = 0; i < 5; i++)
+      await bench.store.appendCommand(
+        commandOf({ recipients: i % 2 === 0 ? ["bob", "bo"] : ["bob"] }),
+      );
+    t.same(seqs(await read(bench, "bob")), [1, 2, 3, 4, 5]);
+    t.same(seqs(await read(bench, "bob", 2)), [3, 4, 5]);
+    t.same(seqs(await read(bench, "bob", 1, { limit: 2 })), [2, 3]);
+    const upTo = async (maxBytes: number) =>
+      seqs(await read(bench, "bob", 1, { maxBytes }));
+    const { length } = commandOf().payload;
+    t.same(await upTo(2 * length), [2, 3]);
+    t.same(await upTo(2 * length - 1), [2]);
+    t.same(await upTo(1), [2], "one in any case");
+    t.same(seqs(await read(bench, "bob", 5)), []);
+    t.same(
+      seqs(await read(bench, "bo")),
+      [1, 2, 3],
+      "other inboxes count apart",
+    );
+    t.same(await read(bench, "b"), []);
+    t.same(await read(bench, "bob", 0, { limit: 0 }), []);
+    t.same(await read(bench, "bob", Number.MAX_SAFE_INTEGER), []);
+  });
+
+  t.test("message ids grow over commands, messages and restarts", async (t) => {
+    const bench = await given(t);
+    const ids: number[] = [];
+    for (let i = 0; i < 4; i++) {
+      ids.push((await bench.store.appendCommand(commandOf())).messageId);
+      ids.push((await bench.store.append(draftOf())).messageId);
+      ids.push((await bench.store.appendCommand(commandOf())).messageId);
+      bench.nowMs -= 60_000;
+      await bench.reopen();
+    }
+    t.same(
+      ids,
+      ids.toSorted((a, b) => a - b),
+    );
+    t.equal(new Set(ids).size, ids.length);
+  });
+
+  t.test("what no record can hold is refused and harms nobody", async (t) => {
+    const bench = await given(t);
+    const long = "x".repeat(100_000);
+    const others = bench.store.appendCommand(commandOf());
+    for (const over of [
+      { clientMsgNo: long, dedupe: true },
+      { fromUid: long },
+      { channel: { id: long, type: 2 } },
+      { tagKey: long },
+      { recipients: ["bob", long] },
+    ] as const)
+      t.equal(
+        await codeOf(bench.store.appendCommand(commandOf(over))),
+        "too_large",
+      );
+    for (const expireS of [-1, 0.5, 2 ** 40])
+      t.equal(
+        await codeOf(bench.store.appendCommand(commandOf({ expireS }))),
+        "bad_request",
+      );
+    await others;
+    t.same(seqs(await read(bench, "bob")), [1]);
+  });
+}
+
+function order(t: Test, given: Given): void {
+  t.test(
+    "each user's events come in the order of the calls, each before its answer and before a read shows it",
+    async (t) => {
+      const bench = await given(t);
+      const told = new Map<number, string[]>();
+      bench.onPublish = (e) => {
+        if (e.kind !== "command") return;
+        const before = told.get(e.message.messageId) ?? [];
+        const uids = e.copies.map((c) => c.uid);
+        told.set(e.message.messageId, [...before, ...uids]);
+      };
+      let isDone = false;
+      let early = 0;
+      const reading = (async () => {
+        while (!isDone) {
+          for (const { message } of await read(bench, "bob"))
+            if (!told.get(message.messageId)?.includes("bob")) early++;
+          await new Promise(setImmediate);
+        }
+      })();
+      for (let round = 0; round < 10; round++) {
+        const calls = Array.from({ length: 20 }, async (_, i) => {
+          const clientMsgNo = `${round}-${i}`;
+          const answer = await bench.store.appendCommand(
+            commandOf({ clientMsgNo, recipients: ["bob", `u${i % 3}`] }),
+          );
+          return told.get(answer.messageId)?.length;
+        });
+        t.same(new Set(await Promise.all(calls)), new Set([2]));
+      }
+      isDone = true;
+      await reading;
+      t.equal(early, 0);
+      const called = Array.from({ length: 200 }, (_, i) => i);
+      for (const uid of ["bob", "u0", "u1", "u2"]) {
+        const ofUser = copiesOf(bench).flatMap(({ message, copies }) =>
+          copies.flatMap((copy) =>
+            copy.uid === uid ? [[copy.inboxSeq, message.clientMsgNo]] : [],
+          ),
+        );
+        const expected = called
+          .filter((i) => uid === "bob" || uid === `u${(i % 20) % 3}`)
+          .map((i, at) => [at + 1, `${Math.floor(i / 20)}-${i % 20}`]);
+        t.same(ofUser, expected, uid);
+      }
+    },
+  );
+
+  t.test("a command may be for 10000 users", async (t) => {
+    const bench = await given(t);
+    const recipients = Array.from({ length: 10_000 }, (_, i) => `user-${i}`);
+    const { messageId } = await bench.store.appendCommand(
+      commandOf({ recipients }),
+    );
+    const some = ["user-0", "user-5000", "user-9999"];
+    const told = commandEvents(bench)[0]?.copies.map((c) => c.uid) ?? [];
+    t.same(
+      some.filter((uid) => told.includes(uid)),
+      some,
+    );
+    t.equal(new Set(told).size, told.length);
+    await bench.reopen();
+    for (const uid of some)
+      t.same(
+        (await read(bench, uid)).map((c) => c.message.messageId),
+        [messageId],
+      );
+  });
+}
+
+function commandRetries(t: Test, given: Given): void {
+  t.test(
+    "a retry is answered with the first command, also after a restart",
+    async (t) => {
+      const bench = await given(t);
+      const first = await bench.store.appendCommand(retry("c-1"));
+      const again = { ...first, duplicate: true };
+      t.same(await bench.store.appendCommand(retry("c-1")), again);
+      t.same(await bench.store.earlier(retry("c-1")), again);
+      t.same(
+        await bench.store.append(draftOf({ clientMsgNo: "c-1", dedupe: true })),
+        again,
+      );
+      await bench.reopen();
+      t.same(
+        await bench.store.append(draftOf({ clientMsgNo: "c-1", dedupe: true })),
+        again,
+      );
+      t.same(await bench.store.appendCommand(retry("c-1")), again);
+      t.same(await bench.store.earlier(retry("c-1")), again);
+      t.equal(bench.events.length, 1);
+      t.same(seqs(await read(bench, "bob")), [1]);
+      t.equal(await bench.store.headSeq("2:g"), 0);
+    },
+  );
+
+  t.test("a command is not found by what only looks like it", async (t) => {
+    const bench = await given(t);
+    await bench.store.appendCommand(retry("c-1"));
+    for (const other of [
+      retry("c-2"),
+      retry("c-1", { fromUid: "alic" }),
+      retry("c-1", { channel: { id: "h", type: 2 } }),
+      retry("c-1", { channel: { id: "g", type: 1 } }),
+      retry("c-1", { channel: { id: "alice", type: 1 }, fromUid: "g" }),
+    ]) {
+      t.equal(await bench.store.earlier(other), undefined);
+      t.equal((await bench.store.appendCommand(other)).duplicate, false);
+    }
+    const undeduped = await bench.store.appendCommand(
+      commandOf({ clientMsgNo: "c-1" }),
+    );
+    t.equal(undeduped.duplicate, false);
+  });
+
+  t.test("a command that repeats a message is a duplicate of it", async (t) => {
+    const bench = await given(t);
+    const first = await bench.store.append(
+      draftOf({ clientMsgNo: "m", dedupe: true }),
+    );
+    const again = { ...first, duplicate: true };
+    t.same(await bench.store.appendCommand(retry("m")), again);
+    await bench.reopen();
+    t.same(await bench.store.appendCommand(retry("m")), again);
+    t.same(await read(bench, "bob"), []);
+    t.equal(bench.events.length, 1);
+  });
+
+  t.test(
+    "of calls at once with one clientMsgNo one is stored, and all get its answer when it is published",
+    async (t) => {
+      const bench = await given(t);
+      for (const kinds of ["cccc", "cmcm", "mcmc", "mmcc", "ccmm"]) {
+        const before = bench.events.length;
+        const early: boolean[] = [];
+        const calls = [...kinds].map(async (kind) => {
+          const answer = await (kind === "c"
+            ? bench.store.appendCommand(retry(kinds))
+            : bench.store.append(
+                draftOf({ clientMsgNo: kinds, dedupe: true }),
+              ));
+          early.push(bench.events.length === before);
+          return answer;
+        });
+        const answers = await Promise.all(calls);
+        t.equal(new Set(answers.map((a) => a.messageId)).size, 1, kinds);
+        t.equal(answers.filter((a) => !a.duplicate).length, 1, kinds);
+        t.equal(bench.events.length, before + 1, kinds);
+        t.notOk(early.includes(true), kinds);
+      }
+    },
+  );
+}
+
+function acknowledging(t: Test, given: Given): void {
+  t.test(
+    "an acknowledged copy is gone for good, for its user only, and counted once",
+    async (t) => {
+      const bench = await given(t);
+      for (let i = 0; i < 4; i++)
+        await bench.store.appendCommand(
+          commandOf({ recipients: ["bob", "carol"] }),
+        );
+      const ack = (uid: string, seqs: number[]) =>
+        bench.store.acknowledgeCommands(uid, seqs);
+      t.equal(await ack("bob", [2, 3, 2]), 2);
+      t.same(seqs(await read(bench, "bob")), [1, 4]);
+      t.equal(await ack("bob", [2]), 0);
+      t.same(seqs(await read(bench, "carol")), [1, 2, 3, 4]);
+      await bench.reopen();
+      t.same(seqs(await read(bench, "bob")), [1, 4]);
+      t.equal(await ack("bob", [1, 4]), 2);
+      t.same(await read(bench, "bob"), []);
+      await bench.store.appendCommand(commandOf());
+      t.same(seqs(await read(bench, "bob")), [5], "seqs go on");
+    },
+  );
+
+  t.test("acknowledging what is not there is harmless", async (t) => {
+    const bench = await given(t);
+    await bench.store.appendCommand(commandOf());
+    const odd = [0, -1, 2, 1.5, Number.NaN, 2 ** 60, Number.POSITIVE_INFINITY];
+    t.equal(await bench.store.acknowledgeCommands("bob", odd), 0);
+    t.equal(await bench.store.acknowledgeCommands("bob", []), 0);
+    t.equal(await bench.store.acknowledgeCommands("nobody", [1]), 0);
+    t.same(seqs(await read(bench, "bob")), [1]);
+  });
+
+  t.test("of acknowledgements at once one counts the copy", async (t) => {
+    const bench = await given(t);
+    await bench.store.appendCommand(commandOf());
+    const counts = await Promise.all(
+      Array.from({ length: 5 }, () =>
+        bench.store.acknowledgeCommands("bob", [1]),
+      ),
+    );
+    t.equal(
+      counts.reduce((sum, count) => sum + count),
+      1,
+    );
+  });
+}
+
+/** For drivers that take the time from the clock they are given. */
+export async function inboxTime(t: Test, given: Given): Promise<void> {
+  t.test("a command that expires is no longer read or counted", async (t) => {
+    const bench = await given(t);
+    await bench.store.appendCommand(commandOf({ expireS: 10 }));
+    await bench.store.appendCommand(commandOf());
+    bench.nowMs += 9999;
+    t.same(seqs(await read(bench, "bob")), [1, 2]);
+    bench.nowMs += 1;
+    t.same(seqs(await read(bench, "bob")), [2]);
+    t.equal(await bench.store.acknowledgeCommands("bob", [1, 2]), 1);
+  });
+}

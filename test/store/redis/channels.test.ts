@@ -1,0 +1,274 @@
+// Channels and members on Redis, beside the contract: hints of a user's groups that
+// survive readers and writers at once, pages of large groups, what members leave behind.
+
+import t, { type Test } from "tap";
+import { BrokerError } from "../../../src/broker/errors.ts";
+import { UserGroups } from "../../../src/store/redis/user-groups.ts";
+import {
+  codeOf,
+  group,
+  PERMANENT,
+  person,
+  TEMPORARY,
+} from "../../contract/store-bench.ts";
+import { startRedis } from "../../support/redis.ts";
+import { type ControlStore, startControl } from "./control.ts";
+
+t.test("one server", async (t) => {
+  const server = await startRedis(t);
+  t.test("hints", (t) => hints(t, server.url));
+  t.test("what is kept of members", (t) => keptOfMembers(t, server.url));
+  t.test("odd ids", (t) => oddIds(t, server.url));
+
+  t.test(
+    "all members of a large group are listed while others come and go",
+    async (t) => {
+      const { store } = await startControl(t, server.url);
+      const uids = Array.from({ length: 12_000 }, (_, i) => `user-${i}`);
+      await store.createChannel(group("g"), uids);
+      await store.addSubscribers(group("g"), ["user-1", "extra"], TEMPORARY);
+      const [listed] = await Promise.all([
+        store.members(group("g")),
+        store.addSubscribers(group("g"), ["late-1", "late-2"], PERMANENT),
+      ]);
+      const found = new Set(listed);
+      t.equal(found.size, listed.length, "each once");
+      t.same(
+        [...uids, "extra"].filter((uid) => !found.has(uid)),
+        [],
+        "who is a member all the time is listed",
+      );
+      t.same(
+        listed.filter((uid) => !/^(user-\d+|extra|late-\d)$/.test(uid)),
+        [],
+      );
+    },
+  );
+
+  t.test("a large list is replaced, and the difference told", async (t) => {
+    const { store } = await startControl(t, server.url);
+    const uids = Array.from({ length: 9000 }, (_, i) => `user-${i}`);
+    await store.createChannel(group("g"), uids.slice(0, 8990));
+    const change = await store.addSubscribers(group("g"), uids.slice(10), {
+      membership: "permanent",
+      reset: true,
+    });
+    t.same(change, { added: uids.slice(8990), gone: uids.slice(0, 10) });
+  });
+
+  t.test("a record of a newer format is refused, not misread", async (t) => {
+    const { store, keys } = await startControl(t, server.url);
+    await store.createChannel(group("g"), ["a"]);
+    const client = server.client();
+    await client.hset(keys.channel("info", "2:g"), "v", "2");
+    t.equal(await codeOf(store.channel(group("g"))), "internal");
+    t.equal(
+      await codeOf(store.addSubscribers(group("g"), ["b"], PERMANENT)),
+      "internal",
+    );
+  });
+
+  t.test(
+    "a change is told when the replicas have it, and refused when they do not",
+    async (t) => {
+      const missing = new BrokerError("unavailable");
+      let replicas: "there" | "gone" = "there";
+      const { store } = await startControl(t, server.url, {
+        written: async () => {
+          if (replicas === "gone") throw missing;
+        },
+      });
+      await store.createChannel(group("g"), ["a"]);
+      replicas = "gone";
+      const device = { uid: "a", flag: 0, level: 0 } as const;
+      const hash = new Uint8Array(32);
+      const changes = [
+        store.createChannel(group("new"), ["a"]),
+        store.updateChannel(group("g"), { ban: true }),
+        store.addSubscribers(group("g"), ["b"], PERMANENT),
+        store.removeSubscribers(group("g"), ["a"], "permanent"),
+        store.putDevice({ ...device, tokenHash: hash }),
+        store.putPasswordOnce("admin", { passwordHash: "h" }),
+        store.putAccessToken(hash, "admin", 1),
+        store.removeAccessToken(hash),
+      ];
+      const codes = await Promise.all(changes.map(codeOf));
+      t.same(codes, Array(changes.length).fill("unavailable"));
+    },
+  );
+});
+
+t.test("while Redis is away every call is unavailable", async (t) => {
+  const server = await startRedis(t);
+  const { store, link } = await startControl(t, server.url);
+  await store.createChannel(group("g"), ["a"]);
+  await server.stop("SIGKILL");
+  for (const [what, call] of Object.entries(CALLS))
+    t.equal(await codeOf(call(store)), "unavailable", what);
+  const isBack = new Promise<void>((resolve) =>
+    link.onChange((isUp) => isUp && resolve()),
+  );
+  await server.restart();
+  await isBack;
+  t.equal(await store.channel(group("g")), undefined, "it saved nothing");
+});
+
+const CALLS: Readonly<
+  Record<string, (store: ControlStore) => Promise<unknown>>
+> = {
+  channel: (store) => store.channel(group("g")),
+  createChannel: (store) => store.createChannel(group("n"), ["a"]),
+  updateChannel: (store) => store.updateChannel(group("g"), {}),
+  addSubscribers: (store) => store.addSubscribers(group("g"), ["b"], PERMANENT),
+  removeSubscribers: (store) =>
+    store.removeSubscribers(group("g"), ["a"], "permanent"),
+  groupFacts: async (store) => store.groupFacts("g", "a"),
+  personFacts: async (store) => store.personFacts("a", "b"),
+  groupsOf: (store) => store.groupsOf("a"),
+  members: (store) => store.members(group("g")),
+  membersAmong: (store) => store.membersAmong(group("g"), ["a"]),
+};
+
+async function hints(t: Test, url: string): Promise<void> {
+  t.test("creating it again restores hints of its members", async (t) => {
+    const { store, link } = await startControl(t, url);
+    await store.createChannel(group("g"), ["a", "b"]);
+    await link.call("del", link.keys.user("groups", "a")); // its call was cut off, or a fail-over lost it
+    t.same(await store.groupsOf("a"), []);
+    t.equal(await store.createChannel(group("g"), ["a", "c"]), false);
+    t.same(await store.groupsOf("a"), ["g"]);
+    t.same(await store.groupsOf("c"), []);
+  });
+
+  t.test("many groups", (t) => hintsOfMany(t, url));
+
+  t.test("a reader takes away what is no more", async (t) => {
+    const { store, link, keys } = await startControl(t, url);
+    for (const id of ["g1", "g2", "g3"])
+      await store.createChannel(group(id), ["a"]);
+    await store.removeSubscribers(group("g2"), ["a"], "permanent");
+    await store.updateChannel(group("g3"), { disband: true });
+    const count = (part: string) => link.call("scard", keys.user(part, "a"));
+    t.equal(await count("groups"), 3);
+    t.same(await store.groupsOf("a"), ["g1"]);
+    t.equal(await count("groups"), 1);
+    t.equal(await count("doubt"), 0);
+    t.same(await store.groupsOf("a"), ["g1"]);
+  });
+
+  t.test("what a dead reader had in doubt is found again", async (t) => {
+    const { store, link, keys } = await startControl(t, url);
+    await store.createChannel(group("in"), ["a"]);
+    await store.createChannel(group("out"), []);
+    await link.call("srem", keys.user("groups", "a"), "in");
+    const doubts = ["dead\nin", "dead\nout"];
+    await link.call("sadd", keys.user("doubt", "a"), ...doubts);
+    t.same(await store.groupsOf("a"), ["in"]);
+    t.equal(await link.call("exists", keys.user("doubt", "a")), 0);
+    t.equal(await link.call("sismember", keys.user("groups", "a"), "in"), 1);
+    t.equal(await link.call("scard", keys.user("groups", "a")), 1);
+  });
+
+  t.test("a node that dies behind the step leaves a hint", async (t) => {
+    const { store, link, keys } = await startControl(t, url);
+    await store.createChannel(group("g"), []);
+    const dies = new UserGroups(link).around("g", ["a"], async () => {
+      await link.call("sadd", keys.channel("perm", "2:g"), "a");
+      throw new BrokerError("unavailable");
+    });
+    t.equal(await codeOf(dies), "unavailable");
+    t.same(await store.groupsOf("a"), ["g"]);
+  });
+
+  t.test("nothing is hinted of a channel that takes no members", async (t) => {
+    const { store, link, keys } = await startControl(t, url);
+    await store.addSubscribers(group("none"), ["a"], PERMANENT);
+    await store.createChannel(person("p"), ["a"]);
+    await store.createChannel(group("g"), []);
+    await store.createChannel(group("g"), ["a"]);
+    t.equal(await link.call("exists", keys.user("groups", "a")), 0);
+  });
+
+  t.test("readers at once never make a member's group unknown", async (t) => {
+    const { store } = await startControl(t, url);
+    await store.createChannel(group("g"), []);
+    let isOver = false;
+    const readers = Array.from({ length: 4 }, async () => {
+      while (!isOver) await store.groupsOf("a");
+    });
+    const missed: number[] = [];
+    for (let round = 0; round < 300; round++) {
+      await store.addSubscribers(group("g"), ["a"], PERMANENT);
+      if (!(await store.groupsOf("a")).includes("g")) missed.push(round);
+      await store.removeSubscribers(group("g"), ["a"], "permanent");
+    }
+    isOver = true;
+    await Promise.all(readers);
+    t.same(missed, []);
+    t.same(await store.groupsOf("a"), []);
+  });
+}
+
+async function hintsOfMany(t: Test, url: string): Promise<void> {
+  const { store } = await startControl(t, url);
+  const ids = Array.from({ length: 300 }, (_, i) => `group-${i}`);
+  await Promise.all(ids.map((id) => store.createChannel(group(id), ["a"])));
+  const gone = ids.filter((_, i) => i % 3 === 0);
+  await Promise.all(
+    gone.map((id) => store.removeSubscribers(group(id), ["a"], "permanent")),
+  );
+  const left = ids.filter((_, i) => i % 3 !== 0).sort();
+  t.same([...(await store.groupsOf("a"))].sort(), left);
+  t.same([...(await store.groupsOf("a"))].sort(), left);
+}
+
+async function keptOfMembers(t: Test, url: string): Promise<void> {
+  const { store, link, keys } = await startControl(t, url);
+  const key = (part: string) => keys.channel(part, "2:g");
+  const kept = async (part: string) =>
+    String(await link.call("hkeys", key(part)))
+      .split(",")
+      .sort()
+      .join();
+  await link.call("hset", key("head"), "seq", 7);
+  await store.createChannel(group("g"), ["a", "b"]);
+  await link.call("hset", key("head"), "seq", 9);
+  await store.addSubscribers(group("g"), ["b", "c"], TEMPORARY);
+  const joins = await link.call("hmget", key("join"), "a", "b", "c");
+  t.equal(String(joins), "7,7,9", "the head when each became a member");
+
+  for (const part of ["pos", "own"])
+    await link.call("hset", key(part), "a", 1, "b", 1, "c", 1);
+  await store.removeSubscribers(group("g"), ["b", "a"], "permanent");
+  for (const part of ["join", "pos", "own"]) t.equal(await kept(part), "b,c");
+  await store.addSubscribers(group("g"), ["c", "d"], {
+    ...{ membership: "temporary", reset: true },
+  });
+  t.equal(await kept("join"), "c,d");
+  for (const part of ["pos", "own"]) t.equal(await kept(part), "c");
+  await store.createChannel(person("p"), ["a"]);
+  t.equal(await link.call("exists", keys.channel("join", "1:p")), 0);
+}
+
+async function oddIds(t: Test, url: string): Promise<void> {
+  const { store } = await startControl(t, url);
+  const odd = [
+    "}",
+    "{x}",
+    '"\\',
+    "名字",
+    "\u{1F600}",
+    "a b",
+    "12",
+    "1e3",
+    "*?",
+  ];
+  for (const id of odd) {
+    t.equal(await store.createChannel(group(id), odd), true, id);
+    t.equal((await store.groupFacts(id, id)).isSubscriber, true, id);
+  }
+  for (const uid of odd)
+    t.same([...(await store.groupsOf(uid))].sort(), [...odd].sort());
+  t.same(await store.membersAmong(group("}"), odd), odd);
+  t.same([...(await store.members(group("*?")))].sort(), [...odd].sort());
+}

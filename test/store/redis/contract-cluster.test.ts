@@ -1,0 +1,9 @@
+// The Redis driver against the Store contract, on a Cluster of three primaries.
+
+import t from "tap";
+import { storeContract } from "../../contract/store.ts";
+import { startRedisCluster } from "../../support/redis.ts";
+import { redisDriver } from "./contract-driver.ts";
+
+const { url } = await startRedisCluster(t);
+storeContract(t, redisDriver("Redis Cluster", url));

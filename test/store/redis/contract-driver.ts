@@ -1,0 +1,84 @@
+// The Redis driver for the Store contract's suites, as a node has it: with the cluster's topics, which give the listener what is published under the
+// topics that the suites look at. Each place has keys of its own on one server or Cluster.
+
+import { randomUUID } from "node:crypto";
+import {
+  groupTopic,
+  type Topic,
+  userTopic,
+} from "../../../src/broker/model.ts";
+import type { Store } from "../../../src/broker/ports.ts";
+import { RedisTopics } from "../../../src/cluster/redis/topics.ts";
+import type { ChannelFeed } from "../../../src/redis/arrivals.ts";
+import type { RedisSettings } from "../../../src/redis/client.ts";
+import { RedisLink } from "../../../src/redis/link.ts";
+import {
+  createRedisStore,
+  redisStoreScripts,
+} from "../../../src/store/redis/store.ts";
+import type { StoreDriver, StoreParts } from "../../contract/store-bench.ts";
+import { TOLD_USERS } from "../../contract/store-inbox.ts";
+import { redisSettings } from "../../support/redis.ts";
+
+const GROUPS = ["g", "g1", "g2", "g3", "h", "late", "other", "gone"];
+const USERS = [...TOLD_USERS, "a", "b", "dave"];
+const TOPICS: readonly Topic[] = [
+  ...GROUPS.map(groupTopic),
+  ...new Set(USERS.map(userTopic)),
+];
+
+/** A driver on the server or Cluster at `url`. */
+export function redisDriver(name: string, url: string): StoreDriver {
+  return {
+    name,
+    supportsClock: true,
+    async place() {
+      const prefix = `t${randomUUID().slice(0, 8)}`;
+      const settings = redisSettings(url, { prefix });
+      return { create: (parts) => createNode(settings, parts) };
+    },
+  };
+}
+
+/** A node's store, which starts and ends with all it needs. */
+function createNode(
+  settings: RedisSettings,
+  { publisher, clock }: StoreParts,
+): Store {
+  const onProblem = (error: unknown, what: string) => {
+    if (what !== "telling of an event") throw error; // a listener that throws is one of the suites' cases
+  };
+  const link = new RedisLink(settings, {
+    ...{ scripts: redisStoreScripts, name: "contract", onProblem },
+  });
+  const feed: ChannelFeed = {
+    standing: (...asked) => store.standing(...asked),
+    pubOf: (key) => store.pubOf(key),
+    messages: (...asked) => store.messages(...asked),
+    personalChannelsSince: (...asked) => store.personalChannelsSince(...asked),
+  };
+  const topics = new RedisTopics({
+    ...{ link, feed, clock, onProblem, nodeId: "n", lingerMs: 1000 },
+  });
+  topics.onEvent((event) => publisher.publish(event));
+  const store = createRedisStore({
+    ...{ link, clock, onProblem, arrivals: topics.arrivals },
+    limits: {
+      ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
+      ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
+    },
+  });
+  return {
+    ...store,
+    async start() {
+      await store.start();
+      await topics.start();
+      await Promise.all(TOPICS.map((topic) => topics.listen(topic)));
+    },
+    async close() {
+      await store.close();
+      await topics.close();
+      await link.close();
+    },
+  };
+}

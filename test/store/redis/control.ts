@@ -1,0 +1,89 @@
+// A store of users, channels and managers alone on a real Redis, each with keys of its own.
+
+import { randomUUID } from "node:crypto";
+import type { Test } from "tap";
+import type {
+  ChannelStore,
+  Clock,
+  ManagerStore,
+  Store,
+  UserStore,
+} from "../../../src/broker/ports.ts";
+import { RedisLink } from "../../../src/redis/link.ts";
+import {
+  channelScripts,
+  createRedisChannels,
+} from "../../../src/store/redis/channels.ts";
+import {
+  createRedisManagers,
+  managerScripts,
+} from "../../../src/store/redis/managers.ts";
+import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
+import {
+  createRedisUsers,
+  userScripts,
+} from "../../../src/store/redis/users.ts";
+import { redisSettings } from "../../support/redis.ts";
+
+const HOUR_S = 3600;
+const LIMITS = {
+  ...{ dedupeWindowS: HOUR_S, retentionS: 0, sweepIntervalMs: 60_000 },
+  ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: HOUR_S },
+};
+
+const NOBODY_LISTENS = {
+  level: () => undefined,
+  listensTo: () => false,
+  barrier: () => undefined,
+};
+
+function openLink(url: string): RedisLink {
+  const prefix = `t${randomUUID().slice(0, 8)}`;
+  return new RedisLink(redisSettings(url, { prefix }), {
+    scripts: [...userScripts, ...channelScripts, ...managerScripts],
+    name: "test",
+    onProblem: () => {}, // the callers are told
+  });
+}
+
+export type ControlStore = UserStore &
+  ChannelStore &
+  ManagerStore &
+  Pick<Store, "start" | "close" | "ping">;
+
+/** The three parts on a link, with what only other parts need left idle; `written` as the test likes. */
+function controlStore(
+  link: RedisLink,
+  { clock, written }: { clock: Clock; written?: RedisStoreParts["written"] },
+): ControlStore {
+  const parts: RedisStoreParts = {
+    ...{ link, clock, limits: LIMITS },
+    arrivals: NOBODY_LISTENS,
+    onProblem: () => {},
+    written: written ?? (() => undefined),
+  };
+  return {
+    ...createRedisUsers(parts),
+    ...createRedisChannels(parts),
+    ...createRedisManagers(parts),
+    start: () => link.start(),
+    close: () => link.close(),
+    ping: () => link.ping(),
+  };
+}
+
+/** A started link and store, and the names of its keys. */
+export async function startControl(
+  t: Test,
+  url: string,
+  parts: {
+    readonly clock?: Clock;
+    readonly written?: RedisStoreParts["written"];
+  } = {},
+) {
+  const link = openLink(url);
+  const store = controlStore(link, { clock: Date.now, ...parts });
+  await store.start();
+  t.teardown(() => store.close());
+  return { link, store, keys: link.keys };
+}

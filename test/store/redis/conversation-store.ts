@@ -1,0 +1,91 @@
+// Channels, messages, streams and conversations on a real Redis, put together so that tests of conversations have hold of what they wait for.
+
+import { randomUUID } from "node:crypto";
+import type { Test } from "tap";
+import type {
+  ChannelStore,
+  Clock,
+  ConversationStore,
+  MessageStore,
+} from "../../../src/broker/ports.ts";
+import type { StreamStore } from "../../../src/broker/stream-ports.ts";
+import type { Arrivals, ChannelFeed } from "../../../src/redis/arrivals.ts";
+import { RedisLink } from "../../../src/redis/link.ts";
+import {
+  channelScripts,
+  createRedisChannels,
+} from "../../../src/store/redis/channels.ts";
+import {
+  conversationScripts,
+  createRedisConversations,
+} from "../../../src/store/redis/conversations.ts";
+import {
+  createRedisMessages,
+  messageScripts,
+} from "../../../src/store/redis/messages.ts";
+import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
+import { personalScripts } from "../../../src/store/redis/personal.ts";
+import { retentionScripts, Sweep } from "../../../src/store/redis/retention.ts";
+import {
+  createRedisStreams,
+  streamScripts,
+} from "../../../src/store/redis/streams.ts";
+import { redisSettings } from "../../support/redis.ts";
+
+export interface ConversationOptions {
+  readonly clock: Clock;
+  readonly retentionS?: number;
+  readonly level?: Arrivals["level"];
+  readonly written?: RedisStoreParts["written"];
+}
+
+export type TestStore = ChannelStore &
+  ConversationStore &
+  Pick<MessageStore, "append"> &
+  StreamStore &
+  Pick<ChannelFeed, "personalChannelsSince">;
+
+/** Each has keys of its own on the server at `url`; ends with the test. */
+export async function openConversations(
+  t: Test,
+  url: string,
+  options: ConversationOptions,
+) {
+  const { retentionS = 0, clock } = options;
+  const prefix = `t${randomUUID().slice(0, 8)}`;
+  const link = new RedisLink(redisSettings(url, { prefix }), {
+    scripts: [
+      ...[...channelScripts, ...conversationScripts, ...messageScripts],
+      ...[...personalScripts, ...retentionScripts, ...streamScripts],
+    ],
+    name: "test",
+    onProblem: () => {}, // the callers are told
+  });
+  const problems: unknown[] = [];
+  const parts: RedisStoreParts = {
+    ...{ link, clock },
+    arrivals: {
+      level: options.level ?? (() => undefined),
+      listensTo: () => false,
+      barrier: () => undefined,
+    },
+    limits: {
+      ...{ dedupeWindowS: 3600, retentionS, sweepIntervalMs: 60_000 },
+      ...{ maxStreamBytes: 100_000, maxInbox: 10, inboxTtlS: 3600 },
+    },
+    onProblem: (error) => problems.push(error),
+    written: options.written ?? (() => undefined),
+  };
+  const channels = createRedisChannels(parts);
+  const { groupsOf } = channels;
+  const store: TestStore = {
+    ...channels,
+    ...createRedisConversations({ ...parts, groupsOf }),
+    ...createRedisMessages({ ...parts, settleCommand: async () => {} }),
+    ...createRedisStreams(parts),
+  };
+  const sweep = new Sweep({ ...parts, also: [] });
+  await link.start();
+  t.teardown(() => link.close());
+  return { store, link, keys: link.keys, sweep, problems };
+}

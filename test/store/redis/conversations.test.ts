@@ -1,0 +1,267 @@
+// Conversations on Redis beside the contract and the model: bounds of counting, what a list costs, peers that come and go, waiting for arrivals
+// and for replicas, Redis away.
+
+import t, { type Test } from "tap";
+import type { ChannelRef } from "../../../src/broker/model.ts";
+import type { RedisLink } from "../../../src/redis/link.ts";
+import { ConversationPeers } from "../../../src/store/redis/conversation-peers.ts";
+import {
+  ALL_OF_THEM,
+  DELETE,
+  G,
+  newestFirst,
+  read,
+  unread,
+  withUser,
+} from "../../contract/conversation-bench.ts";
+import { codeOf, draftOf, group } from "../../contract/store-bench.ts";
+import { startRedis } from "../../support/redis.ts";
+import {
+  type ConversationOptions,
+  openConversations,
+} from "./conversation-store.ts";
+
+const START_MS = Date.UTC(2026, 0, 1);
+
+/** A store whose clock the test moves. */
+async function world(
+  t: Test,
+  url: string,
+  over: Partial<ConversationOptions> = {},
+) {
+  const time = { nowMs: START_MS };
+  const clock = () => time.nowMs;
+  return { time, ...(await openConversations(t, url, { clock, ...over })) };
+}
+
+t.test("one server", async (t) => {
+  const server = await startRedis(t);
+  t.test("counting", (t) => counting(t, server.url));
+  t.test("lists", (t) => lists(t, server.url));
+  t.test("peers", (t) => peers(t, server.url));
+  t.test("waiting", (t) => waiting(t, server.url));
+});
+
+async function counting(t: Test, url: string): Promise<void> {
+  t.test("many expired messages are passed in steps of some", async (t) => {
+    const { store, time, link } = await world(t, url);
+    await store.createChannel(group("g"), ["alice", "bob"]);
+    const send = (count: number, expireS: number) =>
+      Promise.all(
+        Array.from({ length: count }, () => store.append(draftOf({ expireS }))),
+      );
+    const steps = async (call: () => Promise<unknown>) => {
+      const count = async () => {
+        const stats = String(await link.call("info", "commandstats"));
+        return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1]);
+      };
+      const before = await count();
+      await call();
+      return (await count()) - before;
+    };
+    await send(2, 0);
+    await send(2100, 30);
+    t.equal(await steps(() => store.conversation("bob", G)), 1);
+    time.nowMs += 30_000;
+    t.match(await store.conversation("bob", G), {
+      ...{ headSeq: 2102, unread: 2 },
+      last: { messageSeq: 2 },
+    });
+    t.equal(await steps(() => store.conversation("bob", G)), 3);
+    t.match(await store.changeConversation("bob", G, read(1)), {
+      ...{ readSeq: 1, unread: 1 },
+      last: { messageSeq: 2 },
+    });
+    await send(1, 0);
+    t.equal(await steps(() => store.conversation("bob", G)), 1);
+  });
+
+  t.test("of messages that expire the newest 1000 count", async (t) => {
+    const { store, time } = await world(t, url);
+    await store.createChannel(group("g"), ["alice", "bob"]);
+    const send = (count: number, expireS: number) =>
+      Promise.all(
+        Array.from({ length: count }, () => store.append(draftOf({ expireS }))),
+      );
+    const unreadNow = async () => (await store.conversation("bob", G))?.unread;
+    await send(700, 60);
+    await send(10, 0);
+    await send(600, 30);
+    t.equal(await unreadNow(), 1010);
+    const back = await store.changeConversation("bob", G, unread(2000));
+    t.match(back, { readSeq: 300, unread: 1010 }, "only these can be unread");
+    const some = await store.changeConversation("bob", G, unread(605));
+    t.match(some, { readSeq: 705, unread: 605 });
+    await store.changeConversation("bob", G, read(0));
+    time.nowMs += 30_000;
+    t.equal(
+      await unreadNow(),
+      710,
+      "behind what has expired and is still kept",
+    );
+    t.equal((await store.conversation("bob", G))?.last?.messageSeq, 710);
+  });
+
+  t.test("ids of any script and content of any size", async (t) => {
+    const { store } = await world(t, url);
+    const [uid, peer] = ["群".repeat(128), "{a}:b\u{1F600}{c5}"];
+    const clientMsgNo = "é".repeat(128);
+    const payload = new Uint8Array(65_536).fill(255);
+    await store.append(
+      draftOf({ fromUid: uid, channel: withUser(peer), clientMsgNo, payload }),
+    );
+    const [head] = await store.conversationsOf(peer);
+    t.match(head, { unread: 1, last: { clientMsgNo, messageSeq: 1 } });
+    const whole = await store.conversation(peer, withUser(uid));
+    t.same([whole?.last?.fromUid, whole?.last?.payload.length], [uid, 65_536]);
+  });
+}
+
+async function lists(t: Test, url: string): Promise<void> {
+  const COUNT = 300;
+
+  t.test("a long list has all, and no content is read for it", async (t) => {
+    const { store, link } = await world(t, url);
+    const payload = new Uint8Array(10_000);
+    const ids = Array.from({ length: COUNT }, (_, at) => `peer-${at}`);
+    for (const id of ids.slice(0, 20))
+      await store.createChannel(group(id), ["bob"]);
+    const sends = ids.map((fromUid, at) => {
+      const channel: ChannelRef =
+        at < 20 ? { id: fromUid, type: 2 } : withUser("bob");
+      return store.append(draftOf({ channel, fromUid, payload }));
+    });
+    await Promise.all(sends);
+    const before = await sentBytes(link);
+    const heads = await store.conversationsOf("bob");
+    const sent = (await sentBytes(link)) - before;
+    t.same(heads.map((one) => one.channel.id).sort(), [...ids].sort());
+    t.equal(
+      heads.every((one) => one.unread === 1),
+      true,
+    );
+    t.ok(sent < COUNT * 300, `${sent} bytes for ${COUNT} conversations`);
+    const channels = newestFirst(heads).map((one) => one.channel);
+    const all = await store.readConversations("bob", channels, ALL_OF_THEM);
+    t.same(
+      all.conversations.map((one) => one.channel),
+      channels,
+    );
+  });
+}
+
+async function peers(t: Test, url: string): Promise<void> {
+  t.test(
+    "a channel of which nothing is left leaves the list's index, until the next message",
+    async (t) => {
+      const { store, keys, link, time, problems } = await world(t, url);
+      const index = () => link.call("zcard", keys.user("peers", "bob"));
+      const send = () => store.append(draftOf({ channel: withUser("bob") }));
+      await send();
+      await store.changeConversation("bob", withUser("alice"), DELETE);
+      t.same(await store.conversationsOf("bob"), []);
+      t.equal(await index(), 1, "what is deleted for one is there for others");
+      await link.call("xtrim", keys.channel("log", "1:alice@bob"), "maxlen", 0);
+      t.same(await store.conversationsOf("bob"), []);
+      t.equal(await index(), 0);
+      time.nowMs += 1;
+      await send();
+      const [head] = await store.conversationsOf("bob");
+      t.match(head, { headSeq: 2, readSeq: 1, unread: 1, deletedSeq: 1 });
+      t.same(problems, []);
+    },
+  );
+
+  t.test("a message that comes meanwhile keeps its peer", async (t) => {
+    const { store, link, time } = await world(t, url);
+    const list = new ConversationPeers({ link });
+    const send = () => store.append(draftOf({ channel: withUser("bob") }));
+    const names = async () => (await list.of("bob")).map((one) => one.uid);
+    const only = async () => {
+      const [peer] = await list.of("bob");
+      if (peer === undefined) throw new Error("no peer");
+      return peer;
+    };
+    await send();
+    const seen = await only();
+    time.nowMs += 1;
+    await send();
+    const never = async () => t.fail("nothing was taken out");
+    await list.drop("bob", seen, never);
+    t.same(await names(), ["alice"], "it came before");
+    await list.drop("bob", await only(), async () => {
+      t.same(await names(), []);
+      return false;
+    });
+    t.same(await names(), ["alice"], "its time was the same");
+    await list.drop("bob", await only(), async () => true);
+    t.same(await names(), []);
+  });
+
+  t.test("personal channels with a message since then", async (t) => {
+    const { store, time } = await world(t, url);
+    for (const fromUid of ["zoe", "alice", "bob"]) {
+      await store.append(draftOf({ channel: withUser("bob"), fromUid }));
+      time.nowMs += 1000;
+    }
+    const since = (ms: number) =>
+      store.personalChannelsSince("bob", START_MS + ms);
+    t.same([...(await since(0))].sort(), [
+      "1:alice@bob",
+      "1:bob@bob",
+      "1:bob@zoe",
+    ]);
+    t.same(await since(1001), ["1:bob@bob"]);
+    t.same(await since(2001), []);
+  });
+}
+
+async function waiting(t: Test, url: string): Promise<void> {
+  t.test("what is read has arrived before; a change is durable", async (t) => {
+    const steps: string[] = [];
+    const { store } = await world(t, url, {
+      level: (key, pub) => {
+        steps.push(`level ${key} ${pub}`);
+        return Promise.resolve().then(() => void steps.push("arrived"));
+      },
+      written: async () => void steps.push("written"),
+    });
+    await store.createChannel(group("g"), ["alice", "bob"]);
+    await store.append(draftOf());
+    await store.append(draftOf());
+    const stepsOf = async (call: () => Promise<unknown>) => {
+      steps.length = 0;
+      await call();
+      return steps.slice();
+    };
+    const reads = [
+      () => store.conversation("bob", G),
+      () => store.conversationsOf("bob"),
+      () => store.readConversations("bob", [G], ALL_OF_THEM),
+    ];
+    for (const call of reads)
+      t.same(await stepsOf(call), ["level 2:g 2", "arrived"]);
+    const change = () => store.changeConversation("bob", G, read(1));
+    t.same(await stepsOf(change), ["written", "level 2:g 2", "arrived"]);
+  });
+
+  t.test("while Redis is away every call is unavailable", async (t) => {
+    const server = await startRedis(t);
+    const { store } = await world(t, server.url);
+    await server.stop("SIGKILL");
+    const calls = [
+      store.conversation("bob", G),
+      store.conversationsOf("bob"),
+      store.readConversations("bob", [G], ALL_OF_THEM),
+      store.changeConversation("bob", G, DELETE),
+      store.personalChannelsSince("bob", 0),
+    ];
+    for (const call of calls) t.equal(await codeOf(call), "unavailable");
+  });
+}
+
+/** What the server sent to its clients so far. */
+async function sentBytes(link: RedisLink): Promise<number> {
+  const info = String(await link.call("info", "stats"));
+  return Number(/total_net_output_bytes:(\d+)/.exec(info)?.[1]);
+}

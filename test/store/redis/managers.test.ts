@@ -1,0 +1,48 @@
+// Managers' passwords and tokens on Redis, beside the contract: a token ends by the stored time while its storage ends by itself.
+
+import t from "tap";
+import { codeOf } from "../../contract/store-bench.ts";
+import { startRedis } from "../../support/redis.ts";
+import { startControl } from "./control.ts";
+
+const HOUR_MS = 3_600_000;
+
+t.test("one server", async (t) => {
+  const server = await startRedis(t);
+  t.test("a token ends when its time is over, not sooner", async (t) => {
+    let nowMs = Date.UTC(2026, 0, 1);
+    const clock = () => nowMs;
+    const { store, keys } = await startControl(t, server.url, { clock });
+    const hash = new Uint8Array(32).fill(1);
+    await store.putAccessToken(hash, "line\nbreak", nowMs + HOUR_MS);
+    nowMs += HOUR_MS - 1;
+    t.equal(await store.accessTokenOwner(hash), "line\nbreak");
+    nowMs += 1;
+    t.equal(await store.accessTokenOwner(hash), undefined);
+    const key = keys.shared(`tokens:${"01".repeat(32)}`);
+    const leftMs = await server.client().pttl(key);
+    t.ok(leftMs > HOUR_MS && leftMs <= HOUR_MS + 60_000, `${leftMs} ms`);
+  });
+
+  t.test("a token that has ended already is none", async (t) => {
+    const { store } = await startControl(t, server.url);
+    const hash = new Uint8Array(32);
+    await store.putAccessToken(hash, "admin", 1);
+    t.equal(await store.accessTokenOwner(hash), undefined);
+  });
+
+  t.test("what a newer build stored is refused, not misread", async (t) => {
+    const { store, keys } = await startControl(t, server.url);
+    const client = server.client();
+    await client.hset(keys.shared("managers"), "admin", "2\nhash");
+    const put = store.putPasswordOnce("admin", { passwordHash: "mine" });
+    t.equal(await codeOf(put), "internal");
+  });
+
+  t.test("after close calls are unavailable", async (t) => {
+    const { store } = await startControl(t, server.url);
+    await store.close();
+    const owner = store.accessTokenOwner(new Uint8Array(32));
+    t.equal(await codeOf(owner), "unavailable");
+  });
+});

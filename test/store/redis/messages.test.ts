@@ -1,0 +1,183 @@
+// Messages on Redis: what only this driver has to get right.
+
+import t from "tap";
+import {
+  ALL,
+  codeOf,
+  draftOf,
+  retryOf,
+  seqsOf,
+} from "../../contract/store-bench.ts";
+import { startRedis } from "../../support/redis.ts";
+import { openStore } from "./one-store.ts";
+
+const server = await startRedis(t, ["--appendonly", "yes"]);
+
+t.test(
+  "a clientMsgNo is remembered for its window, by the node's clock",
+  async (t) => {
+    const limits = { dedupeWindowS: 10 };
+    const { store, time } = await openStore(t, server.url, { limits });
+    const first = await store.append(retryOf("n"));
+    const again = { ...first, duplicate: true };
+    time.nowMs += 9_999;
+    t.same(await store.append(retryOf("n")), again);
+    t.same(await store.earlier(retryOf("n")), again);
+    time.nowMs -= 60_000;
+    t.same(
+      await store.append(retryOf("n")),
+      again,
+      "a clock that went back ends nothing",
+    );
+    time.nowMs += 50_001 + 10_000;
+    t.equal(await store.earlier(retryOf("n")), undefined);
+    t.match(await store.append(retryOf("n")), {
+      messageSeq: 2,
+      duplicate: false,
+    });
+    t.match(store.stats(), { appends: 2, duplicates: 3 });
+  },
+);
+
+t.test(
+  "an expire that is no count of seconds is refused and takes no seq",
+  async (t) => {
+    const { store } = await openStore(t, server.url);
+    for (const expireS of [-1, 1.5, 2 ** 32, Number.NaN])
+      t.equal(await codeOf(store.append(draftOf({ expireS }))), "bad_request");
+    t.equal(
+      (await store.append(draftOf({ expireS: 2 ** 32 - 1 }))).messageSeq,
+      1,
+    );
+  },
+);
+
+t.test(
+  "calls and reads answer when the listener has what they show",
+  async (t) => {
+    const seen: string[] = [];
+    let release = () => {};
+    const level = (key: string, pub: number) => {
+      seen.push(`${key} ${pub}`);
+      return new Promise<void>((resolve) => {
+        release = resolve;
+      });
+    };
+    const { store } = await openStore(t, server.url, { level });
+    const after = async (call: Promise<unknown>) => {
+      let isDone = false;
+      void call.then(() => {
+        isDone = true;
+      });
+      const calls = seen.length;
+      while (seen.length === calls) await new Promise(setImmediate);
+      t.equal(isDone, false);
+      release();
+      await call;
+    };
+    await after(store.append(retryOf("n")));
+    await after(store.append(retryOf("n")));
+    await after(store.earlier(retryOf("n")));
+    await after(
+      store.append(draftOf({ header: { noPersist: true, redDot: false } })),
+    );
+    await after(store.headSeq("2:g"));
+    await after(store.readMessages("2:g", ALL));
+    t.same(
+      seen,
+      [1, 1, 1, 2, 2, 2].map((pub) => `2:g ${pub}`),
+    );
+  },
+);
+
+t.test("a personal message enters each user in the other's list", async (t) => {
+  const { store, link, time } = await openStore(t, server.url);
+  const to = (id: string, over = {}) =>
+    store.append(draftOf({ ...over, channel: { id, type: 1 } }));
+  await to("bob");
+  time.nowMs -= 5000;
+  await to("bob");
+  await to("alice");
+  await to("carol", { header: { noPersist: true, redDot: false } });
+  const peers = async (uid: string) =>
+    String(
+      await link.call(
+        "zrange",
+        link.keys.user("peers", uid),
+        0,
+        -1,
+        "WITHSCORES",
+      ),
+    );
+  const newest = time.nowMs + 5000;
+  t.equal(await peers("alice"), `alice,${time.nowMs},bob,${newest}`);
+  t.equal(await peers("bob"), `alice,${newest}`);
+  t.equal(await peers("carol"), "");
+});
+
+t.test(
+  "while Redis is away calls are refused at once; then all goes on",
+  async (t) => {
+    const own = await startRedis(t, [
+      "--appendonly",
+      "yes",
+      "--appendfsync",
+      "always",
+    ]);
+    const { store, link } = await openStore(t, own.url);
+    await store.append(retryOf("before"));
+    const changes: boolean[] = [];
+    link.onChange((isUp) => changes.push(isUp));
+    await own.stop("SIGKILL");
+    const refused = await Promise.all(
+      Array.from({ length: 50 }, () => codeOf(store.append(draftOf()))),
+    );
+    t.same(new Set(refused), new Set(["unavailable"]));
+    t.equal(await codeOf(store.readMessages("2:g", ALL)), "unavailable");
+    t.equal(await codeOf(store.ping()), "unavailable");
+    t.equal(link.inFlight, 0, "nothing waits");
+    await own.restart();
+    while (!link.isUp) await new Promise((resolve) => setTimeout(resolve, 10));
+    t.same(changes, [false, true]);
+    t.equal((await store.append(retryOf("before"))).duplicate, true);
+    t.equal(
+      (await store.append(draftOf())).messageSeq,
+      2,
+      "no refused call came later",
+    );
+  },
+);
+
+t.test("scripts that a server forgot are loaded again", async (t) => {
+  const { store, link } = await openStore(t, server.url);
+  await store.append(draftOf());
+  await server.client().script("FLUSH");
+  t.equal(await codeOf(store.append(draftOf())), "unavailable");
+  while (!link.isUp) await new Promise((resolve) => setTimeout(resolve, 5));
+  t.equal((await store.append(draftOf())).messageSeq, 2);
+});
+
+t.test("a bound on what waits for Redis refuses the rest", async (t) => {
+  const settings = { maxInFlight: 100 };
+  const { store } = await openStore(t, server.url, { settings });
+  const codes = await Promise.all(
+    Array.from({ length: 150 }, () => codeOf(store.append(draftOf()))),
+  );
+  t.equal(codes.filter((code) => code === undefined).length, 100);
+  t.equal(codes.filter((code) => code === "overloaded").length, 50);
+  const { messages } = await store.readMessages("2:g", ALL);
+  t.same(
+    seqsOf(messages),
+    Array.from({ length: 100 }, (_, i) => i + 1),
+  );
+});
+
+t.test("what a newer node wrote is refused", async (t) => {
+  const { store, link } = await openStore(t, server.url);
+  await store.append(retryOf("n"));
+  const dd = link.keys.channel("dd", "2:g", "alice\nn");
+  await link.call("set", dd, "v2 something");
+  t.equal(await codeOf(store.append(retryOf("n"))), "internal");
+  t.equal(await codeOf(store.earlier(retryOf("n"))), "internal");
+  t.equal(await store.headSeq("2:g"), 1);
+});

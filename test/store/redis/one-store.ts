@@ -1,0 +1,62 @@
+// A store on a real Redis whose node listens to nothing, for tests of its own parts. Ends with the test.
+
+import { randomUUID } from "node:crypto";
+import type { Test } from "tap";
+import type { Arrivals } from "../../../src/redis/arrivals.ts";
+import type { RedisSettings } from "../../../src/redis/client.ts";
+import { RedisLink } from "../../../src/redis/link.ts";
+import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
+import {
+  createRedisStore,
+  type RedisStore,
+  redisStoreScripts,
+} from "../../../src/store/redis/store.ts";
+import { redisSettings } from "../../support/redis.ts";
+
+export interface OneStore {
+  readonly store: RedisStore;
+  readonly link: RedisLink;
+  readonly time: { nowMs: number };
+  readonly problems: unknown[];
+}
+
+export interface OneStoreOptions {
+  readonly limits?: Partial<RedisStoreLimits>;
+  readonly settings?: Partial<RedisSettings>;
+  readonly level?: Arrivals["level"];
+}
+
+/** Keys of its own unless `settings` name a prefix. */
+export async function openStore(
+  t: Pick<Test, "teardown">,
+  url: string,
+  options: OneStoreOptions = {},
+): Promise<OneStore> {
+  const prefix = `t${randomUUID().slice(0, 8)}`;
+  const problems: unknown[] = [];
+  const onProblem = (error: unknown) => problems.push(error);
+  const link = new RedisLink(
+    redisSettings(url, { prefix, ...options.settings }),
+    { scripts: redisStoreScripts, name: "test", onProblem },
+  );
+  const time = { nowMs: Date.UTC(2026, 0, 1) };
+  const store = createRedisStore({
+    ...{ link, onProblem, clock: () => time.nowMs },
+    arrivals: {
+      level: options.level ?? (() => undefined),
+      listensTo: () => false,
+      barrier: () => undefined,
+    },
+    limits: {
+      ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1_000_000 },
+      ...{ maxStreamBytes: 1_000_000, maxInbox: 100, inboxTtlS: 3600 },
+      ...options.limits,
+    },
+  });
+  t.teardown(async () => {
+    await store.close();
+    await link.close();
+  });
+  await store.start();
+  return { store, link, time, problems };
+}

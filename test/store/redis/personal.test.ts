@@ -1,0 +1,166 @@
+// Personal channels on a Redis Cluster, where the users are in other slots than their channel: what a node that died in between left is done by the
+// sender's retry.
+
+import t, { type Test } from "tap";
+import { userTopic } from "../../../src/broker/model.ts";
+import type { MessageDraft } from "../../../src/broker/ports.ts";
+import { createClient } from "../../../src/redis/client.ts";
+import { decodeFrame, type Publication } from "../../../src/redis/wire.ts";
+import { runAppend } from "../../../src/store/redis/append-step.ts";
+import { ChannelNamesOf } from "../../../src/store/redis/channel-names.ts";
+import { draftOf } from "../../contract/store-bench.ts";
+import { startRedisCluster } from "../../support/redis.ts";
+import { type OneStore, openStore } from "./one-store.ts";
+
+const { url } = await startRedisCluster(t);
+
+/** What comes under the users' topics, by user. */
+async function hear(t: Test, { link }: OneStore, uids: readonly string[]) {
+  const heard: [string, Publication][] = [];
+  const client = createClient(link.settings, {
+    name: "ears",
+    subscribes: true,
+  });
+  client.on("error", () => {}); // its server ends with the test
+  t.teardown(() => client.disconnect());
+  await client.connect();
+  const topics = new Map(
+    uids.map((uid) => [link.keys.topic(userTopic(uid)), uid]),
+  );
+  for (const topic of topics.keys()) await client.ssubscribe(topic);
+  client.on("smessageBuffer", (topic: Buffer, frame: Buffer) =>
+    heard.push([topics.get(String(topic)) ?? "", decodeFrame(frame)]),
+  );
+  const until = async (count: number) => {
+    while (heard.length < count)
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    return heard
+      .splice(0)
+      .map(([uid, publication]) => ({ uid, publication }))
+      .sort((a, b) => (a.uid < b.uid ? -1 : 1));
+  };
+  return until;
+}
+
+const toBob = (over: Partial<MessageDraft> = {}) =>
+  draftOf({
+    ...{ channel: { id: "bob", type: 1 }, clientMsgNo: "n", dedupe: true },
+    ...over,
+  });
+
+async function peersOf({ link }: OneStore, uid: string): Promise<string> {
+  const key = link.keys.user("peers", uid);
+  return String(await link.call("zrange", key, 0, -1, "WITHSCORES"));
+}
+
+/** Stores a message as a node does that dies before its users are told. */
+async function storeOnly({ link, time }: OneStore, draft: MessageDraft) {
+  const limits = {
+    ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1000 },
+    ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: 10 },
+  };
+  const names = new ChannelNamesOf(link).get(draft.key);
+  const clock = () => time.nowMs;
+  const { messageId, messageSeq } = await runAppend(
+    { link, clock, limits },
+    names,
+    draft,
+  );
+  return { messageId, messageSeq };
+}
+
+t.test("both users are told before the sender is answered, once", async (t) => {
+  const one = await openStore(t, url);
+  const until = await hear(t, one, ["alice", "bob"]);
+  const { messageId } = await one.store.append(toBob({ origin: "s" }));
+  const heard = await until(2);
+  t.same(
+    heard.map(({ uid }) => uid),
+    ["alice", "bob"],
+  );
+  for (const { publication } of heard)
+    t.match(publication, {
+      ...{ kind: "ordered", pub: 1 },
+      event: {
+        origin: "s",
+        message: { messageId, messageSeq: 1, clientMsgNo: "n" },
+      },
+    });
+  t.equal(await peersOf(one, "alice"), `bob,${one.time.nowMs}`);
+  t.equal(await peersOf(one, "bob"), `alice,${one.time.nowMs}`);
+});
+
+t.test(
+  "a retry tells what its first call stored and did not tell",
+  async (t) => {
+    for (const ask of ["append", "earlier"] as const) {
+      const one = await openStore(t, url);
+      const until = await hear(t, one, ["alice", "bob"]);
+      const payload = new TextEncoder().encode('{"type":1,"content":"first"}');
+      const stored = await storeOnly(one, toBob({ payload }));
+      const acceptedMs = one.time.nowMs;
+      one.time.nowMs += 1000;
+      t.equal(await peersOf(one, "bob"), "");
+      t.same(await one.store[ask](toBob()), { ...stored, duplicate: true });
+      const heard = await until(2);
+      t.same(
+        heard.map(({ uid }) => uid),
+        ["alice", "bob"],
+      );
+      for (const { publication } of heard) {
+        t.match(publication, {
+          kind: "ordered",
+          pub: 1,
+          event: { message: stored },
+        });
+        if (
+          publication.kind === "ordered" &&
+          publication.event.kind === "message"
+        )
+          t.same([...publication.event.message.payload], [...payload]);
+      }
+      t.equal(await peersOf(one, "bob"), `alice,${acceptedMs}`);
+      t.equal(await peersOf(one, "alice"), `bob,${acceptedMs}`);
+    }
+  },
+);
+
+t.test("a retry tells what is not kept as well", async (t) => {
+  const one = await openStore(t, url);
+  const until = await hear(t, one, ["alice", "bob"]);
+  const payload = new TextEncoder().encode('{"type":1,"content":"now"}');
+  const header = { noPersist: true, redDot: false };
+  const draft = toBob({ payload, header });
+  const stored = await storeOnly(one, draft);
+  t.same(await one.store.append(draft), { ...stored, duplicate: true });
+  for (const { publication } of await until(2))
+    t.match(publication, {
+      ...{ kind: "ordered", pub: 1 },
+      event: { message: { ...stored, payload: Buffer.from(payload) } },
+    });
+  t.equal(await peersOf(one, "bob"), "");
+});
+
+t.test(
+  "messages to oneself and unstored ones are told once to each",
+  async (t) => {
+    const one = await openStore(t, url);
+    const until = await hear(t, one, ["alice", "bob"]);
+    await one.store.append(
+      toBob({ channel: { id: "alice", type: 1 }, key: "1:alice@alice" }),
+    );
+    t.same(
+      (await until(1)).map(({ uid }) => uid),
+      ["alice"],
+    );
+    await one.store.append(
+      toBob({ header: { noPersist: true, redDot: false } }),
+    );
+    t.same(
+      (await until(2)).map(({ uid }) => uid),
+      ["alice", "bob"],
+    );
+    t.equal(await peersOf(one, "bob"), "", "nothing is kept");
+    t.equal(await peersOf(one, "alice"), `alice,${one.time.nowMs}`);
+  },
+);

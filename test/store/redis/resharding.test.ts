@@ -1,0 +1,70 @@
+// A slot of a Redis Cluster that moves from one server to another while its channels are used: what cannot be done for the moment is refused as a whole.
+
+import t, { type Test } from "tap";
+import {
+  STREAM_CONTENT,
+  STREAM_START,
+  streamPayload,
+} from "../../../src/broker/model.ts";
+import type { RedisLink } from "../../../src/redis/link.ts";
+import { slotOf } from "../../../src/redis/slots.ts";
+import { ALL, codeOf } from "../../contract/store-bench.ts";
+import { eventOf } from "../../contract/store-stream-bench.ts";
+import { startRedisCluster } from "../../support/redis.ts";
+import { openStore } from "./one-store.ts";
+
+const servers = await startRedisCluster(t);
+
+/** Begins to move the slot of `key` as an operator's tool does; nothing is moved yet. `stop`: it stays where it was. */
+async function beginMove(t: Test, link: RedisLink, key: string) {
+  const slot = slotOf(key);
+  const all = await Promise.all(
+    servers.primaries.map(async (server) => {
+      const client = server.client();
+      t.teardown(() => client.disconnect());
+      const count = await client.call("CLUSTER", "COUNTKEYSINSLOT", slot);
+      return { client, count: Number(count), id: await idOf(client) };
+    }),
+  );
+  const from = all.find(({ count }) => count > 0);
+  const to = all.find(({ count }) => count === 0);
+  if (from === undefined || to === undefined) throw new Error("no such slot");
+  const set = (one: typeof from, ...words: string[]) =>
+    one.client.call("CLUSTER", "SETSLOT", slot, ...words);
+  await set(to, "IMPORTING", from.id);
+  await set(from, "MIGRATING", to.id);
+  return {
+    stop: async () => {
+      for (const one of [to, from]) await set(one, "STABLE");
+    },
+    pub: async () => String(await link.call("hget", key, "pub")),
+  };
+}
+
+const idOf = async (client: { call(...words: string[]): Promise<unknown> }) =>
+  String(await client.call("CLUSTER", "MYID"));
+
+t.test("an active stream is not changed by halves", async (t) => {
+  const { store, link } = await openStore(t, servers.url);
+  const event = (eventId: string, type: string, data: string) =>
+    store.streamEvent(eventOf(type, data, { eventId, clientMsgNo: "s1" }));
+  await event("e0", STREAM_START, "");
+  const { key } = eventOf(STREAM_START, "");
+  const head = link.keys.channel("head", key);
+  const { stop, pub } = await beginMove(t, link, head);
+  const before = await pub();
+  for (let i = 0; i < 2; i++)
+    t.equal(await codeOf(event("e1", STREAM_CONTENT, "hello ")), "unavailable");
+  t.equal(await codeOf(store.cancelStream(key, "s1")), "unavailable");
+  t.equal(await pub(), before, "no number is taken");
+  await stop();
+  for (const [at, data] of ["hello ", "world", "!"].entries())
+    await event(`e${at + 1}`, STREAM_CONTENT, data);
+  const offsets = [0, 1, 2, 3, 4].map((index) =>
+    store.streamTextOffset(key, "s1", index),
+  );
+  t.same(await Promise.all(offsets), [0, 0, 6, 11, 12]);
+  const { messages } = await store.readMessages(key, ALL);
+  const texts = messages.map(({ payload }) => String(Buffer.from(payload)));
+  t.same(texts, [String(Buffer.from(streamPayload("hello world!")))]);
+});

@@ -1,0 +1,201 @@
+// Streams on a Redis Cluster, where a personal channel's users are in other slots than the channel: whatever happens between its step and the telling
+// of its users, they hear of it at last, and once.
+
+import t, { type Test } from "tap";
+import {
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+} from "../../../src/broker/model.ts";
+import { bucketOf } from "../../../src/redis/keys.ts";
+import { createStreamSteps } from "../../../src/store/redis/stream-steps.ts";
+import { Bench } from "../../contract/store-bench.ts";
+import {
+  ACTIVE,
+  eventOf,
+  eventsIn,
+  producer,
+  step,
+} from "../../contract/store-stream-bench.ts";
+import { startRedisCluster } from "../../support/redis.ts";
+import { createNode, freshPrefix, listenTo } from "./stream-nodes.ts";
+
+const { url } = await startRedisCluster(t);
+const TO_BOB = { channel: { id: "bob", type: 1 } } as const;
+const WITH_BOB = "1:alice@bob";
+const TOO_MANY = 3_000_000;
+const LIMITS = {
+  ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 3_600_000 },
+  ...{ maxStreamBytes: 1000, maxInbox: 1000, inboxTtlS: 604_800 },
+};
+
+/** A node where alice is and one where bob is; `steps` are those of a third, which dies before it tells anybody. */
+async function pair(t: Test) {
+  const prefix = freshPrefix();
+  const sides = await Promise.all(
+    ["alice", "bob"].map(async (uid) => {
+      const place = { url, prefix, topics: [`u:${uid}`] };
+      const ears = await listenTo(t, place);
+      let node: ReturnType<typeof createNode> | undefined;
+      const bench = new Bench({
+        create({ publisher, clock }) {
+          ears.hear = (event) => publisher.publish(event);
+          node = createNode(place, ears, { clock });
+          return node;
+        },
+      });
+      await bench.store.start();
+      t.teardown(() => bench.store.close());
+      if (node === undefined) throw new Error("no node");
+      return { bench, link: node.link };
+    }),
+  );
+  const [alice, bob] = sides;
+  if (alice === undefined || bob === undefined) throw new Error("no nodes");
+  const { link } = alice;
+  const clock = () => alice.bench.nowMs;
+  const steps = createStreamSteps({ link, clock, limits: LIMITS });
+  const live = link.keys.bucket("live", bucketOf(WITH_BOB));
+  return {
+    ...{ alice: alice.bench, bob: bob.bench, steps },
+    active: async () => (await link.call("zrange", live, 0, -1)) as Buffer[],
+    hints: async (uid: string) =>
+      String(await link.call("smembers", link.keys.user("streams", uid))),
+    peers: async (uid: string) =>
+      String(await link.call("zrange", link.keys.user("peers", uid), 0, -1)),
+  };
+}
+
+const until = async (holds: () => Promise<boolean> | boolean) => {
+  while (!(await holds())) await new Promise((go) => setTimeout(go, 5));
+};
+const typesIn = (bench: Bench) => eventsIn(bench).map((e) => e.type);
+
+t.test("both users hear a personal stream, in its order", async (t) => {
+  const { alice, bob, hints, peers, active } = await pair(t);
+  const { start, content, end } = producer(alice, TO_BOB);
+  const steps = await Promise.all([
+    content("early"),
+    start("meta"),
+    content("a"),
+    content("b"),
+    alice.store.cancelStream(WITH_BOB, "none"),
+    content("c"),
+  ]);
+  t.same(
+    steps.map((s) => s.verdict),
+    ["missing", "done", "done", "done", "missing", "done"],
+  );
+  t.equal((await bob.store.personalStreamsOf("bob"))[0]?.text, "abc");
+  t.same(await hints("alice"), WITH_BOB);
+  t.same(await peers("bob"), "alice");
+  await end();
+  await until(() => typesIn(bob).includes(STREAM_END));
+  for (const { events } of [alice, bob])
+    t.same(
+      events.map((e) => (e.kind === "event" ? e.event.data : e.kind)),
+      ["message", "meta", "a", "b", "c", ""],
+    );
+  await until(async () => (await active()).length === 0);
+  t.same(await bob.store.personalStreamsOf("bob"), []);
+  t.same(await hints("bob"), "");
+});
+
+t.test("a forced start ends the other stream before both", async (t) => {
+  const { alice, bob, active } = await pair(t);
+  const { start } = producer(alice, TO_BOB);
+  await start();
+  t.same(await start("", { clientMsgNo: "s2", force: true }), ACTIVE);
+  await until(() => bob.events.length === 5);
+  t.same(typesIn(bob), [STREAM_START, STREAM_END, STREAM_START]);
+  await until(async () => (await active()).length === 1);
+  t.equal((await bob.store.activeStream(WITH_BOB))?.clientMsgNo, "s2");
+});
+
+t.test("who was not told hears it with the producer's retry", async (t) => {
+  const { alice, bob, steps } = await pair(t);
+  const { start, content } = producer(alice, TO_BOB);
+  await start();
+  const event = { ...TO_BOB, eventId: "e1" };
+  await steps.event(eventOf(STREAM_CONTENT, "x", event));
+  t.same(await content("x", { eventId: "e1" }), ACTIVE);
+  for (const bench of [alice, bob]) {
+    await until(() => bench.events.length === 3);
+    t.match(eventsIn(bench)[1], { eventId: "e1", stream: { index: 1 } });
+  }
+  await content("x", { eventId: "e1" });
+  await content("y", { eventId: "e2" });
+  await until(() => eventsIn(bob).length === 3);
+  t.match(eventsIn(bob)[2], { eventId: "e2" }, "nothing came twice");
+});
+
+t.test("a start that nobody was told of is told by its retry", async (t) => {
+  const { alice, bob, steps, peers } = await pair(t);
+  const { start, content, end } = producer(alice, TO_BOB);
+  const began = eventOf(STREAM_START, "meta", { ...TO_BOB, eventId: "e0" });
+  await steps.event(began);
+  const acceptedMs = alice.nowMs;
+  alice.nowMs += 1000;
+  t.same(await start("meta", { eventId: "e0" }), ACTIVE);
+  for (const bench of [alice, bob]) {
+    await until(() => bench.events.length === 2);
+    const [first] = bench.events;
+    t.match(first, {
+      kind: "message",
+      message: { messageSeq: 1, timestampMs: acceptedMs },
+    });
+  }
+  await content("x");
+  await start("meta", { eventId: "e0" });
+  await end();
+  await until(() => typesIn(bob).includes(STREAM_END));
+  t.same(typesIn(bob), [STREAM_START, STREAM_CONTENT, STREAM_END]);
+  t.same([await peers("alice"), await peers("bob")], ["bob", "alice"]);
+});
+
+t.test("its conversation is in the lists before it begins", async (t) => {
+  const { alice, hints, peers } = await pair(t);
+  const { start } = producer(alice, TO_BOB);
+  await t.rejects(start("x".repeat(TOO_MANY)), {
+    code: "too_large",
+  });
+  t.same([await peers("alice"), await peers("bob")], ["bob", "alice"]);
+  t.same(await hints("alice"), WITH_BOB);
+  t.same(await alice.store.conversationsOf("alice"), []);
+  t.same(await peers("alice"), "", "and leaves them when there is none");
+});
+
+t.test("an end that nobody was told of is told by a sweep", async (t) => {
+  const { alice, bob, steps, active } = await pair(t);
+  await producer(alice, TO_BOB).start();
+  await steps.event(eventOf(STREAM_END, "fin", TO_BOB));
+  t.equal((await active()).length, 1);
+  for (const bench of [alice, bob]) bench.nowMs += 1000;
+  t.equal(await bob.store.interruptStreams(bob.nowMs), 0);
+  await until(() => typesIn(alice).includes(STREAM_END));
+  await until(() => typesIn(bob).includes(STREAM_END));
+  t.match(eventsIn(bob).at(-1), { data: "fin", stream: { state: "closed" } });
+  await until(async () => (await active()).length === 0);
+});
+
+t.test("silent streams end once, in whichever slots they are", async (t) => {
+  const { alice, bob } = await pair(t);
+  const { start } = producer(alice);
+  await start("", TO_BOB);
+  for (let i = 0; i < 40; i++)
+    await start("", { channel: { id: `q${i}`, type: 2 } });
+  for (const bench of [alice, bob]) bench.nowMs += 1000;
+  const counts = await Promise.all(
+    [alice, bob].map(({ store, nowMs }) => store.interruptStreams(nowMs)),
+  );
+  t.equal(
+    counts.reduce((sum, count) => sum + count),
+    41,
+  );
+  await until(() => typesIn(bob).includes(STREAM_END));
+  t.match(eventsIn(bob).at(-1), { stream: { state: "interrupted" } });
+  t.same(
+    await producer(bob).content("late", TO_BOB),
+    step("closed", "interrupted"),
+  );
+});
