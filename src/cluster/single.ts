@@ -1,23 +1,38 @@
 // A cluster of one node: events come straight back, the session directory is a map. State: the sessions of this process by uid,
-// the failed-login counters. Same contract as a cluster of many, so nothing else knows the difference.
+// how many they are, the failed-login counters. Same contract as a cluster of many, so nothing else knows the difference.
 
-import {
-  DEVICE_FLAGS,
-  MAIN_DEVICE,
-  type Presence,
-  type SessionRecord,
-} from "../broker/model.ts";
-import type { Cluster, ClusterEvent, Throttle } from "../broker/ports.ts";
+import type { CloseReason } from "../broker/errors.ts";
+import type { Presence, SessionRecord } from "../broker/model.ts";
+import type {
+  Cluster,
+  ClusterEvent,
+  NodeInfo,
+  Throttle,
+} from "../broker/ports.ts";
+import { type AboutNode, createSelfPortrait } from "./about-node.ts";
+import { ends, presenceOf } from "./session-rules.ts";
 
 const NOBODY: readonly SessionRecord[] = [];
 
 export class SingleNode implements Cluster {
   readonly nodeId: string;
   readonly #sessions = new Map<string, readonly SessionRecord[]>();
+  readonly #portrait: () => NodeInfo;
   #listener: (event: ClusterEvent) => void = () => {};
+  #sessionCount = 0;
 
-  constructor(nodeId: string) {
+  /** What `about` leaves out is unknown: no address, no version, started now. */
+  constructor(nodeId: string, about: Partial<Omit<AboutNode, "nodeId">> = {}) {
     this.nodeId = nodeId;
+    const unknown = { clientAddress: "", version: "", startedAtMs: Date.now() };
+    this.#portrait = createSelfPortrait(
+      { ...unknown, isDraining: () => false, ...about, nodeId },
+      () => this.#sessionCount,
+    );
+  }
+
+  async nodes(): Promise<readonly NodeInfo[]> {
+    return [this.#portrait()];
   }
 
   onEvent(listener: (event: ClusterEvent) => void): void {
@@ -28,22 +43,35 @@ export class SingleNode implements Cluster {
     this.#listener(event);
   }
 
+  async announce(events: readonly ClusterEvent[]): Promise<void> {
+    for (const event of events) this.#listener(event);
+  }
+
   async register(session: SessionRecord): Promise<readonly SessionRecord[]> {
     const others = (this.#sessions.get(session.uid) ?? NOBODY).filter(
       (other) => other.sessionId !== session.sessionId,
     );
     const ended = others.filter((other) => ends(session, other));
     const staying = others.filter((other) => !ends(session, other));
-    this.#sessions.set(session.uid, staying.concat(session)); // exactly as long as needed, unlike a spread
+    this.#put(session.uid, staying.concat(session)); // exactly as long as needed, unlike a spread
     return ended;
   }
 
   async unregister(session: SessionRecord): Promise<void> {
+    this.#remove(session);
+  }
+
+  async end(session: SessionRecord, reason: CloseReason): Promise<void> {
+    this.#remove(session);
+    const { uid, sessionId } = session;
+    this.#listener({ kind: "end_session", uid, sessionId, reason });
+  }
+
+  #remove(session: SessionRecord): void {
     const left = (this.#sessions.get(session.uid) ?? NOBODY).filter(
       (one) => one.sessionId !== session.sessionId,
     );
-    if (left.length > 0) this.#sessions.set(session.uid, left);
-    else this.#sessions.delete(session.uid);
+    this.#put(session.uid, left);
   }
 
   async sessionsOf(uid: string): Promise<readonly SessionRecord[]> {
@@ -62,24 +90,13 @@ export class SingleNode implements Cluster {
   async start(): Promise<void> {}
   async close(): Promise<void> {}
   async ping(): Promise<void> {}
-}
 
-/** Whether `next` ends `old` when it logs in [decisions: Kick rule]. */
-function ends(next: SessionRecord, old: SessionRecord): boolean {
-  if (old.flag !== next.flag) return false;
-  if (next.deviceId !== "" && old.deviceId === next.deviceId) return true;
-  return next.level === MAIN_DEVICE && old.level === MAIN_DEVICE;
-}
-
-/** The flag of the main session if there is one, else the lowest [decisions: Online status]. */
-function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {
-  if (sessions.length === 0) return { uid, online: false, flag: 0 };
-  const mains = sessions.filter((one) => one.level === MAIN_DEVICE);
-  const candidates = mains.length > 0 ? mains : sessions;
-  const flag =
-    DEVICE_FLAGS.find((one) => candidates.some(({ flag }) => flag === one)) ??
-    0;
-  return { uid, online: true, flag };
+  #put(uid: string, sessions: readonly SessionRecord[]): void {
+    const before = this.#sessions.get(uid) ?? NOBODY;
+    this.#sessionCount += sessions.length - before.length;
+    if (sessions.length > 0) this.#sessions.set(uid, sessions);
+    else this.#sessions.delete(uid);
+  }
 }
 
 interface Failures {

@@ -1,6 +1,7 @@
 // A cluster of one node keeps the cluster's contract; the failed-login counter of one process keeps its window and its bound.
 
 import t from "tap";
+import type { SessionRecord } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { LocalThrottle, SingleNode } from "../../src/cluster/single.ts";
 import { clusterContract } from "../contract/cluster.ts";
@@ -16,6 +17,34 @@ t.test("contract", async (t) => {
       return { cluster, events };
     },
   });
+});
+
+t.test("a node tells of itself", async (t) => {
+  const about = { clientAddress: "h:1", version: "1.2.3", startedAtMs: 7 };
+  let isDraining = false;
+  const cluster = new SingleNode("n1", {
+    ...about,
+    isDraining: () => isDraining,
+  });
+  const self = { nodeId: "n1", ...about, isDraining: false };
+  t.match(await cluster.nodes(), [{ ...self, sessions: 0 }]);
+  const session: SessionRecord = {
+    ...{ sessionId: "s1", nodeId: "n1", uid: "u", flag: 0, level: 0 },
+    ...{ deviceId: "", tokenTag: "" },
+  };
+  const [first, second, third] = [1, 2, 3].map((at) => ({
+    ...session,
+    sessionId: `s${at}`,
+    deviceId: at === 1 ? "" : "d",
+  })) as [SessionRecord, SessionRecord, SessionRecord];
+  for (const one of [first, first, second, third]) await cluster.register(one);
+  t.match(await cluster.nodes(), [{ sessions: 2 }], "the third ended another");
+  await cluster.unregister(first);
+  await cluster.unregister(second);
+  isDraining = true;
+  t.match(await cluster.nodes(), [{ sessions: 1, isDraining }]);
+  const [node] = await cluster.nodes();
+  t.ok(node && node.load >= 0 && node.load <= 1);
 });
 
 t.test("a publish before anybody listens is lost, not an error", async (t) => {

@@ -1,0 +1,110 @@
+// Frames of one channel that came before their turn, by their number. All lines of a node share one budget of bytes: over it frames are given up,
+// which is remembered, and the store is read for them. State: the frames.
+
+import {
+  kindOf,
+  MESSAGE_FRAME,
+  messageIdOf,
+  messageSeqOf,
+} from "../../redis/wire.ts";
+
+/** Bytes that kept frames of all lines take, and may take. */
+export interface KeptBytes {
+  used: number;
+  readonly max: number;
+}
+
+/** About what a frame costs beside its bytes. */
+const OVERHEAD_BYTES = 200;
+
+export class KeptFrames {
+  readonly #budget: KeptBytes;
+  readonly #frames = new Map<number, Buffer>();
+  #bytes = 0;
+  /** A frame was given up since it was last asked. */
+  #hasLost = false;
+
+  constructor(budget: KeptBytes) {
+    this.#budget = budget;
+  }
+
+  get size(): number {
+    return this.#frames.size;
+  }
+
+  /** The lowest number that is kept; Infinity: none. */
+  get lowest(): number {
+    let lowest = Number.POSITIVE_INFINITY;
+    for (const pub of this.#frames.keys()) if (pub < lowest) lowest = pub;
+    return lowest;
+  }
+
+  /** Keeps a copy: what Redis' client gives is part of a larger buffer. */
+  keep(pub: number, frame: Buffer): void {
+    if (this.#frames.has(pub)) return;
+    const bytes = frame.length + OVERHEAD_BYTES;
+    if (this.#budget.used + bytes > this.#budget.max) {
+      this.clear();
+      this.#hasLost = true;
+      return;
+    }
+    this.#frames.set(pub, Buffer.from(frame));
+    this.#charge(bytes);
+  }
+
+  /** Hands the frame out and forgets it. */
+  take(pub: number): Buffer | undefined {
+    const frame = this.#frames.get(pub);
+    if (frame === undefined) return undefined;
+    this.#frames.delete(pub);
+    this.#charge(-frame.length - OVERHEAD_BYTES);
+    return frame;
+  }
+
+  /** Hands all out in order and forgets them. */
+  takeAll(): readonly Buffer[] {
+    const all = [...this.#frames].sort(([a], [b]) => a - b);
+    this.clear();
+    return all.map(([, frame]) => frame);
+  }
+
+  /** The frame of the message with this id. */
+  message(messageId: number): Buffer | undefined {
+    for (const frame of this.#frames.values())
+      if (kindOf(frame) === MESSAGE_FRAME && messageIdOf(frame) === messageId)
+        return frame;
+    return undefined;
+  }
+
+  /** Forgets everything through `pub`; hands out, in order, those that no store has. */
+  passThrough(pub: number): readonly Buffer[] {
+    const passed = [...this.#frames.keys()]
+      .filter((one) => one <= pub)
+      .sort((a, b) => a - b);
+    return passed.flatMap((one) => {
+      const frame = this.take(one);
+      return frame !== undefined && isUnstored(frame) ? [frame] : [];
+    });
+  }
+
+  /** Whether frames were given up since this was last asked. */
+  hasLost(): boolean {
+    const has = this.#hasLost;
+    this.#hasLost = false;
+    return has;
+  }
+
+  clear(): void {
+    this.#frames.clear();
+    this.#charge(-this.#bytes);
+  }
+
+  #charge(bytes: number): void {
+    this.#bytes += bytes;
+    this.#budget.used += bytes;
+  }
+}
+
+function isUnstored(frame: Buffer): boolean {
+  return kindOf(frame) === MESSAGE_FRAME && messageSeqOf(frame) === 0;
+}

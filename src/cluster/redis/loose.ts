@@ -1,0 +1,80 @@
+// What nodes tell each other out of turn: which topics each event goes under, and that one which comes on several is told once. Who gets a copy
+// of their own gets no list of the others. State: ids of what was told lately.
+
+import { randomUUID } from "node:crypto";
+import { presenceTopic, type Topic, userTopic } from "../../broker/model.ts";
+import type { ClusterEvent } from "../../broker/ports.ts";
+import { topicsOfChannel } from "../../redis/keys.ts";
+import { looseFrame } from "../../redis/wire.ts";
+
+export interface Addressed {
+  readonly topics: readonly Topic[];
+  readonly frame: Buffer;
+}
+
+/** Makes frames of events; ids are never used twice, whatever the process is called. */
+export class LooseFrames {
+  readonly #life = randomUUID();
+  #count = 0;
+
+  /** One frame, or one for each of several recipients. */
+  *of(event: ClusterEvent): Iterable<Addressed> {
+    for (const part of partsOf(event)) {
+      const topics = topicsOf(part);
+      this.#count += 1;
+      const id = `${this.#life}/${this.#count}`;
+      if (topics.length > 0) yield { topics, frame: looseFrame(id, part) };
+    }
+  }
+}
+
+function partsOf(event: ClusterEvent): readonly ClusterEvent[] {
+  if (event.kind === "command")
+    return event.copies.map((copy) => ({ ...event, copies: [copy] }));
+  if (event.kind === "message" && event.recipients !== undefined)
+    return event.recipients.map((uid) => ({ ...event, recipients: [uid] }));
+  return [event];
+}
+
+function topicsOf(event: ClusterEvent): readonly Topic[] {
+  switch (event.kind) {
+    case "message":
+      return (
+        event.recipients?.map(userTopic) ?? topicsOfChannel(event.message.key)
+      );
+    case "event":
+      return topicsOfChannel(event.event.key);
+    case "command":
+      return event.copies.map(({ uid }) => userTopic(uid));
+    case "presence":
+      return [presenceTopic(event.uid)];
+    case "conversation":
+    case "end_session":
+    case "credential":
+    case "membership":
+      return [userTopic(event.uid)];
+    case "missed":
+      return []; // each node tells itself
+  }
+}
+
+/** Ids that were seen lately: at least the last `max`, at most twice as many. */
+export class RecentIds {
+  readonly #max: number;
+  #young = new Set<string>();
+  #old = new Set<string>();
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  /** Whether it was not seen before, as far as is remembered; it is from now on. */
+  isNew(id: string): boolean {
+    if (this.#young.has(id) || this.#old.has(id)) return false;
+    this.#young.add(id);
+    if (this.#young.size < this.#max) return true;
+    this.#old = this.#young;
+    this.#young = new Set();
+    return true;
+  }
+}

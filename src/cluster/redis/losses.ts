@@ -1,0 +1,130 @@
+// Makes good what was lost with a connection, once it is back: every line that may have missed something is compared with the store, and repaired
+// where it did. Each topic for itself: one that cannot be read holds up no other. State: none beside the reads under way.
+
+import { type ChannelKey, messageTimeMs } from "../../broker/model.ts";
+import { Line } from "../../lib/line.ts";
+import type { ChannelFeed } from "../../redis/arrivals.ts";
+import { type Listened, uidOf } from "./listened.ts";
+import type { PersonalLines, Witnessed } from "./personal-lines.ts";
+import { isAway } from "./readable.ts";
+import type { Repairs } from "./repairs.ts";
+
+type ArrivalLine = Witnessed["line"];
+
+export interface LossesParts {
+  readonly personal: PersonalLines;
+  readonly repairs: Repairs;
+  readonly feed: ChannelFeed;
+  /** Unix milliseconds. */
+  readonly clock: () => number;
+  readonly onProblem: (error: unknown, what: string) => void;
+}
+
+const READS_AT_ONCE = 256;
+/** Channels with messages by so much older than the loss are looked at: clocks differ, and what is of no interest is left out later. */
+const SLACK_MS = 60_000;
+/** Messages older than this by the time of the loss are not lost by a fail-over. */
+const LOST_BY_REDIS_MS = 10_000;
+
+export class Losses {
+  readonly #parts: LossesParts;
+  readonly #reads = new Line(READS_AT_ONCE);
+
+  constructor(parts: LossesParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * What is published under these topics comes again. For each, in their order: resolves when what was missed was told, as far as the store has it
+   * and can be read. Rejects `unavailable`; then it is to be done again.
+   */
+  restore(topics: readonly Listened[]): readonly Promise<void>[] {
+    const { personal } = this.#parts;
+    const suspended = personal.suspended(topics);
+    const levelled = new Map<ArrivalLine, Promise<void>>();
+    const level = (one: Witnessed, lostAtMs: number): Promise<void> => {
+      const found = levelled.get(one.line) ?? this.#level(one, lostAtMs);
+      levelled.set(one.line, found);
+      return found;
+    };
+    return topics.map(async (topic) => {
+      if (topic.line !== undefined) return this.#group(topic.line);
+      const lostAtMs = topic.lostAtMs ?? this.#parts.clock();
+      const lines = suspended.get(topic) ?? [];
+      await Promise.all([
+        ...lines.map((one) => level(one, lostAtMs)),
+        this.#unheard(topic, lostAtMs),
+      ]);
+    });
+  }
+
+  #group(line: ArrivalLine): Promise<void> {
+    const repaired = this.#parts.repairs.repair(line);
+    line.resume(); // when that is done
+    return repaired;
+  }
+
+  /** Tells what is missing of a channel that the node knows. Never rejects. */
+  async #level(one: Witnessed, lostAtMs: number): Promise<void> {
+    const { repairs, personal } = this.#parts;
+    const { line } = one;
+    const before = line.pub;
+    const pub = isInDoubt(line, lostAtMs) ? undefined : await this.#pubOf(line);
+    if (line.isClosed) return;
+    if (pub !== undefined && pub >= before) {
+      personal.resume(one);
+      if (line.pub >= pub) return; // what is missing came meanwhile
+    }
+    const repaired = repairs.repair(line, { isAfterLoss: true });
+    personal.resume(one);
+    await repaired;
+  }
+
+  /** Undefined: it cannot be read just now. */
+  async #pubOf(line: ArrivalLine): Promise<number | undefined> {
+    const { feed, onProblem } = this.#parts;
+    try {
+      return await this.#reads.run(() => feed.pubOf(line.key));
+    } catch (error) {
+      onProblem(error, "asking where a channel stands");
+      return undefined;
+    }
+  }
+
+  /** Tells what is missing of the user's channels that were not heard of before. */
+  async #unheard(topic: Listened, lostAtMs: number): Promise<void> {
+    const uid = uidOf(topic.topic);
+    if (uid === undefined) return;
+    const { personal, repairs } = this.#parts;
+    const keys = await this.#changed(uid, lostAtMs - SLACK_MS);
+    const isAfterLoss = true;
+    await Promise.all(
+      keys.map((key) => {
+        const known = personal.find(key);
+        if (known !== undefined && !repairs.isRepairing(known))
+          return undefined;
+        return repairs.repair(known ?? personal.unheard(key), { isAfterLoss });
+      }),
+    );
+  }
+
+  async #changed(uid: string, sinceMs: number): Promise<readonly ChannelKey[]> {
+    const { feed, onProblem } = this.#parts;
+    try {
+      return await this.#reads.run(() =>
+        feed.personalChannelsSince(uid, sinceMs),
+      );
+    } catch (error) {
+      if (isAway(error)) throw error;
+      onProblem(error, "asking for a user's channels");
+      return [];
+    }
+  }
+}
+
+/** The number of its newest publication does not tell whether the line is level: a fail-over may have replaced what was told by as much else. */
+function isInDoubt({ isNew, told }: ArrivalLine, lostAtMs: number): boolean {
+  if (isNew || told.streams.length > 0) return true;
+  if (told.lastId === 0) return false;
+  return messageTimeMs(told.lastId) >= lostAtMs - LOST_BY_REDIS_MS;
+}

@@ -1,0 +1,95 @@
+// All lines of arrivals of a node: those of the groups it listens to and those of personal channels. Readers wait here for what they have seen in the
+// store, and what was lost with a connection is made good here. State: the groups' lines; the parts hold theirs.
+
+import type { ChannelKey } from "../../broker/model.ts";
+import { ArrivalLine } from "./arrival-line.ts";
+import { within } from "./deadline.ts";
+import type { Listened } from "./listened.ts";
+import { Losses } from "./losses.ts";
+import { PATIENCE_MS, Patience } from "./patience.ts";
+import { PersonalLines, type PersonalParts } from "./personal-lines.ts";
+
+export interface NodeLinesParts extends PersonalParts {
+  /** Resolves once everything published before the call has come. Rejects in time. */
+  readonly mark: () => Promise<void>;
+}
+
+/** Of a group what is older than this when it is listened to is none of the line's business, whatever goes wrong. */
+const OLD_MS = 5000;
+
+export class NodeLines {
+  readonly personal: PersonalLines;
+  readonly #parts: NodeLinesParts;
+  readonly #groups = new Map<ChannelKey, ArrivalLine>();
+  readonly #patience: Patience;
+  readonly #losses: Losses;
+
+  constructor(parts: NodeLinesParts) {
+    this.#parts = parts;
+    this.personal = new PersonalLines(parts);
+    this.#patience = new Patience(parts.repairs);
+    const { onProblem } = parts.lines;
+    const { personal } = this;
+    this.#losses = new Losses({ ...parts, personal, onProblem });
+  }
+
+  /** A new line of a group: it keeps what comes until `begin`. */
+  openGroup(key: ChannelKey): ArrivalLine {
+    const { lines, clock } = this.#parts;
+    const sinceMs = clock() - OLD_MS;
+    const line = new ArrivalLine(key, sinceMs, lines);
+    this.#groups.set(key, line);
+    return line;
+  }
+
+  closeGroup(line: ArrivalLine): void {
+    line.close();
+    if (this.#groups.get(line.key) === line) this.#groups.delete(line.key);
+  }
+
+  /** Everything published to the group from now on is told. Throws `unavailable`. */
+  async begin(line: ArrivalLine): Promise<void> {
+    await this.#parts.repairs.begin(line);
+  }
+
+  /** See `Arrivals`. */
+  level(key: ChannelKey, pub: number): Promise<void> | undefined {
+    if (!key.startsWith("2:")) return this.#personalLevel(key, pub);
+    const line = this.#groups.get(key);
+    return line === undefined ? undefined : this.#wait(line, pub);
+  }
+
+  /** See `Losses`. */
+  restore(topics: readonly Listened[]): readonly Promise<void>[] {
+    return this.#losses.restore(topics);
+  }
+
+  close(): void {
+    for (const line of this.#groups.values()) line.close();
+    this.#groups.clear();
+    this.personal.close();
+  }
+
+  #personalLevel(key: ChannelKey, pub: number): Promise<void> | undefined {
+    if (!this.personal.isListenedTo(key)) return undefined;
+    const line = this.personal.find(key);
+    return line === undefined ? this.#unheard(key, pub) : this.#wait(line, pub);
+  }
+
+  #wait(line: ArrivalLine, pub: number): Promise<void> | undefined {
+    if (!line.isNew && line.pub >= pub) return undefined;
+    return this.#patience.wait(line, pub);
+  }
+
+  /** Of a channel that was not heard of: what was published may be on its way, or older than this node's interest. */
+  async #unheard(key: ChannelKey, pub: number): Promise<void> {
+    try {
+      await within(this.#parts.mark(), PATIENCE_MS, "no mark came");
+    } catch {
+      return; // the connection is lost, or Redis is: what was missed is told when it is back
+    }
+    if (!this.personal.isListenedTo(key)) return;
+    const line = this.personal.find(key) ?? this.personal.beginAt(key, pub);
+    await this.#wait(line, pub);
+  }
+}

@@ -1,0 +1,45 @@
+// Readers that wait for a line to reach what they have seen in the store. When it takes long the line is repaired, when it takes very long they are
+// let go. State: the lines somebody waits for, and when each may be repaired; one timer while there are any.
+
+import type { ArrivalLine } from "./arrival-line.ts";
+import type { Repairs } from "./repairs.ts";
+
+const TICK_MS = 50;
+const BETWEEN_REPAIRS_MS = 500;
+/** Nobody waits longer. */
+export const PATIENCE_MS = 2000;
+
+export class Patience {
+  readonly #repairs: Repairs;
+  readonly #repairAt = new Map<ArrivalLine, number>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(repairs: Repairs) {
+    this.#repairs = repairs;
+  }
+
+  /** Resolves once the line is through `pub`, or when that takes too long. Never rejects. */
+  wait(line: ArrivalLine, pub: number): Promise<void> {
+    const now = performance.now();
+    if (!this.#repairAt.has(line)) this.#repairAt.set(line, now + TICK_MS);
+    this.#timer ??= setTimeout(() => this.#tick(), TICK_MS);
+    return line.wait(pub, now);
+  }
+
+  #tick(): void {
+    const now = performance.now();
+    for (const [line, repairAt] of this.#repairAt) {
+      const oldest = line.giveUp(now - PATIENCE_MS);
+      if (oldest === undefined) this.#repairAt.delete(line);
+      else if (now >= repairAt && now >= oldest + TICK_MS) {
+        this.#repairAt.set(line, now + BETWEEN_REPAIRS_MS);
+        if (line.isNew || this.#repairs.isRepairing(line)) continue; // who opened a new one gives it a position
+        void this.#repairs.repair(line);
+      }
+    }
+    const isNeeded = this.#repairAt.size > 0;
+    this.#timer = isNeeded
+      ? setTimeout(() => this.#tick(), TICK_MS)
+      : undefined;
+  }
+}

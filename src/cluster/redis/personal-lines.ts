@@ -1,0 +1,216 @@
+// The lines of personal channels: their publications come on the topics of both users, once or twice. A line is made when the channel is first
+// heard of and forgotten when many others were heard of since. State: the lines, in two generations; the users' topics.
+
+import type { ChannelKey } from "../../broker/model.ts";
+import type { ChannelFeed } from "../../redis/arrivals.ts";
+import { usersOf } from "../../redis/keys.ts";
+import { ArrivalLine, type LineParts } from "./arrival-line.ts";
+import type { Listened } from "./listened.ts";
+import type { Repairs } from "./repairs.ts";
+import type { OrderedEvent } from "./told.ts";
+
+export interface PersonalParts {
+  readonly lines: LineParts;
+  readonly repairs: Repairs;
+  readonly feed: ChannelFeed;
+  /** Unix milliseconds. */
+  readonly clock: () => number;
+  /** Whether publications may overtake each other on the way. */
+  readonly mayReorder: boolean;
+  /** Lines kept at most. */
+  readonly max: number;
+}
+
+/** A line, and the topics that it has been following without a break. */
+export interface Witnessed {
+  readonly line: ArrivalLine;
+  readonly witnesses: readonly Listened[];
+}
+
+interface Personal extends Witnessed {
+  readonly uids: readonly string[];
+  witnesses: readonly Listened[];
+}
+
+/** Clocks of nodes differ by less. */
+const SKEW_MS = 1000;
+/** What was overtaken comes, or is given up by its node, within this time. */
+const OVERTAKEN_MS = 5000;
+/** By so much what may be missing after a loss is older than the loss, where the line was forgotten and begins anew. */
+const LOSS_SLACK_MS = 2000;
+
+export class PersonalLines {
+  readonly #parts: PersonalParts;
+  readonly #topics = new Map<string, Listened>();
+  /** When a line was forgotten last: from then on a channel without one may have been told of. */
+  #forgotMs = Number.NEGATIVE_INFINITY;
+  #young = new Map<ChannelKey, Personal>();
+  #old = new Map<ChannelKey, Personal>();
+
+  constructor(parts: PersonalParts) {
+    this.#parts = parts;
+  }
+
+  /** The user's topic is listened to from now on. */
+  opened(uid: string, topic: Listened): void {
+    this.#topics.set(uid, topic);
+  }
+
+  closed(uid: string): void {
+    this.#topics.delete(uid);
+  }
+
+  /** Whether the node listens to one of the channel's topics. */
+  isListenedTo(key: ChannelKey): boolean {
+    return usersOf(key).some((uid) => this.#topics.has(uid));
+  }
+
+  /** A publication came; `event` is the frame, decoded. */
+  accept(frame: Buffer, pub: number, event: OrderedEvent): void {
+    const key = event.kind === "message" ? event.message.key : event.event.key;
+    const found = this.find(key);
+    if (found !== undefined) return found.accept(frame, event);
+    const { line, isAfterLoss } = this.#make(key);
+    if (this.#parts.mayReorder || isAfterLoss) {
+      line.accept(frame);
+      void this.#parts.repairs.repair(line, { isAfterLoss });
+      return;
+    }
+    const seq = event.kind === "message" ? event.message.messageSeq : 0;
+    line.begin(pub - 1, seq > 0 ? seq - 1 : undefined);
+    line.accept(frame, event);
+    if (seq === 0) this.#learn(line);
+  }
+
+  /** The channel's line, if it has missed nothing of what the node listened to. */
+  find(key: ChannelKey): ArrivalLine | undefined {
+    const found = this.#young.get(key) ?? this.#rejuvenated(key);
+    if (found === undefined) return undefined;
+    if (this.#isContinuous(found)) return found.line;
+    this.#young.delete(key);
+    this.#forget(found);
+    return undefined;
+  }
+
+  /** A line for a channel without one that may have been published to while its topics were lost. */
+  unheard(key: ChannelKey): ArrivalLine {
+    return this.#make(key).line;
+  }
+
+  /** A reader saw the channel at `pub`, and everything through it has come that was to come. */
+  beginAt(key: ChannelKey, pub: number): ArrivalLine {
+    const { line, isAfterLoss } = this.#make(key);
+    void this.#parts.repairs.repair(line, { pub, isAfterLoss });
+    return line;
+  }
+
+  /** Users' topics were lost: lines that have no other keep what comes until `restore`. */
+  suspend(): void {
+    for (const { line, witnesses } of this.#all())
+      if (!witnesses.some((topic) => topic.isUp)) line.suspend();
+  }
+
+  /** Lines that have missed what these topics did, by topic. */
+  suspended(
+    topics: readonly Listened[],
+  ): ReadonlyMap<Listened, readonly Witnessed[]> {
+    const found = new Map<Listened, Witnessed[]>(
+      topics.map((topic) => [topic, []]),
+    );
+    for (const one of this.#all())
+      if (one.line.isSuspended)
+        for (const topic of one.witnesses) found.get(topic)?.push(one);
+    return found;
+  }
+
+  /** What it missed was told, or is being repaired. */
+  resume({ line, witnesses }: Witnessed): void {
+    if (witnesses.some(({ isUp }) => isUp)) line.resume();
+  }
+
+  close(): void {
+    for (const { line } of this.#all()) line.close();
+    this.#young.clear();
+    this.#old.clear();
+  }
+
+  *#all(): Iterable<Personal> {
+    yield* this.#young.values();
+    yield* this.#old.values();
+  }
+
+  /** A line of a channel that was not heard of, or not lately. */
+  #make(key: ChannelKey): { line: ArrivalLine; isAfterLoss: boolean } {
+    const { clock, lines } = this.#parts;
+    const uids = usersOf(key);
+    const witnesses = uids.flatMap((uid) => this.#topics.get(uid) ?? []);
+    const now = clock();
+    const listenedMs = Math.min(...witnesses.map((one) => one.sinceMs ?? now));
+    const isAfterLoss =
+      witnesses.length > 0 &&
+      witnesses.every(({ lostAtMs }) => lostAtMs !== undefined);
+    let missedMs = now - OVERTAKEN_MS;
+    if (isAfterLoss)
+      missedMs =
+        this.#forgotMs < listenedMs
+          ? Number.NEGATIVE_INFINITY // nothing of it was told since they are listened to
+          : Math.min(...witnesses.map((one) => one.lostAtMs ?? now)) -
+            LOSS_SLACK_MS;
+    const sinceMs = Math.max(listenedMs - SKEW_MS, missedMs);
+    const line = new ArrivalLine(key, sinceMs, lines);
+    this.#put(key, { line, uids, witnesses });
+    return { line, isAfterLoss };
+  }
+
+  #put(key: ChannelKey, personal: Personal): void {
+    this.#young.set(key, personal);
+    if (this.#young.size * 2 <= this.#parts.max) return;
+    const gone = this.#old;
+    this.#old = this.#young;
+    this.#young = new Map();
+    for (const [one, forgotten] of gone)
+      if (forgotten.line.isIdle) this.#forget(forgotten);
+      else this.#young.set(one, forgotten);
+  }
+
+  #forget({ line }: Personal): void {
+    line.close();
+    this.#forgotMs = this.#parts.clock();
+  }
+
+  #rejuvenated(key: ChannelKey): Personal | undefined {
+    const found = this.#old.get(key);
+    if (found === undefined) return undefined;
+    this.#old.delete(key);
+    this.#put(key, found);
+    return found;
+  }
+
+  /** One topic at least was followed all the time; the others count from now on. */
+  #isContinuous(personal: Personal): boolean {
+    const { witnesses, uids } = personal;
+    if (!witnesses.some(isOpen)) return false;
+    for (const uid of uids) {
+      const topic = this.#topics.get(uid);
+      if (topic !== undefined && !witnesses.includes(topic))
+        personal.witnesses = [...witnesses.filter(isOpen), topic];
+    }
+    return true;
+  }
+
+  /** It began amid a stream or with what is not stored: how far the messages are is asked for, in case it must be repaired. */
+  #learn(line: ArrivalLine): void {
+    const { feed, lines } = this.#parts;
+    feed.standing(line.key, []).then(
+      ({ pub, headSeq }) => {
+        const later = Math.max(0, pub - line.pub);
+        line.told.headSeq ??= Math.max(0, headSeq - later);
+      },
+      (error) => lines.onProblem(error, "asking where a channel stands"),
+    );
+  }
+}
+
+function isOpen({ isOpen }: Listened): boolean {
+  return isOpen;
+}

@@ -1,0 +1,73 @@
+// What a node says to others out of turn, through Redis: heard by whoever listens, once or, when it cannot be sent, not at all. State: what is on
+// its way, and the turns of what is announced. Never keeps anything to send it later.
+
+import type { ClusterEvent } from "../../broker/ports.ts";
+import { Line } from "../../lib/line.ts";
+import type { RedisLink } from "../../redis/link.ts";
+import { LooseFrames } from "./loose.ts";
+import type { OnProblem } from "./topics-parts.ts";
+
+/** Announcements that wait for Redis' answer, at most: a group of ten thousand must not take every place of the link. */
+const ANNOUNCED_AT_ONCE = 500;
+const TURN = 50;
+
+export class Publishing {
+  readonly #link: RedisLink;
+  readonly #onProblem: OnProblem;
+  readonly #frames = new LooseFrames();
+  readonly #underWay = new Set<Promise<void>>();
+  readonly #turns = new Line(ANNOUNCED_AT_ONCE / TURN);
+
+  constructor(link: RedisLink, onProblem: OnProblem) {
+    this.#link = link;
+    this.#onProblem = onProblem;
+  }
+
+  /** Waits for nothing; while Redis is away nobody hears it. */
+  publish(event: ClusterEvent): void {
+    for (const sent of this.#send(event))
+      sent.catch((error) => this.#onProblem(error, "publishing"));
+  }
+
+  /** See `Announcer`. After the first that could not be sent no further one is tried. */
+  async announce(events: readonly ClusterEvent[]): Promise<void> {
+    let hasFailed = false;
+    const turn = async (some: readonly ClusterEvent[]) => {
+      if (hasFailed) return;
+      try {
+        await Promise.all(some.flatMap((event) => this.#send(event)));
+      } catch (error) {
+        hasFailed = true;
+        throw error;
+      }
+    };
+    const turns: Promise<void>[] = [];
+    for (let at = 0; at < events.length; at += TURN) {
+      const some = events.slice(at, at + TURN);
+      turns.push(this.#turns.run(() => turn(some)));
+    }
+    await Promise.all(turns);
+  }
+
+  /** Resolves when all that is on its way now has come to Redis, or did not. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#underWay);
+  }
+
+  #send(event: ClusterEvent): readonly Promise<unknown>[] {
+    const all: Promise<unknown>[] = [];
+    for (const { topics, frame } of this.#frames.of(event))
+      for (const topic of topics) {
+        const name = this.#link.keys.topic(topic);
+        const sent = this.#link.call("spublish", name, frame);
+        const over: Promise<void> = sent
+          .then(ignore, ignore) // who sends hears of it
+          .finally(() => this.#underWay.delete(over));
+        this.#underWay.add(over);
+        all.push(sent);
+      }
+    return all;
+  }
+}
+
+function ignore(): void {}

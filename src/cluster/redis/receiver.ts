@@ -1,0 +1,97 @@
+// What a node receives of a cluster's topics, put together: subscriptions, the topics listened to, the lines that keep the order, repairs. State: the
+// parts hold it.
+
+import { within } from "./deadline.ts";
+import { Incoming } from "./incoming.ts";
+import { ListenedTopics } from "./listened-topics.ts";
+import { NodeLines } from "./node-lines.ts";
+import { Repairs } from "./repairs.ts";
+import { Subscriber } from "./subscriber.ts";
+import {
+  type OnProblem,
+  type Tell,
+  TOPICS_LIMITS,
+  type TopicsParts,
+} from "./topics-parts.ts";
+
+export interface Heard {
+  /** Takes an event to the node's listener; never throws. */
+  readonly tell: Tell;
+  /** These topics were lost for a while; what the store has of the meantime was told. */
+  readonly onRestored: (topics: readonly string[]) => void;
+  readonly onProblem: OnProblem;
+}
+
+export class Receiver {
+  readonly topics: ListenedTopics;
+  readonly lines: NodeLines;
+  readonly #subscriber: Subscriber;
+  readonly #repairs: Repairs;
+  readonly #timeoutMs: number;
+
+  constructor(parts: TopicsParts, heard: Heard) {
+    const { link, feed, clock, nodeId, lingerMs } = parts;
+    const { tell, onProblem, onRestored } = heard;
+    const limits = { ...TOPICS_LIMITS, ...parts.limits };
+    this.#timeoutMs = link.settings.timeoutMs;
+    const repairs = new Repairs({
+      ...{ feed, onProblem, mayReorder: link.isCluster },
+      onRepaired: () => parts.metrics?.repaired(),
+    });
+    this.#repairs = repairs;
+    link.onChange((isUp) => {
+      if (isUp) repairs.hurry();
+    });
+    const budget = { used: 0, max: limits.maxKeptBytes };
+    const onGap = (line: Parameters<Repairs["repair"]>[0]) =>
+      void repairs.repair(line);
+    this.lines = new NodeLines({
+      ...{ repairs, feed, clock, mayReorder: link.isCluster },
+      lines: { tell, onProblem, onGap, budget, gapMs: limits.gapMs },
+      max: limits.maxPersonal,
+      mark: () => this.#subscriber.mark(),
+    });
+    const incoming = new Incoming({
+      ...{ tell, onProblem, personal: this.lines.personal },
+      topic: (name) => this.topics.named(name),
+    });
+    this.#subscriber = new Subscriber({
+      ...{ link, clock, onProblem, name: `jindou-${nodeId}` },
+      onFrame: (name, frame) => incoming.accept(name, frame),
+      onLost: (names, sinceMs) => this.topics.lost(names, sinceMs),
+      onBack: (names) => this.topics.back(names),
+    });
+    this.topics = new ListenedTopics({
+      ...{ subscriber: this.#subscriber, lines: this.lines, clock, lingerMs },
+      ...{ onProblem, onRestored, maxLingering: limits.maxLingering },
+      nameOf: (topic) => link.keys.topic(topic),
+      timeoutMs: this.#timeoutMs,
+    });
+  }
+
+  /** Nothing is lost just now. */
+  get isWhole(): boolean {
+    return this.#subscriber.isWhole;
+  }
+
+  /** Connects. Throws when Redis does not let it. */
+  async start(): Promise<void> {
+    await this.#subscriber.start();
+  }
+
+  /** Resolves once everything published to the node's topics before the call was told. Rejects `unavailable` in time. */
+  async arrived(): Promise<void> {
+    await this.#subscriber.mark();
+    await within(
+      this.topics.settled().then(() => this.#repairs.settled()),
+      this.#timeoutMs,
+      "what was missed is not read yet",
+    );
+  }
+
+  close(): void {
+    this.topics.close();
+    this.lines.close();
+    this.#subscriber.close();
+  }
+}

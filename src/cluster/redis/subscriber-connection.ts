@@ -1,0 +1,213 @@
+// One connection to one Redis server that is only for sharded publish/subscribe. It looks after itself: reconnects, and is renewed when it falls
+// silent. It subscribes what it is told to and forgets that with the connection. State: whether it is up, subscriptions on their way, marks.
+
+import { randomUUID } from "node:crypto";
+import type { Redis } from "ioredis";
+import { BrokerError } from "../../broker/errors.ts";
+import type { Clock } from "../../broker/ports.ts";
+import { asBrokerError } from "../../redis/errors.ts";
+import { markFrame } from "../../redis/wire.ts";
+import { pause, within } from "./deadline.ts";
+
+export interface ConnectionParts {
+  readonly clock: Clock;
+  /** Publishes as any publisher of the cluster would; gives how many clients of the server got it. Rejects `unavailable`. */
+  readonly publish: (name: string, frame: Buffer) => Promise<number>;
+  /** A name of this node's own that the server serves. Undefined: none now. */
+  readonly markName: () => string | undefined;
+  readonly onFrame: (name: string, frame: Buffer) => void;
+  /** It takes subscriptions from now on; it has none. */
+  readonly onUp: (self: SubscriberConnection) => void;
+  /** Its subscriptions are gone; nothing since `heardMs` can be relied on. */
+  readonly onDown: (self: SubscriberConnection, heardMs: number) => void;
+  readonly onProblem: (error: unknown, what: string) => void;
+}
+
+interface Batch {
+  readonly names: string[];
+  readonly done: Promise<void>;
+}
+
+/** Names in one command. */
+const MAX_BATCH = 500;
+const RETRY_MS = 200;
+const SILENT = "the subscriber is silent";
+const BEAT_MS = 1000;
+const SILENCE_MS = 2000;
+/** Where this process itself stood still, what came meanwhile is heard within this time. */
+const WAKING_MS = 200;
+
+export class SubscriberConnection {
+  readonly #client: Redis;
+  readonly #parts: ConnectionParts;
+  #status: "down" | "up" | "closed" = "down";
+  #heardMs: number;
+  #markName: string | undefined;
+  readonly #marks = new Map<string, () => void>();
+  readonly #batches = new Map<string, Batch>();
+  #isBeating = false;
+  readonly #beat: NodeJS.Timeout;
+  readonly #firstUp: Promise<void>;
+  #cameUp: () => void = () => {};
+
+  constructor(client: Redis, parts: ConnectionParts) {
+    this.#client = client;
+    this.#parts = parts;
+    this.#heardMs = parts.clock();
+    this.#firstUp = new Promise((resolve) => {
+      this.#cameUp = resolve;
+    });
+    client.on("error", (error) => parts.onProblem(error, "redis subscriber"));
+    client.on("ready", () => void this.#greet());
+    client.on("close", () => this.#lost());
+    client.on("moved", () => this.#lost()); // the server took slots from us
+    client.on("smessageBuffer", (name: Buffer, frame: Buffer) =>
+      this.#heard(name, frame),
+    );
+    this.#beat = setInterval(() => void this.#check(), BEAT_MS).unref();
+  }
+
+  get isUp(): boolean {
+    return this.#status === "up";
+  }
+
+  /** Connects, and from then on by itself; resolves once it is up. Rejects when the first attempt fails. */
+  async connect(): Promise<void> {
+    await this.#client.connect();
+    await within(this.#firstUp, SILENCE_MS, "no subscription was possible");
+  }
+
+  /** Resolves once all is subscribed; names of one slot only where the server is a Cluster's. Rejects `unavailable`. */
+  async subscribe(names: readonly string[]): Promise<void> {
+    for (let at = 0; at < names.length; at += MAX_BATCH)
+      await this.#ssubscribe(names.slice(at, at + MAX_BATCH));
+  }
+
+  /** The same for one name, in one command with all of `group` that are asked for in the same breath: names of one slot. */
+  subscribeSoon(name: string, group: string): Promise<void> {
+    let batch = this.#batches.get(group);
+    if (batch === undefined) {
+      const names: string[] = [];
+      const done = Promise.resolve().then(() => {
+        this.#batches.delete(group);
+        return this.subscribe(names);
+      });
+      batch = { names, done };
+      this.#batches.set(group, batch);
+    }
+    batch.names.push(name);
+    return batch.done;
+  }
+
+  unsubscribe(names: readonly string[]): void {
+    if (!this.isUp) return;
+    this.#client
+      .sunsubscribe(...names)
+      .catch((error) => this.#parts.onProblem(error, "unsubscribing"));
+  }
+
+  /** Resolves once everything has come that was published before the call. Rejects `unavailable`; a connection that is deaf is renewed. */
+  async mark(): Promise<void> {
+    const name = this.#markName;
+    if (!this.isUp || name === undefined) throw new BrokerError("unavailable");
+    const atMs = this.#parts.clock();
+    const mark = randomUUID();
+    const heard = new Promise<void>((resolve) => {
+      this.#marks.set(mark, resolve);
+    });
+    try {
+      const receivers = await this.#parts.publish(name, markFrame(mark));
+      await this.#renewedUnless(receivers > 0, heard);
+      this.#heardMs = atMs;
+    } finally {
+      this.#marks.delete(mark);
+    }
+  }
+
+  /** Drops the connection for a new one. */
+  renew(): void {
+    this.#lost();
+    if (this.#status !== "closed") this.#client.stream?.destroy();
+  }
+
+  close(): void {
+    this.#status = "closed";
+    clearInterval(this.#beat);
+    this.#client.disconnect();
+  }
+
+  /** A mark of its own is the first subscription, so that there is always one. */
+  async #greet(): Promise<void> {
+    const { stream } = this.#client;
+    const isCurrent = (): boolean =>
+      this.#status === "down" && this.#client.stream === stream;
+    while (isCurrent() && this.#client.status === "ready")
+      try {
+        const name = this.#parts.markName();
+        if (name === undefined) throw new BrokerError("unavailable");
+        await this.#client.ssubscribe(name);
+        if (!isCurrent()) return;
+        this.#markName = name;
+        this.#status = "up";
+        this.#heardMs = this.#parts.clock();
+        this.#cameUp();
+        this.#parts.onUp(this);
+      } catch (error) {
+        this.#parts.onProblem(error, "subscribing");
+        await pause(RETRY_MS);
+      }
+  }
+
+  #lost(): void {
+    if (this.#status !== "up") return;
+    this.#status = "down";
+    this.#markName = undefined;
+    this.#parts.onDown(this, this.#heardMs);
+    if (this.#client.status === "ready") void this.#greet(); // slots moved: the connection is good
+  }
+
+  async #ssubscribe(names: readonly string[]): Promise<void> {
+    if (!this.isUp) throw new BrokerError("unavailable");
+    try {
+      await this.#client.ssubscribe(...names);
+    } catch (error) {
+      throw asBrokerError(error);
+    }
+  }
+
+  #heard(name: Buffer, frame: Buffer): void {
+    const text = name.toString();
+    if (text !== this.#markName) return this.#parts.onFrame(text, frame);
+    this.#marks.get(frame.toString("utf8", 2))?.();
+  }
+
+  /** `isReached` false: what is published goes to another server, or this one forgot us. */
+  async #renewedUnless(isReached: boolean, sign: Promise<unknown>) {
+    const stream = this.#client.stream;
+    try {
+      if (!isReached) throw new BrokerError("unavailable");
+      await within(sign, SILENCE_MS, SILENT).catch(() =>
+        within(sign, WAKING_MS, SILENT),
+      );
+    } catch (error) {
+      this.#parts.onProblem(error, "redis subscriber is renewed");
+      if (this.#client.stream === stream) this.renew();
+      throw error;
+    }
+  }
+
+  /** A connection that says nothing may be dead, or at a server that nobody publishes to any more. While Redis is away only the former counts. */
+  async #check(): Promise<void> {
+    if (!this.isUp || this.#isBeating) return;
+    this.#isBeating = true;
+    try {
+      await this.mark();
+    } catch {
+      // A problem of the publisher is not one of this connection, and one of this connection was told.
+      if (this.isUp)
+        await this.#renewedUnless(true, this.#client.ping()).catch(() => {});
+    } finally {
+      this.#isBeating = false;
+    }
+  }
+}

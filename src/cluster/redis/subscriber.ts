@@ -1,0 +1,300 @@
+// The node's sharded subscriptions, wherever in Redis they are: each name at the server that serves it, over one connection per server. What is lost
+// with a connection or a moved slot is subscribed again as soon as can be. State: the names that are wanted, the connections.
+
+import { randomUUID } from "node:crypto";
+import type { Redis } from "ioredis";
+import { BrokerError } from "../../broker/errors.ts";
+import { createClient } from "../../redis/client.ts";
+import type { RedisLink } from "../../redis/link.ts";
+import { pause, within } from "./deadline.ts";
+import { Rounds } from "./rounds.ts";
+import { SubscriberConnection } from "./subscriber-connection.ts";
+import { type Address, ONLY_SERVER, Topology } from "./topology.ts";
+
+export interface SubscriberParts {
+  readonly link: RedisLink;
+  /** Shows in CLIENT LIST. */
+  readonly name: string;
+  /** Unix milliseconds. */
+  readonly clock: () => number;
+  readonly onFrame: (name: string, frame: Buffer) => void;
+  /** What is published under these names may be missed, since `sinceMs`. */
+  readonly onLost: (names: readonly string[], sinceMs: number) => void;
+  /** These come again. */
+  readonly onBack: (names: readonly string[]) => void;
+  readonly onProblem: (error: unknown, what: string) => void;
+}
+
+const RETRY_MS = 50;
+const MAX_RECONNECT_MS = 1000;
+
+const reconnectMs = (times: number): number =>
+  Math.min(times * RETRY_MS, MAX_RECONNECT_MS);
+
+export class Subscriber {
+  readonly #parts: SubscriberParts;
+  readonly #topology: Topology;
+  readonly #marks = new Rounds(() => this.#markInTime());
+  readonly #connections = new Map<Address, SubscriberConnection>();
+  /** Where each wanted name is subscribed; undefined: nowhere just now. */
+  readonly #seats = new Map<string, SubscriberConnection | undefined>();
+  /** How many names each connection has. */
+  readonly #seated = new Map<SubscriberConnection, number>();
+  /** Lost, and wanted. */
+  readonly #homeless = new Set<string>();
+  /** A connection to make others like. */
+  #like: Redis | undefined;
+  #isHoming = false;
+  #isClosed = false;
+
+  constructor(parts: SubscriberParts) {
+    this.#parts = parts;
+    const { link, clock, onProblem } = parts;
+    const onChange = (sinceMs: number) => this.#moved(sinceMs);
+    this.#topology = new Topology(link, { clock, onChange, onProblem });
+  }
+
+  /** Connects. Throws when Redis does not let it. */
+  async start(): Promise<void> {
+    const { link } = this.#parts;
+    [this.#like] = link.primaries();
+    await this.#topology.start();
+    if (!link.isCluster) await this.#connection(ONLY_SERVER).connect();
+  }
+
+  /** Resolves once what is published under the name comes. Rejects `unavailable`: then it is not wanted. One call for a name at a time. */
+  async subscribe(name: string): Promise<void> {
+    const deadline = Date.now() + this.#timeoutMs;
+    this.#seats.set(name, undefined);
+    for (;;)
+      try {
+        return await this.#subscribe(name);
+      } catch (error) {
+        const { isUp } = this.#parts.link;
+        const isWanted = isUp && this.#seats.has(name);
+        if (!isWanted || Date.now() > deadline) {
+          this.unsubscribe(name);
+          throw error;
+        }
+        await pause(RETRY_MS);
+      }
+  }
+
+  /** Harmless where it is not wanted. */
+  unsubscribe(name: string): void {
+    this.#homeless.delete(name);
+    const seat = this.#seats.get(name);
+    this.#seats.delete(name);
+    // What was not answered in time may be done late, where it was asked for.
+    const address = this.#topology.addressOf(name) ?? "";
+    (seat ?? this.#connections.get(address))?.unsubscribe([name]);
+    this.#count(seat, -1);
+  }
+
+  /** Nothing that is wanted is lost just now. */
+  get isWhole(): boolean {
+    const only = this.#connections.get(ONLY_SERVER);
+    return this.#homeless.size === 0 && only?.isUp !== false;
+  }
+
+  /** Resolves once everything published under the wanted names before the call has come. Rejects `unavailable` in time. */
+  mark(): Promise<void> {
+    return this.#marks.run();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#topology.close();
+    for (const connection of this.#connections.values()) connection.close();
+    this.#connections.clear();
+    this.#seats.clear();
+    this.#seated.clear();
+    this.#homeless.clear();
+  }
+
+  get #timeoutMs(): number {
+    return this.#parts.link.settings.timeoutMs;
+  }
+
+  async #subscribe(name: string): Promise<void> {
+    const connection = this.#connectionOf(name);
+    if (connection === undefined) throw new BrokerError("unavailable");
+    await connection.subscribeSoon(name, this.#groupOf(name));
+    if (!connection.isUp) throw new BrokerError("unavailable"); // lost again
+    if (!this.#seats.has(name)) {
+      connection.unsubscribe([name]); // not wanted any more
+      throw new BrokerError("unavailable");
+    }
+    this.#sit(name, connection);
+  }
+
+  async #markInTime(): Promise<void> {
+    const deadline = Date.now() + this.#timeoutMs;
+    for (;;)
+      try {
+        return await within(this.#mark(), this.#timeoutMs, "no mark came");
+      } catch (error) {
+        const { isUp } = this.#parts.link;
+        if (!isUp || this.#isClosed || Date.now() > deadline) throw error;
+        await pause(RETRY_MS);
+      }
+  }
+
+  async #mark(): Promise<void> {
+    if (this.#homeless.size > 0) throw new BrokerError("unavailable");
+    const used = [...this.#seated.keys()];
+    await Promise.all(used.map((connection) => connection.mark()));
+  }
+
+  #sit(name: string, connection: SubscriberConnection | undefined): void {
+    this.#count(this.#seats.get(name), -1);
+    this.#seats.set(name, connection);
+    this.#count(connection, 1);
+  }
+
+  #count(connection: SubscriberConnection | undefined, change: number): void {
+    if (connection === undefined) return;
+    const count = (this.#seated.get(connection) ?? 0) + change;
+    if (count > 0) this.#seated.set(connection, count);
+    else this.#seated.delete(connection);
+  }
+
+  /** Names of one group may be subscribed in one command: on a Cluster those of one slot. */
+  #groupOf(name: string): string {
+    if (!this.#parts.link.isCluster) return "";
+    return name.slice(name.indexOf("{"), name.indexOf("}"));
+  }
+
+  #connectionOf(name: string): SubscriberConnection | undefined {
+    const address = this.#topology.addressOf(name);
+    return address === undefined ? undefined : this.#connection(address);
+  }
+
+  #connection(address: Address): SubscriberConnection {
+    const found = this.#connections.get(address);
+    if (found !== undefined) return found;
+    const { link, clock, onFrame, onProblem } = this.#parts;
+    const made = new SubscriberConnection(this.#client(address), {
+      ...{ clock, onFrame, onProblem },
+      publish: async (to, frame) =>
+        Number(await link.call("spublish", to, frame)),
+      markName: () => this.#topology.nameAt(address, `mark:${randomUUID()}`),
+      onUp: () => this.#home(),
+      onDown: (self, heardMs) => this.#down(self, heardMs),
+    });
+    this.#connections.set(address, made);
+    if (address !== ONLY_SERVER)
+      made.connect().catch((error) => onProblem(error, "redis subscriber"));
+    return made;
+  }
+
+  /** Of a Cluster's server: like the link's own connections, but one that comes back. */
+  #client(address: Address): Redis {
+    const { link, name } = this.#parts;
+    const connectionName = `${name}-subscriber`;
+    if (address === ONLY_SERVER)
+      return createClient(link.settings, {
+        name: connectionName,
+        subscribes: true,
+      }) as Redis;
+    const like = this.#like;
+    if (like === undefined) throw new BrokerError("unavailable"); // not started
+    const colon = address.lastIndexOf(":");
+    return like.duplicate({
+      ...{
+        host: address.slice(0, colon),
+        port: Number(address.slice(colon + 1)),
+      },
+      ...{ connectionName, lazyConnect: true, readOnly: false },
+      ...{ enableOfflineQueue: false, autoResubscribe: false },
+      ...{ enableAutoPipelining: false, retryStrategy: reconnectMs },
+    });
+  }
+
+  #down(connection: SubscriberConnection, heardMs: number): void {
+    if (this.#isClosed) return;
+    const lost: string[] = [];
+    for (const [name, seat] of this.#seats)
+      if (seat === connection) lost.push(name);
+    this.#lose(lost, heardMs);
+  }
+
+  /** The Cluster's slots are elsewhere. */
+  #moved(sinceMs: number): void {
+    const lost: string[] = [];
+    for (const [name, seat] of this.#seats)
+      if (seat !== undefined && seat !== this.#connectionOf(name))
+        lost.push(name);
+    this.#lose(lost, sinceMs);
+    const serving = this.#topology.addresses();
+    for (const [address, connection] of this.#connections)
+      if (!serving.has(address)) {
+        this.#connections.delete(address);
+        connection.close();
+      }
+    this.#home();
+  }
+
+  #lose(names: readonly string[], sinceMs: number): void {
+    if (names.length === 0) return;
+    for (const name of names) {
+      this.#sit(name, undefined);
+      this.#homeless.add(name);
+    }
+    this.#parts.onLost(names, sinceMs);
+    this.#home();
+  }
+
+  /** Finds a seat for all that have none, and does not rest before. */
+  #home(): void {
+    if (this.#isHoming || this.#homeless.size === 0) return;
+    this.#isHoming = true;
+    this.#topology.hurry(true);
+    void this.#seatAll().finally(() => {
+      this.#isHoming = false;
+      this.#topology.hurry(false);
+    });
+  }
+
+  async #seatAll(): Promise<void> {
+    while (this.#homeless.size > 0 && !this.#isClosed) {
+      await Promise.all(
+        [...this.#placed()].map(([connection, names]) =>
+          this.#seat(connection, names),
+        ),
+      );
+      if (this.#homeless.size > 0) await pause(RETRY_MS);
+    }
+  }
+
+  /** The homeless by where they belong, as far as that is connected; of one slot each where the slots matter. */
+  *#placed(): Iterable<readonly [SubscriberConnection, string[]]> {
+    const groups = new Map<string, [SubscriberConnection, string[]]>();
+    for (const name of this.#homeless) {
+      const connection = this.#connectionOf(name);
+      if (!connection?.isUp) continue;
+      const key = this.#groupOf(name);
+      const group = groups.get(key) ?? [connection, []];
+      groups.set(key, group);
+      group[1].push(name);
+    }
+    yield* groups.values();
+  }
+
+  async #seat(
+    connection: SubscriberConnection,
+    names: readonly string[],
+  ): Promise<void> {
+    try {
+      await connection.subscribe(names);
+    } catch (error) {
+      return this.#parts.onProblem(error, "subscribing again");
+    }
+    if (!connection.isUp) return;
+    const seated = names.filter((name) => this.#homeless.delete(name));
+    for (const name of seated) this.#sit(name, connection);
+    const unwanted = names.filter((name) => !this.#seats.has(name));
+    if (unwanted.length > 0) connection.unsubscribe(unwanted);
+    if (seated.length > 0) this.#parts.onBack(seated);
+  }
+}

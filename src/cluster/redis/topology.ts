@@ -1,0 +1,118 @@
+// Which server of Redis serves a name for sharded publish/subscribe: always the same one, or, of a Cluster, the primary of the name's slot as asked
+// again and again. State: the map of slots.
+
+import type { Redis } from "ioredis";
+import type { Clock } from "../../broker/ports.ts";
+import type { RedisLink } from "../../redis/link.ts";
+import { pause } from "./deadline.ts";
+import { SLOTS, slotOf } from "./slots.ts";
+
+/** `host:port`; undefined: nobody serves it now, as far as is known. */
+export type Address = string;
+
+/** The one server, where there is only one. */
+export const ONLY_SERVER: Address = "";
+
+const ASK_MS = 1000;
+const HURRY_MS = 200;
+
+export class Topology {
+  readonly #link: RedisLink;
+  readonly #clock: Clock;
+  readonly #onChange: (sinceMs: number) => void;
+  readonly #onProblem: (error: unknown, what: string) => void;
+  #owners: readonly (Address | undefined)[] = [];
+  #askedAtMs = 0;
+  #isHurried = false;
+  #isClosed = false;
+
+  constructor(
+    link: RedisLink,
+    parts: {
+      readonly clock: Clock;
+      /** Something is served elsewhere, since that time or later. */
+      readonly onChange: (sinceMs: number) => void;
+      readonly onProblem: (error: unknown, what: string) => void;
+    },
+  ) {
+    this.#link = link;
+    this.#clock = parts.clock;
+    this.#onChange = parts.onChange;
+    this.#onProblem = parts.onProblem;
+  }
+
+  /** Throws what Redis throws when it cannot be asked. */
+  async start(): Promise<void> {
+    if (!this.#link.isCluster) return;
+    await this.#ask();
+    void this.#watch();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+  }
+
+  addressOf(name: string): Address | undefined {
+    return this.#link.isCluster ? this.#owners[slotOf(name)] : ONLY_SERVER;
+  }
+
+  /** All that serve slots. */
+  addresses(): ReadonlySet<Address> {
+    if (!this.#link.isCluster) return new Set([ONLY_SERVER]);
+    return new Set(this.#owners.filter((one) => one !== undefined));
+  }
+
+  /** A name with `tail` that the server serves; undefined: it serves none. */
+  nameAt(address: Address, tail: string): string | undefined {
+    for (let at = 0; at < SLOTS; at++) {
+      const name = `${this.#link.keys.prefix}:{m${at}}:${tail}`;
+      if (this.addressOf(name) === address) return name;
+    }
+    return undefined;
+  }
+
+  /** Something is not where the map says: asks more often while that holds. */
+  hurry(isHurried: boolean): void {
+    this.#isHurried = isHurried;
+  }
+
+  async #watch(): Promise<void> {
+    let waitedMs = 0;
+    while (!this.#isClosed) {
+      await pause(HURRY_MS);
+      waitedMs += HURRY_MS;
+      if (waitedMs < ASK_MS && !this.#isHurried) continue;
+      waitedMs = 0;
+      await this.#ask().catch((error) =>
+        this.#onProblem(error, "asking for the Redis Cluster's slots"),
+      );
+    }
+  }
+
+  async #ask(): Promise<void> {
+    const node = this.#someNode();
+    if (node === undefined) return;
+    const atMs = this.#clock();
+    const ranges = await node.cluster("SLOTS");
+    const owners: (Address | undefined)[] = Array(SLOTS).fill(undefined);
+    for (const [first, last, primary] of ranges) {
+      if (primary === undefined) continue;
+      const [host, port] = primary; // no host: the one that was asked
+      const address = `${host || node.options.host}:${port}`;
+      owners.fill(address, first, last + 1);
+    }
+    const isSame = owners.every((one, slot) => one === this.#owners[slot]);
+    const sinceMs = this.#askedAtMs;
+    this.#owners = owners;
+    this.#askedAtMs = atMs;
+    if (!isSame) this.#onChange(sinceMs);
+  }
+
+  /** Another one each time, of those that are connected. */
+  #someNode(): Redis | undefined {
+    const ready = this.#link
+      .primaries()
+      .filter(({ status }) => status === "ready");
+    return ready[Math.floor(Math.random() * ready.length)];
+  }
+}

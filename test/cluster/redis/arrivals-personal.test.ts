@@ -1,0 +1,105 @@
+// Arrivals of personal channels, which a node hears of on the topics of its users: made when first heard of, forgotten, begun anew; on a Redis Cluster
+// what two nodes publish may come in any order.
+
+import t from "tap";
+import { FeedLog } from "./feed-log.ts";
+import { bench, hear, idle, listened, nodeLines } from "./line-bench.ts";
+import { range } from "./topic-nodes.ts";
+
+/** Nodes publish frames 1 to 4 to a node that hears of the channel first by the one at that place. */
+for (const first of [0, 1, 2, 3])
+  t.test(`first heard of by number ${first + 1}`, async (t) => {
+    const log = new FeedLog("personal");
+    const one = bench(t, log);
+    const lines = nodeLines(one, log);
+    lines.personal.opened("a", listened("a"));
+    const frames = range(1, 4).map(() => log.message());
+    const rest = [0, 1, 2, 3].filter((at) => at !== first);
+    for (const at of [first, ...rest])
+      hear(lines, frames[at] ?? Buffer.alloc(0));
+    await idle(one);
+    t.same(one.seqs(), range(1, 4));
+    hear(lines, log.message());
+    t.equal(one.seqs().at(-1), 5);
+  });
+
+t.test("what is older than the node's interest is not told", async (t) => {
+  let now = 1e6 - 60_000;
+  const log = new FeedLog("personal", () => now);
+  const one = bench(t, log);
+  const lines = nodeLines(one, log, { now: () => now });
+  for (const _ of range(1, 3)) log.message();
+  now = 1e6;
+  lines.personal.opened("a", listened("a"));
+  await lines.level(log.key, 3);
+  t.same(one.seqs(), []);
+  hear(lines, log.message());
+  t.same(one.seqs(), [4]);
+});
+
+t.test("a forgotten line repeats nothing when it is back", async (t) => {
+  let now = 1e6;
+  const log = new FeedLog("personal", () => now);
+  const one = bench(t, log);
+  const lines = nodeLines(one, log, { max: 4, now: () => now });
+  lines.personal.opened("a", listened("a"));
+  hear(lines, log.message());
+  await idle(one);
+  now += 60_000;
+  for (const at of range(1, 10)) await lines.level(`1:a@x${at}`, 0);
+  hear(lines, log.message());
+  await idle(one);
+  t.same(one.seqs(), [1, 2]);
+});
+
+t.test("a topic that was let go of is begun anew", async (t) => {
+  let now = 1e6;
+  const log = new FeedLog("personal", () => now);
+  const one = bench(t, log);
+  const lines = nodeLines(one, log, { now: () => now });
+  const before = listened("a");
+  lines.personal.opened("a", before);
+  hear(lines, log.message());
+  await idle(one);
+  before.isOpen = false;
+  lines.personal.closed("a");
+  for (const _ of range(1, 5)) log.message(); // nobody here wants them
+  now += 60_000;
+  lines.personal.opened("a", listened("a", { sinceMs: now }));
+  hear(lines, log.message());
+  await idle(one);
+  t.same(one.seqs(), [1, 7]);
+});
+
+for (const mayReorder of [true, false])
+  t.test(
+    `what was missed of a channel never heard of is told${mayReorder ? ", on a Cluster" : ""}`,
+    async (t) => {
+      const log = new FeedLog("personal");
+      const one = bench(t, log, { mayReorder });
+      const lines = nodeLines(one, log);
+      const topic = listened("a", { isUp: false, lostAtMs: 1e6 });
+      lines.personal.opened("a", topic);
+      lines.personal.suspend();
+      for (const _ of range(1, 3)) log.message();
+      topic.isUp = true;
+      hear(lines, log.message()); // comes before the node knows what it missed
+      await Promise.all(lines.restore([topic]));
+      t.same(one.seqs(), range(1, 4));
+    },
+  );
+
+t.test("what was overtaken when first heard of is told before", async (t) => {
+  const log = new FeedLog("personal");
+  const one = bench(t, log);
+  const lines = nodeLines(one, log);
+  lines.personal.opened("a", listened("a"));
+  const late = log.message();
+  hear(lines, log.message({ origin: "mine" }));
+  await idle(one);
+  t.same(one.seqs(), [1, 2]);
+  const [, second] = one.told;
+  t.equal(second?.kind === "message" && second.origin, "mine");
+  hear(lines, late);
+  t.same(one.seqs(), [1, 2]);
+});

@@ -1,0 +1,275 @@
+// Lines of arrivals, fed frame by frame: whatever is lost, late, doubled or read meanwhile, the listener is told everything once and in order.
+
+import t from "tap";
+import { BrokerError } from "../../../src/broker/errors.ts";
+import type { ArrivalLine } from "../../../src/cluster/redis/arrival-line.ts";
+import type { OrderedEvent } from "../../../src/cluster/redis/told.ts";
+import { FeedLog } from "./feed-log.ts";
+import { bench, nodeLines } from "./line-bench.ts";
+import { range, until } from "./topic-nodes.ts";
+
+/** Takes frames in the order of these places. */
+function deliver(
+  line: ArrivalLine,
+  frames: readonly Buffer[],
+  places: readonly number[],
+): void {
+  for (const place of places) line.accept(frames[place] ?? Buffer.alloc(0));
+}
+
+t.test("in order at once, repeats left out", async (t) => {
+  const log = new FeedLog("group");
+  const { line, seqs } = bench(t, log);
+  line.begin(0, 0);
+  const frames = range(1, 3).map(() => log.message());
+  deliver(line, frames, [0, 0, 1, 2, 0, 1, 2]);
+  t.same(seqs(), [1, 2, 3]);
+  t.equal(log.reads, 0);
+});
+
+t.test("what comes late is waited for, without a read", async (t) => {
+  const log = new FeedLog("group");
+  const { line, seqs, budget } = bench(t, log, { gapMs: 1000 });
+  line.begin(0, 0);
+  const frames = range(1, 6).map(() => log.message());
+  deliver(line, frames, [1, 0, 3, 5, 4, 2]);
+  t.same(seqs(), range(1, 6));
+  t.equal(log.reads, 0);
+  t.equal(budget.used, 0);
+});
+
+t.test("what never comes is read, in its place", async (t) => {
+  const log = new FeedLog("group");
+  const { line, seqs, told } = bench(t, log);
+  line.begin(0, 0);
+  const frames = range(1, 8).map(() => log.message());
+  deliver(line, frames, [0, 1, 4, 7]);
+  await until(() => seqs().length === 8, "repaired");
+  t.same(seqs(), range(1, 8));
+  t.same(
+    told.map((event) => event.kind === "message" && event.origin === "s"),
+    [true, true, false, false, true, false, false, true],
+    "who sent it is known of what came",
+  );
+  line.accept(log.message());
+  t.equal(seqs().at(-1), 9);
+});
+
+t.test("the end of the line is read as well", async (t) => {
+  const log = new FeedLog("group");
+  const { line, seqs, repairs } = bench(t, log);
+  line.begin(0, 0);
+  for (const _ of range(1, 1200)) log.message(); // more than a page
+  await repairs.repair(line);
+  t.same(seqs(), range(1, 1200));
+});
+
+t.test("what comes while it is read is told behind it", async (t) => {
+  const log = new FeedLog("group");
+  const { line, seqs, repairs } = bench(t, log);
+  line.begin(0, 0);
+  log.message();
+  log.onRead = () => line.accept(log.message()); // each read finds one more
+  await repairs.repair(line);
+  await repairs.settled();
+  t.same(seqs(), range(1, log.headSeq));
+});
+
+t.test("a lost unstored message is lost, one that came is told", async (t) => {
+  const log = new FeedLog("group");
+  const { line, seqs } = bench(t, log);
+  line.begin(0, 0);
+  const stored = [true, false, true, false, true];
+  const frames = stored.map((isStored) => log.message({ stored: isStored }));
+  deliver(line, frames, [0, 3, 4]); // the first 0 and the 2 are lost
+  await until(() => seqs().includes(3), "repaired");
+  t.same([...seqs()].sort(), [0, 1, 2, 3]);
+});
+
+t.test("a stream's missing events come merged, the rest live", async (t) => {
+  const log = new FeedLog("group");
+  const { line, told } = bench(t, log);
+  line.begin(0, 0);
+  const frames = [
+    log.start("s"),
+    log.begin("s"),
+    log.content("s", "a"),
+    log.content("s", "b"),
+    log.content("s", "c"),
+    log.content("s", "d"),
+  ];
+  deliver(line, frames, [0, 1, 2, 5]);
+  await until(() => told.length === 4, "repaired");
+  line.accept(log.content("s", "e"));
+  line.accept(log.end("s"));
+  t.same(pieces(told), [
+    [0, 1, "{}"],
+    [1, 2, "a"],
+    [2, 5, "bcd"],
+    [5, 6, "e"],
+    [6, 7, ""],
+  ]);
+});
+
+t.test("streams that begin and end unheard are told whole", async (t) => {
+  const log = new FeedLog("group");
+  const { line, told, repairs } = bench(t, log);
+  line.begin(0, 0);
+  for (const frame of [log.start("s"), log.begin("s")]) line.accept(frame);
+  log.content("s", "x");
+  log.end("s");
+  log.start("u");
+  log.begin("u");
+  log.message();
+  log.content("u", "y");
+  let reads = 0;
+  log.onRead = () => {
+    reads += 1; // after the standing was read, before the messages are
+    if (reads === 2) line.accept(log.content("u", "z"));
+    if (reads === 2) line.accept(log.end("u"));
+  };
+  await repairs.repair(line);
+  t.same(pieces(told, "s"), [
+    [0, 1, "{}"],
+    [1, 2, "x"],
+    [2, 3, ""],
+  ]);
+  const text = pieces(told, "u").map(([, , data]) => data);
+  t.equal(text.slice(1).join(""), "yz");
+  t.ok(isGapless(pieces(told, "u")));
+  const begun = told.filter((event) => event.kind === "message");
+  t.same(
+    begun.map(({ message }) => message.stream?.nextIndex),
+    [0, 0, undefined],
+  );
+});
+
+t.test("over the budget frames are given up and read", async (t) => {
+  const log = new FeedLog("group");
+  const budget = { used: 0, max: 2000 };
+  const { line, seqs, repairs } = bench(t, log, { budget });
+  line.begin(0, 0);
+  log.message();
+  log.onRead = () => {
+    if (log.reads !== 2) return; // where the channel stands was read before
+    for (const _ of range(1, 20)) line.accept(log.message());
+  };
+  await repairs.repair(line);
+  await repairs.settled();
+  t.same(seqs(), range(1, 21));
+  t.equal(budget.used, 0);
+});
+
+t.test("reads that fail are tried again", async (t) => {
+  const log = new FeedLog("group");
+  const { line, seqs, repairs, problems } = bench(t, log);
+  line.begin(0, 0);
+  for (const _ of range(1, 3)) log.message();
+  log.onRead = () => {
+    if (log.reads < 3) throw new BrokerError("unavailable");
+  };
+  await repairs.repair(line);
+  t.same(seqs(), [1, 2, 3]);
+  t.equal(problems.length, 2);
+});
+
+for (const isSuspended of [true, false])
+  t.test(
+    `after a fail-over that lost some, ${isSuspended ? "the connection too" : "numbers come again"}`,
+    async (t) => {
+      const log = new FeedLog("group");
+      const { line, told, repairs } = bench(t, log);
+      line.begin(0, 0);
+      for (const _ of range(1, 5)) line.accept(log.message());
+      if (isSuspended) line.suspend();
+      log.loseLast(2);
+      const later = range(1, isSuspended ? 3 : 2).map(() => log.message());
+      for (const frame of later) if (!isSuspended) line.accept(frame);
+      if (isSuspended) {
+        const repaired = repairs.repair(line);
+        line.resume();
+        await repaired;
+      } else await until(() => told.length === 7, "all are told");
+      line.accept(log.message());
+      const ids = told.map(
+        (event) => event.kind === "message" && event.message.messageId,
+      );
+      t.same(
+        ids,
+        range(1001, log.nextId),
+        "also those with numbers of lost ones",
+      );
+    },
+  );
+
+t.test("who waits is let go when it is told, or by a repair", async (t) => {
+  const log = new FeedLog("group");
+  const one = bench(t, log);
+  const lines = nodeLines(one, log);
+  const line = lines.openGroup(log.key);
+  t.teardown(() => lines.close());
+  const early = lines.level(log.key, 0);
+  t.type(early, Promise, "not before the line has a position");
+  await lines.begin(line);
+  await early;
+  t.equal(lines.level(log.key, 0), undefined);
+  const frame = log.message();
+  const waiting = lines.level(log.key, 1);
+  line.accept(frame);
+  await waiting;
+  log.message(); // never comes
+  await lines.level(log.key, 2);
+  t.same(one.seqs(), [1, 2]);
+  const since = performance.now();
+  await lines.level(log.key, 9);
+  t.ok(performance.now() - since < 2600, "a lie holds nobody");
+});
+
+t.test("a new line is given one position, whoever else asks", async (t) => {
+  const log = new FeedLog("group");
+  const one = bench(t, log);
+  const lines = nodeLines(one, log);
+  t.teardown(() => lines.close());
+  for (const _ of range(1, 3)) log.message();
+  const line = lines.openGroup(log.key);
+  const waiting = lines.level(log.key, 3);
+  const gates: (() => void)[] = [];
+  log.onRead = () => new Promise<void>((go) => gates.push(go));
+  const begun = lines.begin(line); // listened to: asks where the channel stands
+  const repaired = one.repairs.repair(line); // so does who saw it lost
+  await until(() => gates.length === 2, "both ask");
+  gates[0]?.();
+  await begun;
+  await waiting;
+  const frame = log.message();
+  log.onRead = () => {};
+  gates[1]?.(); // its answer knows of it before it comes
+  await repaired;
+  line.accept(frame);
+  line.accept(log.message());
+  t.same(one.seqs(), [4, 5]);
+});
+
+t.test("who waits for a new line asks for nothing", async (t) => {
+  const log = new FeedLog("group");
+  const one = bench(t, log);
+  const lines = nodeLines(one, log);
+  t.teardown(() => lines.close());
+  lines.openGroup(log.key); // subscribing takes long
+  await lines.level(log.key, 3);
+  t.equal(log.reads, 0);
+});
+
+type Piece = readonly [number | undefined, number | undefined, string];
+
+function pieces(told: readonly OrderedEvent[], no = "s"): readonly Piece[] {
+  return told.flatMap((event): readonly Piece[] => {
+    if (event.kind !== "event" || event.event.clientMsgNo !== no) return [];
+    const { stream, data } = event.event;
+    return [[stream?.index, stream?.nextIndex, data]];
+  });
+}
+
+function isGapless(all: readonly Piece[]): boolean {
+  return all.every(([index], at) => index === (all[at - 1]?.[1] ?? 0));
+}

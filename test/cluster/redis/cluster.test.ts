@@ -1,0 +1,109 @@
+// Nodes on Redis keep the contract of a cluster, on one server and on a Redis Cluster; across nodes as within one.
+
+import { randomUUID } from "node:crypto";
+import t, { type Test } from "tap";
+import type { RedisSettings } from "../../../src/redis/client.ts";
+import { clusterContract } from "../../contract/cluster.ts";
+import {
+  redisSettings,
+  startRedis,
+  startRedisCluster,
+} from "../../support/redis.ts";
+import { sessionOn, until } from "./nodes.ts";
+import { startWholeNode, type WholeNode } from "./whole-node.ts";
+
+async function open(t: Test, settings: RedisSettings): Promise<WholeNode> {
+  const node = await startWholeNode({
+    ...{ nodeId: randomUUID(), settings },
+    ...{ heartbeatMs: 100, deadAfterMs: 1000 },
+  });
+  t.teardown(() => node.close());
+  return node;
+}
+
+async function suites(
+  t: Test,
+  name: string,
+  settings: RedisSettings,
+): Promise<void> {
+  clusterContract(t, { name, open: (t) => open(t, settings) });
+
+  t.test(`${name}: simultaneous main logins on three nodes`, async (t) => {
+    const nodes = await Promise.all([1, 2, 3].map(() => open(t, settings)));
+    const wrong = await Promise.all(
+      Array.from({ length: 100 }, () => loginRound(nodes)),
+    );
+    t.same(wrong.flat(), []);
+  });
+
+  t.test(`${name}: what one node publishes another hears`, async (t) => {
+    const [a, b] = [await open(t, settings), await open(t, settings)];
+    const uid = randomUUID();
+    await b.cluster.listen(`p:${uid}`);
+    a.cluster.publish({ kind: "presence", uid });
+    await until(() => b.events.length === 1);
+    t.same(b.events, [{ kind: "presence", uid }]);
+    t.same(a.events, []);
+  });
+
+  t.test(`${name}: a node that leaves leaves nothing behind`, async (t) => {
+    const [a, b] = [await open(t, settings), await open(t, settings)];
+    const uid = randomUUID();
+    await a.cluster.listen(`p:${uid}`);
+    await b.cluster.register(sessionOn(b, uid));
+    t.match(await a.cluster.presence([uid]), [{ online: true }]);
+    await b.close();
+    await until(async () => {
+      const [one] = await a.cluster.presence([uid]);
+      return one?.online === false;
+    });
+    await until(() => a.events.some((one) => one.kind === "presence"));
+    const key = a.link.keys.user("sess", uid);
+    t.same(await a.link.call("exists", key), 0);
+  });
+}
+
+/** Three mains of one user log in at once; what is wrong afterwards. */
+async function loginRound(nodes: readonly WholeNode[]): Promise<string[]> {
+  const uid = randomUUID();
+  const told = await Promise.all(
+    nodes.map((node) => node.cluster.register(sessionOn(node, uid))),
+  );
+  const seen = await Promise.all(
+    nodes.map((node) => node.cluster.sessionsOf(uid)),
+  );
+  const presence = await Promise.all(
+    nodes.map((node) => node.cluster.presence([uid])),
+  );
+  const survivors = new Set(seen.flat().map((one) => one.sessionId));
+  return [
+    ...(told.flat().length === 2 ? [] : ["not two were ended"]),
+    ...(survivors.size === 1 ? [] : ["not one survives"]),
+    ...(seen.every((one) => one.length === 1) ? [] : ["directories differ"]),
+    ...(presence.flat().every((one) => one.online) ? [] : ["offline"]),
+  ];
+}
+
+t.test("one server", async (t) => {
+  const redis = await startRedis(t);
+  const settings = redisSettings(redis.url);
+  await suites(t, "redis", settings);
+
+  t.test("who may have missed events looks after its sessions", async (t) => {
+    const [a, b] = [await open(t, settings), await open(t, settings)];
+    const uid = randomUUID();
+    await a.cluster.listen(`u:${uid}`);
+    const session = sessionOn(a, uid);
+    await a.cluster.register(session);
+    const raw = redis.client();
+    await raw.del(a.link.keys.user("sess", uid));
+    await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
+    await until(async () => (await b.cluster.sessionsOf(uid)).length === 1);
+    t.same(await b.cluster.sessionsOf(uid), [session]);
+  });
+});
+
+t.test("Redis Cluster", async (t) => {
+  const { url } = await startRedisCluster(t);
+  await suites(t, "redis cluster", redisSettings(url));
+});

@@ -1,0 +1,132 @@
+// Nodes as processes that are killed and stopped: who was online there is offline in time, and all comes back with a node that comes back.
+
+import { type ChildProcess, fork } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { fileURLToPath } from "node:url";
+import t, { type Test } from "tap";
+import { Create } from "typebox/value";
+import type { SessionRecord } from "../../../src/broker/model.ts";
+import type { ClusterEvent } from "../../../src/broker/ports.ts";
+import { clusterOptions } from "../../../src/cluster/options.ts";
+import { redisSettings, startRedis } from "../../support/redis.ts";
+import { isOnline, sessionOn, until } from "./nodes.ts";
+import {
+  startWholeNode,
+  type WholeNode,
+  type WholeNodeOptions,
+} from "./whole-node.ts";
+
+const { heartbeatMs, deadAfterMs } = Create(clusterOptions);
+const DEFAULTS = { heartbeatMs, deadAfterMs };
+const IN_TIME_MS = 3000;
+
+const redis = await startRedis(t);
+
+interface NodeProcess {
+  readonly cluster: { readonly nodeId: string };
+  readonly child: ChildProcess;
+  readonly events: readonly ClusterEvent[];
+  register(sessions: readonly SessionRecord[]): Promise<void>;
+}
+
+async function startProcess(
+  t: Test,
+  options: WholeNodeOptions,
+): Promise<NodeProcess> {
+  const file = fileURLToPath(new URL("./node-process.ts", import.meta.url));
+  const child = fork(file, [JSON.stringify(options)], {
+    execArgv: ["--import=tsx"],
+  });
+  t.teardown(() => child.kill("SIGKILL"));
+  const events: ClusterEvent[] = [];
+  let done: string | undefined;
+  child.on("message", (said: { done?: string; event?: ClusterEvent }) => {
+    if (said.event) events.push(said.event);
+    done = said.done ?? done;
+  });
+  await until(() => done === "start", 20_000);
+  return {
+    ...{ cluster: { nodeId: options.nodeId }, child, events },
+    async register(sessions) {
+      done = undefined;
+      child.send({ call: "register", args: sessions });
+      await until(() => done === "register");
+    },
+  };
+}
+
+function optionsOf(
+  prefix: string,
+  beats: Pick<WholeNodeOptions, "heartbeatMs" | "deadAfterMs">,
+): WholeNodeOptions {
+  const nodeId = `n-${randomUUID().slice(0, 8)}`;
+  return { nodeId, settings: redisSettings(redis.url, { prefix }), ...beats };
+}
+
+async function survivor(
+  t: Test,
+  options: WholeNodeOptions,
+): Promise<WholeNode> {
+  const node = await startWholeNode(options);
+  t.teardown(() => node.close());
+  return node;
+}
+
+const presenceTold = ({ events }: Pick<WholeNode, "events">, uid: string) =>
+  events.some((one) => one.kind === "presence" && one.uid === uid);
+
+t.test("kill -9: offline everywhere within 3 s, watchers told", async (t) => {
+  const a = await survivor(t, optionsOf("kill", DEFAULTS));
+  const options = optionsOf("kill", DEFAULTS);
+  const b = await startProcess(t, options);
+  const uids = Array.from({ length: 100 }, (_, at) => `u${at}`);
+  await b.register(uids.map((uid) => sessionOn(b, uid)));
+  await a.cluster.listen("p:u7");
+  t.ok((await a.cluster.presence(uids)).every((one) => one.online));
+  const killedAt = performance.now();
+  b.child.kill("SIGKILL");
+  await until(async () =>
+    (await a.cluster.presence(uids)).every((one) => !one.online),
+  );
+  await until(() => presenceTold(a, "u7"));
+  const tookMs = performance.now() - killedAt;
+  t.ok(tookMs < IN_TIME_MS, `${tookMs} ms`);
+
+  const again = await startProcess(t, options);
+  await again.register([sessionOn(again, "u1")]);
+  t.ok(await isOnline(a, "u1"), "its id is free again");
+});
+
+t.test("SIGSTOP for twice the time to death, then SIGCONT", async (t) => {
+  const beats = { heartbeatMs: 100, deadAfterMs: 600 };
+  const a = await survivor(t, optionsOf("stop", beats));
+  const b = await startProcess(t, optionsOf("stop", beats));
+  const [stays, taken] = [sessionOn(b, "stays"), sessionOn(b, "taken")];
+  await b.register([stays, taken]);
+  await a.cluster.listen("p:stays");
+  b.child.kill("SIGSTOP");
+  const resumeAt = performance.now() + 2 * beats.deadAfterMs;
+  await until(async () => !(await isOnline(a, "stays")));
+  await until(() => presenceTold(a, "stays"));
+  const later = sessionOn(a, "taken");
+  await a.cluster.register(later);
+  await until(() => performance.now() >= resumeAt);
+  t.notOk(await isOnline(a, "stays"));
+
+  b.child.kill("SIGCONT");
+  await until(() => isOnline(a, "stays"));
+  t.same(await a.cluster.sessionsOf("stays"), [stays]);
+  await until(() => b.events.length > 0);
+  t.same(b.events, [
+    {
+      ...{ kind: "end_session", uid: "taken" },
+      ...{ sessionId: taken.sessionId, reason: "kicked" },
+    },
+  ]);
+  t.same(await a.cluster.sessionsOf("taken"), [later]);
+  const nodes = await a.cluster.nodes();
+  t.same(
+    nodes.map((one) => one.nodeId).sort(),
+    [a.cluster.nodeId, b.cluster.nodeId].sort(),
+  );
+});

@@ -1,0 +1,346 @@
+// The session directory across nodes: one survivor of simultaneous main logins, dead nodes' sessions, and what makes it agree again with the
+// sessions a node serves.
+
+import { randomUUID } from "node:crypto";
+import t, { type Test } from "tap";
+import { SECONDARY_DEVICE } from "../../../src/broker/model.ts";
+import { startRedis } from "../../support/redis.ts";
+import {
+  isOnline,
+  kill,
+  living,
+  sessionOn,
+  startNode,
+  type TestNode,
+  until,
+} from "./nodes.ts";
+
+const redis = await startRedis(t);
+const raw = redis.client();
+
+/** Nodes of a cluster of their own. */
+async function startNodes(
+  t: Test,
+  count: number,
+  {
+    recheckMs = 60_000,
+    ...settings
+  }: { readonly timeoutMs?: number; readonly recheckMs?: number } = {},
+): Promise<TestNode[]> {
+  const prefix = `t${randomUUID().slice(0, 8)}`;
+  const nodes: TestNode[] = [];
+  while (nodes.length < count)
+    nodes.push(
+      await startNode(t, redis, {
+        recheckMs,
+        settings: { ...settings, prefix },
+      }),
+    );
+  for (const node of nodes)
+    await until(async () => (await node.cluster.nodes()).length === count);
+  return nodes;
+}
+
+const hash = ({ link }: TestNode, uid: string) => link.keys.user("sess", uid);
+
+/** Who of the user's sessions the node was told to end, and why. */
+const ended = ({ events }: TestNode) =>
+  events.flatMap((one) =>
+    one.kind === "end_session" ? [`${one.sessionId} ${one.reason}`] : [],
+  );
+
+const ROUNDS = 500;
+
+t.test("500 rounds of simultaneous main logins: one survivor", async (t) => {
+  const nodes = await startNodes(t, 3);
+  const wrong: string[] = [];
+  await Promise.all(
+    Array.from({ length: ROUNDS }, async (_, round) => {
+      const uid = `u${round}`;
+      const mains = nodes.map((node) => sessionOn(node, uid));
+      const told = await Promise.all(
+        nodes.map((node, at) => node.cluster.register(mains[at] as never)),
+      );
+      const gone = new Set(told.flat().map((one) => one.sessionId));
+      const left = mains.filter((one) => !gone.has(one.sessionId));
+      const seen = await Promise.all(
+        nodes.map((node) => node.cluster.sessionsOf(uid)),
+      );
+      const online = await Promise.all(nodes.map((one) => isOnline(one, uid)));
+      const isRight =
+        told.flat().length === 2 &&
+        left.length === 1 &&
+        seen.every((one) => JSON.stringify(one) === JSON.stringify(left)) &&
+        online.every(Boolean);
+      if (!isRight) wrong.push(uid);
+    }),
+  );
+  t.same(wrong, []);
+});
+
+t.test("the step that ends a session tells its node why", async (t) => {
+  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+  await a.cluster.listen("u:tom");
+  const main = sessionOn(a, "tom");
+  const phone = sessionOn(a, "tom", { deviceId: "d", level: SECONDARY_DEVICE });
+  await a.cluster.register(main);
+  await a.cluster.register(phone);
+  await b.cluster.register(sessionOn(b, "tom", { deviceId: "d" }));
+  await until(() => ended(a).length === 2);
+  t.same(
+    [...ended(a)].sort(),
+    [`${main.sessionId} kicked`, `${phone.sessionId} replaced`].sort(),
+  );
+});
+
+t.test("sessions keep what they carry, whatever is in it", async (t) => {
+  const [a] = (await startNodes(t, 1)) as [TestNode];
+  const uid = "ünï/\\\"'😀";
+  const session = sessionOn(a, uid, { deviceId: uid, tokenTag: "a-_/\\" });
+  await a.cluster.register(session);
+  t.same(await a.cluster.sessionsOf(uid), [session]);
+});
+
+t.test("a dead node's sessions are offline and swept", async (t) => {
+  const [a, b, c] = (await startNodes(t, 3)) as [TestNode, TestNode, TestNode];
+  const uids = Array.from({ length: 300 }, (_, at) => `u${at}`);
+  await Promise.all(
+    uids.map((uid) => b.cluster.register(sessionOn(b, uid, { flag: 1 }))),
+  );
+  const elsewhere = sessionOn(a, "u0");
+  await a.cluster.register(elsewhere);
+  await c.cluster.listen("p:u1");
+  await kill(b);
+  await until(async () => !(await isOnline(a, "u1")));
+  t.notOk(await isOnline(c, "u299"), "all at once");
+  t.same(await a.cluster.sessionsOf("u0"), [elsewhere]);
+  const dead = a.link.keys.shared("dead");
+  await until(async () => (await raw.exists(dead)) === 0);
+  t.same(await raw.hkeys(hash(a, "u0")), [elsewhere.sessionId]);
+  const left = await raw.keys(`${a.link.keys.prefix}:{u:*}:sess`);
+  t.same(left, [hash(a, "u0")], "nothing is left of it");
+  t.equal(
+    (await raw.keys(`${a.link.keys.prefix}:{n:${b.cluster.nodeId}*`)).length,
+    0,
+  );
+  const told = [...a.topics.published, ...c.topics.published];
+  t.same(
+    new Set(told.flatMap((one) => (one.kind === "presence" ? [one.uid] : []))),
+    new Set(uids),
+  );
+  await until(() => c.events.some((one) => one.kind === "presence"));
+});
+
+t.test("what is left of a life that is long gone is cleared", async (t) => {
+  const [a] = (await startNodes(t, 1)) as [TestNode];
+  await raw.hset(
+    hash(a, "u"),
+    "s",
+    JSON.stringify([1, "x:1", "5", 0, 1, "", ""]),
+  );
+  t.notOk(await isOnline(a, "u"));
+  await until(async () => (await raw.exists(hash(a, "u"))) === 0);
+});
+
+t.test("a node that just came is no stranger", async (t) => {
+  const prefix = `t${randomUUID().slice(0, 8)}`;
+  const slow = {
+    heartbeatMs: 60_000,
+    deadAfterMs: 180_000,
+    settings: { prefix },
+  };
+  const a = await startNode(t, redis, slow);
+  const b = await startNode(t, redis, slow);
+  await b.cluster.register(sessionOn(b, "u"));
+  t.equal((await a.cluster.nodes()).length, 1, "a has not heard of it");
+  t.ok(await isOnline(a, "u"));
+  t.equal(await living(a), await living(b));
+});
+
+t.test("a lost session is entered again, its watchers are told", async (t) => {
+  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+  const session = sessionOn(a, "u");
+  await a.cluster.register(session);
+  await raw.del(hash(a, "u"));
+  a.topics.resubscribed();
+  await until(() => isOnline(b, "u"));
+  t.same(await b.cluster.sessionsOf("u"), [session]);
+  t.match(a.topics.published, [{ kind: "presence", uid: "u" }]);
+  t.same(ended(a), []);
+});
+
+t.test("a lost session whose place is taken is ended", async (t) => {
+  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+  const main = sessionOn(a, "u1");
+  const phone = sessionOn(a, "u2", { deviceId: "d" });
+  for (const one of [main, phone]) await a.cluster.register(one);
+  const later = sessionOn(b, "u1");
+  await b.cluster.register(later); // a does not listen: it hears nothing
+  await b.cluster.register(sessionOn(b, "u2", { deviceId: "d" }));
+  a.topics.resubscribed();
+  await until(() => ended(a).length === 2);
+  t.same(
+    new Set(ended(a)),
+    new Set([`${main.sessionId} kicked`, `${phone.sessionId} replaced`]),
+  );
+  t.same(await a.cluster.sessionsOf("u1"), [later]);
+  a.topics.resubscribed();
+  await a.cluster.register(sessionOn(a, "u3"));
+  t.equal(ended(a).length, 2, "it is ended once");
+});
+
+t.test("of two lost mains the later one comes back", async (t) => {
+  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+  await b.cluster.listen("u:u");
+  const old = sessionOn(a, "u");
+  const late = sessionOn(b, "u");
+  await a.cluster.register(old);
+  await b.cluster.register(late);
+  for (const [first, second] of [
+    [a, b],
+    [b, a],
+  ] as const) {
+    await raw.del(hash(a, "u"));
+    first.topics.resubscribed();
+    await until(async () => (await raw.exists(hash(a, "u"))) === 1);
+    second.topics.resubscribed();
+    await until(
+      async () => (await raw.hkeys(hash(a, "u"))).join() === late.sessionId,
+    );
+    t.same(await a.cluster.sessionsOf("u"), [late]);
+  }
+  t.ok(ended(a).every((one) => one === `${old.sessionId} kicked`));
+  t.notOk(ended(b).some((one) => one.startsWith(late.sessionId)));
+});
+
+t.test("a lost session with a worthless token stays out", async (t) => {
+  const [a] = (await startNodes(t, 1)) as [TestNode];
+  const session = sessionOn(a, "u");
+  await a.cluster.register(session);
+  await raw.del(hash(a, "u"));
+  a.verdict = "logged_out";
+  a.topics.resubscribed();
+  await until(() => ended(a).length === 1);
+  t.same(ended(a), [`${session.sessionId} logged_out`]);
+  t.notOk(await isOnline(a, "u"));
+});
+
+t.test("one step takes a session out and tells its node", async (t) => {
+  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+  await a.cluster.listen("u:u");
+  const session = sessionOn(a, "u");
+  await a.cluster.register(session);
+  await b.cluster.end(session, "logged_out");
+  t.same(await a.cluster.sessionsOf("u"), []);
+  t.same(b.topics.published, [], "nothing is left to be said by the node");
+  await until(() => ended(a).length === 1);
+  await b.cluster.end(session, "logged_out");
+  await until(() => ended(a).length === 2);
+  t.same(ended(a)[1], `${session.sessionId} logged_out`, "told once more");
+});
+
+t.test("a session whose end was not heard is found missing", async (t) => {
+  const [a, b] = (await startNodes(t, 2, { recheckMs: 200 })) as [
+    TestNode,
+    TestNode,
+  ];
+  const [kept, gone] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
+  for (const one of [kept, gone]) await a.cluster.register(one);
+  a.verdict = "logged_out"; // a does not listen
+  await b.cluster.end(gone, "logged_out");
+  await until(() => ended(a).length === 1);
+  t.same(ended(a), [`${gone.sessionId} logged_out`]);
+  t.same(await b.cluster.sessionsOf("u"), [kept]);
+});
+
+t.test("word of a credential has the node judge its sessions", async (t) => {
+  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+  for (const uid of ["u", "v"]) await a.cluster.listen(`u:${uid}`);
+  const [one, two] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
+  const other = sessionOn(a, "v");
+  for (const session of [one, two, other]) await a.cluster.register(session);
+  await b.cluster.announce([{ kind: "credential", uid: "u" }]);
+  await until(() => a.events.some(({ kind }) => kind === "credential"));
+  t.same(ended(a), []);
+  a.verdict = "token_changed";
+  await b.cluster.announce([{ kind: "credential", uid: "u" }]);
+  await until(() => ended(a).length === 2);
+  t.same(
+    new Set(ended(a)),
+    new Set([one, two].map((s) => `${s.sessionId} token_changed`)),
+  );
+  await until(async () => !(await isOnline(b, "u")));
+  t.ok(await isOnline(b, "v"));
+});
+
+t.test("a session of a life that counted as dead is judged", async (t) => {
+  const [a] = (await startNodes(t, 1)) as [TestNode];
+  const session = sessionOn(a, "u");
+  await a.cluster.register(session);
+  const text = await raw.hget(hash(a, "u"), session.sessionId);
+  const entry = JSON.parse(text ?? "") as unknown[];
+  entry[1] = `${a.cluster.nodeId}:earlier`; // whom who logged the user out passed over
+  await raw.hset(hash(a, "u"), session.sessionId, JSON.stringify(entry));
+  a.verdict = "logged_out";
+  a.topics.resubscribed();
+  await until(() => ended(a).length === 1);
+  t.same(ended(a), [`${session.sessionId} logged_out`]);
+  t.equal(await raw.exists(hash(a, "u")), 0);
+});
+
+t.test("a registration without an answer leaves nothing", async (t) => {
+  const [a] = (await startNodes(t, 1, { timeoutMs: 150 })) as [TestNode];
+  const session = sessionOn(a, "u");
+  await a.cluster.register(session); // the entry is there, whichever answer is lost
+  redis.signal("SIGSTOP");
+  await t.rejects(a.cluster.register(session), { code: "unavailable" });
+  redis.signal("SIGCONT");
+  await until(() => ended(a).length === 1);
+  t.same(ended(a), [`${session.sessionId} unavailable`]);
+  t.equal(await raw.exists(hash(a, "u")), 0);
+});
+
+t.test("a removal without an answer is made good", async (t) => {
+  const [a] = (await startNodes(t, 1, { timeoutMs: 150 })) as [TestNode];
+  const [kept, gone] = [sessionOn(a, "u1"), sessionOn(a, "u2")];
+  for (const one of [kept, gone]) await a.cluster.register(one);
+  redis.signal("SIGSTOP");
+  await t.rejects(a.cluster.unregister(gone), { code: "unavailable" });
+  redis.signal("SIGCONT");
+  await until(async () => (await raw.exists(hash(a, "u2"))) === 0);
+  await until(() => a.topics.published.length > 0);
+  t.match(a.topics.published, [{ kind: "presence", uid: "u2" }]);
+  t.same(await a.cluster.sessionsOf("u1"), [kept]);
+});
+
+t.test("the index holds the uids of the sessions, no more", async (t) => {
+  const [a] = (await startNodes(t, 1)) as [TestNode];
+  const indexed = async () => {
+    const keys = await raw.keys(`${a.link.keys.prefix}:{n:*}:uids`);
+    return keys.length === 0 ? [] : raw.smembers(keys[0] ?? "");
+  };
+  const one = sessionOn(a, "u", { flag: 0 });
+  const two = sessionOn(a, "u", { flag: 1 });
+  for (const session of [one, two, one]) await a.cluster.register(session);
+  await a.cluster.unregister(one);
+  t.same(await indexed(), ["u"]);
+  await a.cluster.unregister(two);
+  await until(async () => (await indexed()).length === 0);
+});
+
+t.test("presence of many, in their order", async (t) => {
+  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+  const uids = Array.from({ length: 1000 }, (_, at) => `u${at}`);
+  await Promise.all(
+    uids
+      .filter((_, at) => at % 3 === 0)
+      .map((uid) => a.cluster.register(sessionOn(a, uid, { flag: 2 }))),
+  );
+  const found = await b.cluster.presence([...uids, "u3", "u3"]);
+  t.same(
+    found.map(({ uid, online, flag }) => `${uid} ${online} ${flag}`),
+    [...uids, "u3", "u3"].map((uid) =>
+      Number(uid.slice(1)) % 3 === 0 ? `${uid} true 2` : `${uid} false 0`,
+    ),
+  );
+});

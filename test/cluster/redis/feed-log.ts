@@ -1,0 +1,179 @@
+// A channel's log in memory for the tests of arrivals: what Redis would have stored and published, frame by frame, so that a test may deliver them as it
+// likes.
+
+import {
+  type ChannelKey,
+  channelKey,
+  GROUP_CHANNEL,
+  type Message,
+  PERSON_CHANNEL,
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+  type StreamSnapshot,
+} from "../../../src/broker/model.ts";
+import type { HistoryRange } from "../../../src/broker/ports.ts";
+import type {
+  ChannelFeed,
+  ChannelStanding,
+} from "../../../src/redis/arrivals.ts";
+import {
+  encodeEvent,
+  encodeExtra,
+  encodeRecord,
+  eventFrame,
+  messageFrame,
+} from "../../../src/redis/wire.ts";
+
+type Snapshot = { -readonly [K in keyof StreamSnapshot]: StreamSnapshot[K] };
+
+const GROUP = { id: "g", type: GROUP_CHANNEL } as const;
+const PERSON = { id: "b", type: PERSON_CHANNEL } as const;
+
+export class FeedLog implements ChannelFeed {
+  readonly key: ChannelKey;
+  readonly #channel: typeof GROUP | typeof PERSON;
+  readonly #clock: () => number;
+  readonly messagesKept: Message[] = [];
+  readonly streams: Snapshot[] = [];
+  pub = 0;
+  headSeq = 0;
+  nextId = 1000;
+  /** Runs before each read is answered. */
+  onRead: () => void | Promise<void> = () => {};
+  reads = 0;
+  /** Whether its users' lists say that something was published lately. */
+  isListed = true;
+
+  constructor(kind: "group" | "personal", clock: () => number = () => 1e6) {
+    this.#channel = kind === "group" ? GROUP : PERSON;
+    this.key = channelKey(this.#channel, "a");
+    this.#clock = clock;
+  }
+
+  /** Stores a message as `a` sends it and gives its frame. */
+  message({ stored = true, origin = "s" } = {}): Buffer {
+    return this.#append(undefined, stored, origin);
+  }
+
+  start(clientMsgNo: string): Buffer {
+    return this.#append(clientMsgNo, true, undefined);
+  }
+
+  content(clientMsgNo: string, data: string): Buffer {
+    return this.#event(clientMsgNo, STREAM_CONTENT, data);
+  }
+
+  begin(clientMsgNo: string): Buffer {
+    return this.#event(clientMsgNo, STREAM_START, "{}");
+  }
+
+  end(clientMsgNo: string): Buffer {
+    return this.#event(clientMsgNo, STREAM_END, "");
+  }
+
+  /** As after a fail-over to a replica that had not got the last `publications`, all messages. */
+  loseLast(publications: number): void {
+    this.pub -= publications;
+    this.headSeq -= publications;
+    this.messagesKept.splice(-publications);
+  }
+
+  async standing(
+    _key: ChannelKey,
+    names: readonly string[],
+  ): Promise<ChannelStanding> {
+    await this.#read();
+    const streams = this.streams
+      .filter(
+        (one) => one.state === "active" || names.includes(one.clientMsgNo),
+      )
+      .map((one) => ({ ...one }));
+    return { pub: this.pub, headSeq: this.headSeq, streams };
+  }
+
+  async pubOf(): Promise<number> {
+    await this.#read();
+    return this.pub;
+  }
+
+  async messages(_key: ChannelKey, range: HistoryRange) {
+    await this.#read();
+    const { fromSeq, toSeq, limit, reverse } = range;
+    const found = this.messagesKept
+      .filter(({ messageSeq: seq }) => seq >= fromSeq && seq <= toSeq)
+      .map((message) => this.#shown(message));
+    if (reverse) found.reverse();
+    return { messages: found.slice(0, limit), more: found.length > limit };
+  }
+
+  async personalChannelsSince(): Promise<readonly ChannelKey[]> {
+    return this.isListed ? [this.key] : [];
+  }
+
+  async #read(): Promise<void> {
+    this.reads += 1;
+    await this.onRead();
+  }
+
+  #shown(message: Message): Message {
+    const stream = this.streams.find(
+      ({ messageId }) => messageId === message.messageId,
+    );
+    return stream === undefined
+      ? message
+      : { ...message, stream: { ...stream } };
+  }
+
+  #append(
+    stream: string | undefined,
+    stored: boolean,
+    origin: string | undefined,
+  ): Buffer {
+    this.pub += 1;
+    this.nextId += 1;
+    if (stored) this.headSeq += 1;
+    const messageId = this.nextId;
+    const messageSeq = stored ? this.headSeq : 0;
+    const clientMsgNo = stream ?? `n${messageId}`;
+    const place = { key: this.key, channel: this.#channel, fromUid: "a" };
+    const message: Message = {
+      ...{ ...place, messageId, messageSeq, clientMsgNo },
+      ...{ timestampMs: this.#clock(), expireS: 0, payload: Buffer.from("{}") },
+      header: { noPersist: !stored, redDot: true },
+      ...{ streamNo: undefined, tagKey: undefined, stream: undefined },
+    };
+    if (stored) this.messagesKept.push(message);
+    if (stream !== undefined)
+      this.streams.push({
+        ...{ ...place, clientMsgNo, messageId, messageSeq, state: "active" },
+        ...{ text: "", nextIndex: 0, startData: "{}", endData: undefined },
+        notes: [],
+      });
+    const startData = stream === undefined ? undefined : "{}";
+    return messageFrame({
+      ...{ pub: this.pub, messageId, messageSeq },
+      record: encodeRecord(message),
+      extra: encodeExtra({ origin, recipients: undefined, startData }),
+    });
+  }
+
+  #event(clientMsgNo: string, type: string, data: string): Buffer {
+    const found = this.streams.find((one) => one.clientMsgNo === clientMsgNo);
+    if (found === undefined) throw new Error("no such stream");
+    this.pub += 1;
+    const { messageSeq, nextIndex: index, text } = found;
+    found.nextIndex += 1;
+    if (type === STREAM_CONTENT) found.text += data;
+    if (type === STREAM_END) found.state = "closed";
+    const { key: _, ...place } = found;
+    return eventFrame({
+      ...{ pub: this.pub, messageSeq, index, textOffset: text.length },
+      state: found.state,
+      record: encodeEvent({
+        ...{ channel: place.channel, fromUid: "a", clientMsgNo, type, data },
+        ...{ eventId: `${index}`, timestampMs: 0 },
+      }),
+    });
+  }
+}

@@ -1,0 +1,82 @@
+// A line of arrivals and its surroundings for tests: what the listener was told, what failed.
+
+import type { Test } from "tap";
+import { userTopic } from "../../../src/broker/model.ts";
+import {
+  ArrivalLine,
+  type LineParts,
+} from "../../../src/cluster/redis/arrival-line.ts";
+import type { Listened } from "../../../src/cluster/redis/listened.ts";
+import { NodeLines } from "../../../src/cluster/redis/node-lines.ts";
+import { Repairs } from "../../../src/cluster/redis/repairs.ts";
+import type { OrderedEvent } from "../../../src/cluster/redis/told.ts";
+import { decodeFrame, pubOf } from "../../../src/redis/wire.ts";
+import type { FeedLog } from "./feed-log.ts";
+
+/** A line, its surroundings, and what the listener was told; ends with the test. */
+export function bench(
+  t: Test,
+  log: FeedLog,
+  {
+    mayReorder = true,
+    ...over
+  }: Partial<LineParts> & { mayReorder?: boolean } = {},
+) {
+  const told: OrderedEvent[] = [];
+  const problems: unknown[] = [];
+  const onProblem = (error: unknown) => problems.push(error);
+  const budget = { used: 0, max: 1 << 20 };
+  const repairs = new Repairs({
+    ...{ feed: log, mayReorder, onProblem, onRepaired: () => {} },
+  });
+  const lines: LineParts = {
+    ...{ gapMs: 10, budget, tell: (event) => told.push(event), onProblem },
+    onGap: (line) => void repairs.repair(line),
+    ...over,
+  };
+  const line = new ArrivalLine(log.key, 0, lines);
+  const alive = setInterval(() => {}, 1000); // what waits for a retry keeps no process alive
+  t.teardown(() => {
+    clearInterval(alive);
+    line.close();
+  });
+  const seqs = () =>
+    told.flatMap((event) =>
+      event.kind === "message" ? [event.message.messageSeq] : [],
+    );
+  return { told, problems, budget, repairs, lines, line, seqs, mayReorder };
+}
+
+export type Bench = ReturnType<typeof bench>;
+
+/** Nothing is being repaired. */
+export const idle = ({ repairs }: Bench) => repairs.settled();
+
+/** All lines of a node whose marks come at once. */
+export function nodeLines(
+  { lines, repairs, mayReorder }: Bench,
+  log: FeedLog,
+  over: { max?: number; now?: () => number } = {},
+): NodeLines {
+  const { max = 100, now = () => 1e6 } = over;
+  return new NodeLines({
+    ...{ lines, repairs, feed: log, clock: now, mayReorder, max },
+    mark: async () => {},
+  });
+}
+
+/** A user's topic that is followed since the beginning. */
+export function listened(uid: string, over: Partial<Listened> = {}): Listened {
+  return {
+    ...{ topic: userTopic(uid), name: uid, line: undefined, sinceMs: 1e6 },
+    ...{ isUp: true, isOpen: true, lostAtMs: undefined, losses: 0 },
+    ...over,
+  };
+}
+
+/** A frame of a personal channel comes. */
+export function hear(lines: NodeLines, frame: Buffer): void {
+  const publication = decodeFrame(frame);
+  if (publication.kind !== "ordered") throw new Error("not a line's");
+  lines.personal.accept(frame, pubOf(frame), publication.event);
+}

@@ -1,0 +1,261 @@
+// What nodes make good after a cut of their subscriptions: whatever was published meanwhile and however little of it the store's hints name; and one
+// channel that cannot be read costs nobody else anything.
+
+import t from "tap";
+import { BrokerError } from "../../../src/broker/errors.ts";
+import {
+  groupTopic,
+  messageTimeMs,
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+  userTopic,
+} from "../../../src/broker/model.ts";
+import type { Listened } from "../../../src/cluster/redis/listened.ts";
+import { redisSettings, startRedis } from "../../support/redis.ts";
+import { FeedLog } from "./feed-log.ts";
+import { bench, hear, listened, nodeLines } from "./line-bench.ts";
+import {
+  group,
+  person,
+  range,
+  startTopicNode,
+  type TopicNode,
+  until,
+} from "./topic-nodes.ts";
+
+const MINUTES = 600_000;
+
+const redis = await startRedis(t);
+const admin = redis.client();
+let worlds = 0;
+
+/** Nodes of a cluster of the test's own. */
+function world() {
+  const prefix = `w${worlds++}`;
+  return redisSettings(redis.url, { prefix });
+}
+
+const cut = () => admin.call("CLIENT", "KILL", "TYPE", "pubsub");
+
+const missedBy = ({ events }: TopicNode): number =>
+  events.filter(({ kind }) => kind === "missed").length;
+
+t.test("a barrier waits for what was missed", async (t) => {
+  const settings = world();
+  let [isHeld, asked] = [true, 0];
+  const one = await startTopicNode(t, settings, {
+    onAsked: async () => {
+      asked += 1;
+      await until(() => !isHeld, "let go", 20_000);
+    },
+  });
+  const sender = await startTopicNode(t, settings);
+  await one.topics.listen(userTopic("b"));
+  await cut();
+  await sender.send(person("b"), "a");
+  await until(() => asked === 1, "it is back", 20_000);
+  let isOver = false;
+  const barrier = one.topics.barrier().then(() => {
+    isOver = true;
+    return one.seqs("1:a@b");
+  });
+  await one.link.ping(); // a mark takes no longer
+  await one.link.ping();
+  t.notOk(isOver);
+  isHeld = false;
+  t.same(await barrier, [1]);
+});
+
+t.test("a message that cannot be read is left out", async (t) => {
+  const settings = world();
+  const one = await startTopicNode(t, settings);
+  const sender = await startTopicNode(t, settings);
+  for (const topic of [groupTopic("bad"), groupTopic("good"), userTopic("b")])
+    await one.topics.listen(topic);
+  await sender.send(group("bad"), "a");
+  await one.topics.barrier();
+  await cut();
+  await sender.send(group("bad"), "a");
+  await ofTheFuture(one, "2:bad", 3);
+  await sender.send(group("good"), "a");
+  await until(() => missedBy(one) === 1, "made good", 20_000);
+  await one.topics.barrier();
+  t.same(one.seqs("2:bad"), [1, 2], "what can be read is told");
+  await cut();
+  for (const _ of range(1, 3)) await sender.send(group("good"), "a");
+  await until(() => missedBy(one) === 2, "again", 20_000);
+  await one.topics.listen(groupTopic("bad"));
+  await one.topics.barrier();
+  t.same(one.seqs("2:good"), range(1, 4));
+  await sender.send(group("bad"), "a");
+  await until(() => one.seqs("2:bad").includes(4), "goes on");
+});
+
+t.test("a channel that is none costs nobody else anything", async (t) => {
+  const settings = world();
+  const one = await startTopicNode(t, settings);
+  const sender = await startTopicNode(t, settings);
+  for (const id of ["bad", "good"]) await one.topics.listen(groupTopic(id));
+  await one.topics.listen(userTopic("b"));
+  await sender.send(group("bad"), "a");
+  await admin.set(one.link.keys.channel("head", "2:bad"), "no hash");
+  await cut();
+  await sender.send(group("good"), "a");
+  await until(() => missedBy(one) === 1, "made good", 20_000);
+  await one.topics.listen(groupTopic("bad"));
+  await one.topics.barrier();
+  t.same(one.seqs("2:good"), [1]);
+});
+
+/** A cut of the topic of a line that is fed by hand. */
+function lose(topic: Listened): void {
+  topic.isUp = false;
+  topic.losses += 1;
+  topic.lostAtMs = messageTimeMs(0) + MINUTES; // long after what the log has
+}
+
+t.test(
+  "numbers that go back are noticed where a channel was only read",
+  async (t) => {
+    const log = new FeedLog("personal", () => 0);
+    const one = bench(t, log, { mayReorder: false });
+    const lines = nodeLines(one, log);
+    const topic = listened("a");
+    lines.personal.opened("a", topic);
+    for (const _ of range(1, 8)) log.message();
+    await lines.level(log.key, 8);
+    lose(topic);
+    lines.personal.suspend();
+    log.loseLast(8);
+    log.isListed = false;
+    topic.isUp = true;
+    await Promise.all(lines.restore([topic]));
+    for (const _ of range(1, 12)) hear(lines, log.message());
+    t.same(one.seqs(), range(1, 12));
+  },
+);
+
+t.test("so are they where the channel is on another server", async (t) => {
+  let sentMs = 0;
+  const log = new FeedLog("personal", () => sentMs);
+  const one = bench(t, log);
+  const lines = nodeLines(one, log);
+  lines.personal.opened("a", listened("a"));
+  for (const _ of range(1, 8)) log.message();
+  await lines.level(log.key, 8);
+  sentMs = 1e6;
+  log.loseLast(2); // a fail-over there; this node's subscriptions are whole
+  const frames = range(1, 5).map(() => log.message());
+  for (const frame of frames) hear(lines, frame);
+  await one.repairs.settled();
+  t.same(one.seqs(), range(7, 11));
+});
+
+t.test("lines that missed nothing cost one read of a number", async (t) => {
+  const log = new FeedLog("personal", () => 0);
+  const one = bench(t, log, { mayReorder: false });
+  const lines = nodeLines(one, log);
+  const topic = listened("a");
+  lines.personal.opened("a", topic);
+  hear(lines, log.message());
+  lose(topic);
+  lines.personal.suspend();
+  const late = log.message();
+  log.isListed = false;
+  topic.isUp = true;
+  const reads = log.reads;
+  hear(lines, late);
+  await Promise.all(lines.restore([topic]));
+  t.same(one.seqs(), [1, 2]);
+  t.equal(log.reads, reads + 1);
+});
+
+t.test(
+  "a channel that is away holds up its topic for a while only",
+  async (t) => {
+    const log = new FeedLog("personal", () => 0);
+    const one = bench(t, log, { mayReorder: false });
+    const lines = nodeLines(one, log);
+    const topic = listened("a");
+    lines.personal.opened("a", topic);
+    hear(lines, log.message());
+    lose(topic);
+    lines.personal.suspend();
+    log.message();
+    log.isListed = false;
+    topic.isUp = true;
+    let isAway = true;
+    log.onRead = () => {
+      if (isAway) throw new BrokerError("unavailable");
+    };
+    await Promise.all(lines.restore([topic]));
+    await one.repairs.settled();
+    hear(lines, log.message());
+    t.same(one.seqs(), [1], "nothing out of turn");
+    isAway = false;
+    one.repairs.hurry();
+    await one.repairs.settled();
+    t.same(one.seqs(), [1, 2, 3]);
+  },
+);
+
+t.test("a sender whose clock is behind is heard after a cut", async (t) => {
+  let now = 1e6;
+  const log = new FeedLog("personal", () => now - 30_000);
+  const one = bench(t, log, { mayReorder: false });
+  const lines = nodeLines(one, log, { now: () => now });
+  const topic = listened("a");
+  lines.personal.opened("a", topic);
+  now += 60_000;
+  lose(topic);
+  topic.lostAtMs = now;
+  lines.personal.suspend();
+  log.message(); // 30 s before the loss, by the sender's clock
+  topic.isUp = true;
+  await Promise.all(lines.restore([topic]));
+  t.same(one.seqs(), [1]);
+});
+
+t.test("the end of a long personal stream is told", async (t) => {
+  const log = new FeedLog("personal", () => 0);
+  const one = bench(t, log, { mayReorder: false });
+  const lines = nodeLines(one, log);
+  const topic = listened("b");
+  lines.personal.opened("b", topic);
+  for (const frame of [log.start("s"), log.begin("s")]) hear(lines, frame);
+  lose(topic);
+  lines.personal.suspend();
+  log.content("s", "world");
+  log.end("s");
+  log.isListed = false; // the stream's message is no longer news
+  topic.isUp = true;
+  await Promise.all(lines.restore([topic]));
+  const told = one.told.flatMap((event) =>
+    event.kind === "event" ? [[event.event.type, event.event.data]] : [],
+  );
+  t.same(told, [
+    [STREAM_START, "{}"],
+    [STREAM_CONTENT, "world"],
+    [STREAM_END, ""],
+  ]);
+});
+
+/** As a newer build would have stored a message. */
+async function ofTheFuture(
+  { link }: TopicNode,
+  key: string,
+  seq: number,
+): Promise<void> {
+  const log = link.keys.channel("log", key);
+  const head = link.keys.channel("head", key);
+  const [[, fields] = ["", []]] = await admin.xrangeBuffer(log, "-", "+");
+  const bytes = fields.map((field, at) => {
+    if (String(fields[at - 1]) !== "r") return field;
+    const record = Buffer.from(field);
+    record[1] = 2; // its version
+    return record;
+  });
+  await admin.xadd(log, `${seq}-0`, ...bytes);
+  await admin.hset(head, { seq: `${seq}`, pub: `${seq}` });
+}

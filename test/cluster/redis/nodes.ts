@@ -1,0 +1,139 @@
+// Nodes of a cluster on a private Redis, within the test's process: the real directory and registry over plain topics. State: none.
+
+import { randomUUID } from "node:crypto";
+import type { Test } from "tap";
+import type { CloseReason } from "../../../src/broker/errors.ts";
+import { MAIN_DEVICE, type SessionRecord } from "../../../src/broker/model.ts";
+import type { Cluster, ClusterEvent } from "../../../src/broker/ports.ts";
+import {
+  RedisCluster,
+  type RedisClusterParts,
+} from "../../../src/cluster/redis/cluster.ts";
+import { registryScripts } from "../../../src/cluster/redis/registry.ts";
+import { directoryScripts } from "../../../src/cluster/redis/steps.ts";
+import type { RedisSettings } from "../../../src/redis/client.ts";
+import { RedisLink } from "../../../src/redis/link.ts";
+import { type RedisServer, redisSettings } from "../../support/redis.ts";
+import { type PlainTopics, plainTopics } from "./plain-topics.ts";
+
+export const HEARTBEAT_MS = 40;
+export const DEAD_AFTER_MS = 400;
+
+export interface TestNode {
+  readonly cluster: RedisCluster;
+  readonly link: RedisLink;
+  readonly topics: PlainTopics;
+  /** What its listener was told. */
+  readonly events: readonly ClusterEvent[];
+  /** What no caller was told of. */
+  readonly problems: readonly unknown[];
+  /** It says it is draining. */
+  isDraining: boolean;
+  /** What it finds of every credential. */
+  verdict: CloseReason | undefined;
+}
+
+export interface NodeOptions
+  extends Partial<
+    Pick<RedisClusterParts, "heartbeatMs" | "deadAfterMs" | "recheckMs">
+  > {
+  readonly nodeId?: string;
+  readonly settings?: Partial<RedisSettings>;
+}
+
+/** A node that is not started yet. */
+export async function createNode(
+  t: Test,
+  redis: RedisServer,
+  options: NodeOptions = {},
+): Promise<TestNode> {
+  const { nodeId = `n-${randomUUID().slice(0, 8)}`, settings = {} } = options;
+  const problems: unknown[] = [];
+  const onProblem = (error: unknown) => void problems.push(error);
+  const link = new RedisLink(redisSettings(redis.url, settings), {
+    scripts: [...registryScripts, ...directoryScripts],
+    name: nodeId,
+    onProblem: () => {}, // the server goes away in many tests
+  });
+  await link.start();
+  const topics = plainTopics(t, { link, subscriber: redis.client() });
+  const events: ClusterEvent[] = [];
+  const about = { nodeId, clientAddress: `${nodeId}:1`, version: "1.2.3" };
+  const cluster = new RedisCluster({
+    ...{ link, topics, onProblem },
+    heartbeatMs: options.heartbeatMs ?? HEARTBEAT_MS,
+    deadAfterMs: options.deadAfterMs ?? DEAD_AFTER_MS,
+    ...(options.recheckMs === undefined
+      ? {}
+      : { recheckMs: options.recheckMs }),
+    about: { ...about, startedAtMs: 7, isDraining: () => node.isDraining },
+    judge: async () => node.verdict,
+  });
+  cluster.onEvent((event) => events.push(event));
+  t.teardown(async () => {
+    await cluster.close();
+    await link.close();
+  });
+  const node: TestNode = {
+    ...{ cluster, link, topics, events, problems },
+    ...{ isDraining: false, verdict: undefined },
+  };
+  return node;
+}
+
+export async function startNode(
+  t: Test,
+  redis: RedisServer,
+  options: NodeOptions = {},
+): Promise<TestNode> {
+  const node = await createNode(t, redis, options);
+  await node.cluster.start();
+  return node;
+}
+
+/** Its process is gone for all others: it says nothing any more. */
+export async function kill(node: TestNode): Promise<void> {
+  await node.link.close();
+}
+
+/** A main app session of `uid` on the node, unless told otherwise. */
+export function sessionOn(
+  { cluster }: { readonly cluster: Pick<Cluster, "nodeId"> },
+  uid: string,
+  more: Partial<SessionRecord> = {},
+): SessionRecord {
+  return {
+    ...{ sessionId: randomUUID(), nodeId: cluster.nodeId, uid, flag: 0 },
+    ...{ level: MAIN_DEVICE, deviceId: "", tokenTag: "tag" },
+    ...more,
+  };
+}
+
+/** Waits until it holds; rejects when it never does. */
+export async function until(
+  holds: () => boolean | Promise<boolean>,
+  withinMs = 10_000,
+): Promise<void> {
+  const deadline = performance.now() + withinMs;
+  while (!(await holds())) {
+    if (performance.now() > deadline) throw new Error("it never came true");
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+/** What the node sees: ids of the living, sorted. */
+export async function living({ cluster }: TestNode): Promise<string> {
+  const nodes = await cluster.nodes();
+  return nodes
+    .map(({ nodeId }) => nodeId)
+    .sort()
+    .join();
+}
+
+export async function isOnline(
+  { cluster }: { readonly cluster: Pick<Cluster, "presence"> },
+  uid: string,
+): Promise<boolean> {
+  const [one] = await cluster.presence([uid]);
+  return one?.online === true;
+}

@@ -1,0 +1,170 @@
+// Which nodes live: told with each heartbeat, by Redis' clock; no two under one id; nobody dies of Redis being away.
+
+import t from "tap";
+import { startRedis } from "../../support/redis.ts";
+import {
+  createNode,
+  DEAD_AFTER_MS,
+  HEARTBEAT_MS,
+  isOnline,
+  kill,
+  living,
+  sessionOn,
+  startNode,
+  until,
+} from "./nodes.ts";
+
+t.test("nodes know of each other, each names itself first", async (t) => {
+  const redis = await startRedis(t);
+  const a = await startNode(t, redis, { nodeId: "a" });
+  const b = await startNode(t, redis, { nodeId: "b" });
+  t.equal(await living(b), "a,b", "who comes later knows at once");
+  await until(async () => (await living(a)) === "a,b");
+  const [self, other] = await b.cluster.nodes();
+  t.equal(self?.nodeId, "b");
+  t.match(other, {
+    nodeId: "a",
+    clientAddress: "a:1",
+    version: "1.2.3",
+    startedAtMs: 7,
+    sessions: 0,
+    isDraining: false,
+  });
+  t.ok(other !== undefined && other.load >= 0 && other.load <= 1);
+
+  await a.cluster.register(sessionOn(a, "u1"));
+  await a.cluster.register(sessionOn(a, "u2"));
+  a.isDraining = true;
+  await until(async () => {
+    const [, seen] = await b.cluster.nodes();
+    return seen?.sessions === 2 && seen.isDraining;
+  });
+
+  await a.cluster.close();
+  await until(async () => (await living(b)) === "b", DEAD_AFTER_MS);
+  await t.rejects(a.cluster.nodes(), { code: "unavailable" });
+});
+
+t.test("a node that falls silent is dead in time", async (t) => {
+  const redis = await startRedis(t);
+  const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
+  await until(async () => (await a.cluster.nodes()).length === 2);
+  await kill(b);
+  const since = performance.now();
+  await until(async () => (await a.cluster.nodes()).length === 1);
+  t.ok(performance.now() - since < 3 * DEAD_AFTER_MS);
+});
+
+t.test("a second process under a living id does not start", async (t) => {
+  const redis = await startRedis(t);
+  const options = { nodeId: "same" };
+  const a = await startNode(t, redis, options);
+  const second = await createNode(t, redis, options);
+  await t.rejects(second.cluster.start(), /"same"/);
+  t.equal(await living(a), "same");
+
+  const third = await createNode(t, redis, options);
+  await kill(a);
+  await t.resolves(third.cluster.start(), "its predecessor was dead soon");
+});
+
+t.test("after a clean end the id is free at once", async (t) => {
+  const redis = await startRedis(t);
+  const slow = { nodeId: "same", deadAfterMs: 60_000 };
+  const a = await startNode(t, redis, slow);
+  await a.cluster.close();
+  const b = await startNode(t, redis, slow);
+  t.equal(await living(b), "same");
+});
+
+t.test("nobody dies of Redis being away", async (t) => {
+  const redis = await startRedis(t);
+  const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
+  await until(async () => (await a.cluster.nodes()).length === 2);
+  await b.cluster.register(sessionOn(b, "u"));
+  const key = a.link.keys.shared("beats");
+  const raw = redis.client();
+  const lives = await raw.zrange(key, "0", "-1");
+  redis.signal("SIGSTOP");
+  await new Promise((resolve) => setTimeout(resolve, 2 * DEAD_AFTER_MS));
+  redis.signal("SIGCONT");
+  const seen = new Set<boolean>();
+  for (let looks = 0; looks < 20; looks++) {
+    seen.add(await isOnline(a, "u"));
+    await new Promise((resolve) => setTimeout(resolve, HEARTBEAT_MS / 2));
+  }
+  t.same([...seen], [true]);
+  t.same((await raw.zrange(key, "0", "-1")).sort(), lives.sort());
+});
+
+t.test("who was declared dead goes on as another life", async (t) => {
+  const redis = await startRedis(t);
+  const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
+  const raw = redis.client();
+  await b.cluster.register(sessionOn(b, "u"));
+  const key = b.link.keys.shared("beats");
+  const ofB = (await raw.zrange(key, "0", "-1")).filter((life) =>
+    life.startsWith(b.cluster.nodeId),
+  );
+  await raw.zadd(key, 1, ofB[0] ?? ""); // as if it had said nothing since 1970
+  await until(async () => {
+    const lives = await raw.zrange(key, "0", "-1");
+    return lives.length === 2 && !lives.includes(ofB[0] ?? "");
+  });
+  await until(() => isOnline(a, "u"));
+  t.same(b.problems, []);
+});
+
+t.test("all is entered again when Redis lost everything", async (t) => {
+  const redis = await startRedis(t);
+  const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
+  const session = sessionOn(b, "u");
+  await b.cluster.register(session);
+  await redis.client().flushall();
+  await until(async () => (await a.cluster.nodes()).length === 2);
+  await until(() => isOnline(a, "u"));
+  t.same(await a.cluster.sessionsOf("u"), [session]);
+  t.same(b.events, [], "nobody was ended");
+});
+
+t.test("all is entered again when an empty Redis took over", async (t) => {
+  const redis = await startRedis(t);
+  const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
+  const sessions = ["u1", "u2"].map((uid) => sessionOn(b, uid));
+  for (const one of sessions) await b.cluster.register(one);
+  await redis.stop("SIGKILL");
+  await t.rejects(b.cluster.register(sessionOn(b, "u3")), {
+    code: "unavailable",
+  });
+  await t.rejects(a.cluster.presence(["u1"]), { code: "unavailable" });
+  await redis.restart();
+  await until(() => isOnline(a, "u1").catch(() => false));
+  await until(() => isOnline(a, "u2"));
+  t.same(await a.cluster.sessionsOf("u1"), sessions.slice(0, 1));
+  t.notOk(await isOnline(a, "u3"), "a refused session is nowhere");
+  t.same([...a.problems, ...b.problems], []);
+});
+
+t.test("a node with too much in flight still lives", async (t) => {
+  const redis = await startRedis(t);
+  const a = await startNode(t, redis);
+  const b = await startNode(t, redis, { settings: { maxInFlight: 0 } });
+  await t.rejects(b.link.ping(), { code: "overloaded" });
+  await new Promise((resolve) => setTimeout(resolve, 2 * DEAD_AFTER_MS));
+  t.equal((await a.cluster.nodes()).length, 2);
+  await b.cluster.close();
+  await until(async () => (await a.cluster.nodes()).length === 1);
+});
+
+t.test("before the start and after the end nothing is answered", async (t) => {
+  const redis = await startRedis(t);
+  const node = await createNode(t, redis);
+  const refused = { code: "unavailable" };
+  await t.rejects(node.cluster.register(sessionOn(node, "u")), refused);
+  await t.rejects(node.cluster.sessionsOf("u"), refused);
+  await node.cluster.start();
+  await t.resolves(node.cluster.ping());
+  await node.cluster.close();
+  await t.rejects(node.cluster.presence(["u"]), refused);
+  await t.rejects(node.cluster.ping(), refused);
+});

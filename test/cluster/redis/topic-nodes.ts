@@ -1,0 +1,149 @@
+// Nodes for the tests of topics: the topics and the real store of one node on a Redis of the test's own, with what its listener was told.
+
+import { randomUUID } from "node:crypto";
+import type { Test } from "tap";
+import {
+  type ChannelKey,
+  type ChannelRef,
+  channelKey,
+  GROUP_CHANNEL,
+  type Message,
+  PERSON_CHANNEL,
+} from "../../../src/broker/model.ts";
+import type {
+  Appended,
+  ClusterEvent,
+  MessageDraft,
+} from "../../../src/broker/ports.ts";
+import { RedisTopics } from "../../../src/cluster/redis/topics.ts";
+import type { TopicsParts } from "../../../src/cluster/redis/topics-parts.ts";
+import type { RedisSettings } from "../../../src/redis/client.ts";
+import { RedisLink } from "../../../src/redis/link.ts";
+import {
+  createRedisStore,
+  type RedisStore,
+  redisStoreScripts,
+} from "../../../src/store/redis/store.ts";
+
+const LIMITS = {
+  ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
+  ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
+};
+
+export interface TopicNode {
+  readonly link: RedisLink;
+  readonly store: RedisStore;
+  readonly topics: RedisTopics;
+  readonly events: ClusterEvent[];
+  readonly problems: string[];
+  /** The messages of a channel it was told of, in order. */
+  told(key: ChannelKey): readonly Message[];
+  seqs(key: ChannelKey): readonly number[];
+  send(
+    channel: ChannelRef,
+    fromUid: string,
+    over?: Partial<MessageDraft>,
+  ): Promise<Appended>;
+  close(): Promise<void>;
+}
+
+export type NodeOptions = Partial<
+  Pick<TopicsParts, "lingerMs" | "limits" | "metrics" | "clock">
+> & {
+  /** Runs before the node asks for what it missed of a user. */
+  readonly onAsked?: () => Promise<void>;
+};
+
+/** A started node; closes itself with the test. */
+export async function startTopicNode(
+  t: Pick<Test, "teardown">,
+  settings: RedisSettings,
+  options: NodeOptions = {},
+): Promise<TopicNode> {
+  const events: ClusterEvent[] = [];
+  const problems: string[] = [];
+  const onProblem = (error: unknown, what: string) => {
+    problems.push(`${what}: ${String(error)}`);
+  };
+  const nodeId = `n${randomUUID().slice(0, 8)}`;
+  const parts = { scripts: redisStoreScripts, name: nodeId, onProblem };
+  const link = new RedisLink(settings, parts);
+  const { clock = Date.now } = options;
+  const topics: RedisTopics = new RedisTopics({
+    ...{ link, nodeId, clock, onProblem, lingerMs: 10_000, ...options },
+    feed: {
+      standing: (...asked) => store.standing(...asked),
+      pubOf: (key) => store.pubOf(key),
+      messages: (...asked) => store.messages(...asked),
+      async personalChannelsSince(...asked) {
+        await options.onAsked?.();
+        return store.personalChannelsSince(...asked);
+      },
+    },
+  });
+  const { arrivals } = topics;
+  const store: RedisStore = createRedisStore({
+    ...{ link, clock, onProblem, arrivals, limits: LIMITS },
+  });
+  topics.onEvent((event) => events.push(event));
+  let isClosed = false;
+  const close = async () => {
+    if (isClosed) return;
+    isClosed = true;
+    await topics.close();
+    await store.close();
+    await link.close();
+  };
+  t.teardown(close);
+  await store.start();
+  await topics.start();
+  const told = (key: ChannelKey) =>
+    events.flatMap((event) =>
+      event.kind === "message" && event.message.key === key
+        ? [event.message]
+        : [],
+    );
+  return {
+    ...{ link, store, topics, events, problems, told, close },
+    seqs: (key) => told(key).map(({ messageSeq }) => messageSeq),
+    send: (channel, fromUid, over) =>
+      store.append(draft(channel, fromUid, over)),
+  };
+}
+
+export const group = (id: string): ChannelRef => ({ id, type: GROUP_CHANNEL });
+export const person = (id: string): ChannelRef => ({
+  id,
+  type: PERSON_CHANNEL,
+});
+
+export function draft(
+  channel: ChannelRef,
+  fromUid: string,
+  over: Partial<MessageDraft> = {},
+): MessageDraft {
+  return {
+    ...{ key: channelKey(channel, fromUid), channel, fromUid },
+    ...{ clientMsgNo: randomUUID(), dedupe: true, expireS: 0 },
+    header: { noPersist: false, redDot: true },
+    ...{ streamNo: undefined, tagKey: undefined, origin: undefined },
+    ...{ payload: Buffer.from('{"type":1}'), recipients: undefined },
+    ...over,
+  };
+}
+
+/** Waits for a condition; fails the test where it does not come true in time. */
+export async function until(
+  holds: () => boolean | Promise<boolean>,
+  what: string,
+  timeoutMs = 8000,
+): Promise<void> {
+  const deadline = Date.now() + timeoutMs;
+  while (!(await holds())) {
+    if (Date.now() > deadline) throw new Error(`not in time: ${what}`);
+    await new Promise((go) => setTimeout(go, 5));
+  }
+}
+
+export const range = (from: number, to: number): readonly number[] =>
+  Array.from({ length: to - from + 1 }, (_, at) => from + at);

@@ -1,0 +1,214 @@
+// The topics of nodes while Redis restarts, or a connection falls silent without an end: nothing that was answered is missed, and calls that cannot be
+// done are refused.
+
+import { createServer, type Socket, connect as tcp } from "node:net";
+import t, { type Test } from "tap";
+import { groupTopic, userTopic } from "../../../src/broker/model.ts";
+import { freePort, redisSettings, startRedis } from "../../support/redis.ts";
+import {
+  group,
+  person,
+  range,
+  startTopicNode,
+  type TopicNode,
+  until,
+} from "./topic-nodes.ts";
+
+/** Sends until it is answered; what was refused may have been stored. */
+async function insist(
+  { send }: TopicNode,
+  ...asked: Parameters<TopicNode["send"]>
+): Promise<void> {
+  const clientMsgNo = `${Math.random()}`;
+  await until(
+    () =>
+      send(asked[0], asked[1], { clientMsgNo }).then(
+        () => true,
+        () => false,
+      ),
+    "sent",
+  );
+}
+
+/** What one that listened all the time was told: every message of the channel, once, in order. */
+async function assertWhole(
+  t: Test,
+  node: TopicNode,
+  keys: readonly string[],
+): Promise<void> {
+  await until(
+    () =>
+      node.topics.barrier().then(
+        () => true,
+        () => false,
+      ),
+    "level",
+  );
+  for (const key of keys) {
+    const head = await node.store.headSeq(key);
+    t.same(node.seqs(key), range(1, head), key);
+  }
+}
+
+for (const how of ["SIGTERM", "SIGKILL"] as const)
+  t.test(`Redis ends by ${how} and comes back`, async (t) => {
+    const redis = await startRedis(t, [
+      ...["--appendonly", "yes", "--appendfsync", "always"],
+    ]);
+    const settings = redisSettings(redis.url, { timeoutMs: 1000 });
+    const [one, sender] = [
+      await startTopicNode(t, settings),
+      await startTopicNode(t, settings),
+    ];
+    await one.topics.listen(groupTopic("g"));
+    await one.topics.listen(userTopic("b"));
+    for (const _ of range(1, 5)) {
+      await sender.send(group("g"), "a");
+      await sender.send(person("b"), "a");
+    }
+    const sending = range(1, 20).map((at) =>
+      insist(sender, at % 2 ? group("g") : person("b"), "a"),
+    );
+    await redis.stop(how);
+    await until(() => !one.link.isUp, "it is away");
+    await t.rejects(one.topics.listen(groupTopic("new")), {
+      code: "unavailable",
+    });
+    await t.rejects(one.topics.barrier(), { code: "unavailable" });
+    await t.rejects(one.topics.ping(), { code: "unavailable" });
+    t.ok(one.topics.arrivals.listensTo(groupTopic("g")), "still wanted");
+    t.notOk(one.topics.arrivals.listensTo(groupTopic("new")));
+    await redis.restart();
+    await Promise.all(sending);
+    await until(
+      () =>
+        one.topics.listen(groupTopic("g")).then(
+          () => true,
+          () => false,
+        ),
+      "listened to again",
+    );
+    await one.topics.ping();
+    await insist(sender, group("g"), "a");
+    await assertWhole(t, one, ["2:g", "1:a@b"]);
+    await t.resolves(one.topics.listen(groupTopic("new")));
+  });
+
+t.test("a connection that falls silent is given up", async (t) => {
+  const redis = await startRedis(t);
+  const proxy = await startProxy(t, redis.port);
+  const through = redisSettings(`redis://127.0.0.1:${proxy.port}`);
+  const one = await startTopicNode(t, through);
+  const sender = await startTopicNode(t, redisSettings(redis.url));
+  await one.topics.listen(groupTopic("g"));
+  await one.topics.listen(userTopic("b"));
+  await sender.send(group("g"), "a");
+  proxy.freezeSubscribers();
+  for (const _ of range(1, 10)) {
+    await sender.send(group("g"), "a");
+    await sender.send(person("b"), "a");
+  }
+  const since = Date.now();
+  await until(() => one.seqs("2:g").length === 11, "made good");
+  await until(() => one.seqs("1:a@b").length === 10, "made good");
+  t.ok(Date.now() - since < 4500, "soon");
+  await assertWhole(t, one, ["2:g", "1:a@b"]);
+});
+
+t.test("a node that stood still keeps its connection", async (t) => {
+  const redis = await startRedis(t);
+  const proxy = await startProxy(t, redis.port);
+  const through = redisSettings(`redis://127.0.0.1:${proxy.port}`);
+  const one = await startTopicNode(t, through);
+  let losses = 0;
+  one.topics.onResubscribed(() => {
+    losses += 1;
+  });
+  await one.topics.listen(groupTopic("g"));
+  proxy.hold(true);
+  const barrier = one.topics.barrier();
+  await proxy.marked(); // from then on it waits to be heard
+  await one.link.ping();
+  standStill(2300);
+  proxy.hold(false);
+  await barrier;
+  await one.send(group("g"), "a");
+  await one.topics.barrier();
+  t.equal(losses, 0);
+  t.notOk(one.problems.some((problem) => problem.includes("renewed")));
+});
+
+t.test("a subscription that is done too late is undone", async (t) => {
+  const redis = await startRedis(t);
+  const settings = redisSettings(redis.url, { timeoutMs: 400 });
+  const one = await startTopicNode(t, settings);
+  await one.topics.listen(groupTopic("g"));
+  const admin = redis.client();
+  const names = async () =>
+    ((await admin.call("PUBSUB", "SHARDCHANNELS", "*2:*")) as string[]).length;
+  t.equal(await names(), 1);
+  redis.signal("SIGSTOP");
+  await t.rejects(one.topics.listen(groupTopic("late")), {
+    code: "unavailable",
+  });
+  redis.signal("SIGCONT");
+  await until(() => one.topics.ping().then(isTrue, isFalse), "it is back");
+  await until(() => one.topics.barrier().then(isTrue, isFalse), "all came");
+  await until(async () => (await names()) === 1, "undone");
+});
+
+const isTrue = () => true;
+const isFalse = () => false;
+
+/** As a process that got no processor. */
+function standStill(ms: number): void {
+  const end = performance.now() + ms;
+  while (performance.now() < end);
+}
+
+/** Carries bytes to Redis; connections that subscribe can be made to carry none, without an end, or to hold back what Redis says. */
+async function startProxy(t: Test, port: number) {
+  const pairs: { ours: Socket; theirs: Socket; subscribes: boolean }[] = [];
+  let marked: (() => void) | undefined;
+  const server = createServer((ours) => {
+    const pair = { ours, theirs: tcp(port, "127.0.0.1"), subscribes: false };
+    pairs.push(pair);
+    ours.on("data", (bytes) => {
+      if (bytes.includes("ssubscribe")) pair.subscribes = true;
+      if (bytes.includes("spublish")) marked?.();
+    });
+    ours.pipe(pair.theirs);
+    pair.theirs.pipe(ours);
+    for (const one of [ours, pair.theirs]) one.on("error", () => {}); // ends with the test
+  });
+  const at = await freePort();
+  await new Promise<void>((resolve) => server.listen(at, "127.0.0.1", resolve));
+  t.teardown(() => {
+    for (const { ours, theirs } of pairs) {
+      ours.destroy();
+      theirs.destroy();
+    }
+    server.close();
+  });
+  return {
+    port: at,
+    /** What Redis says to connections that subscribe waits. */
+    hold(isHeld: boolean) {
+      for (const { ours, theirs, subscribes } of pairs)
+        if (subscribes && isHeld) theirs.unpipe(ours).pause();
+        else if (subscribes) theirs.pipe(ours);
+    },
+    /** Something is published. */
+    marked: () =>
+      new Promise<void>((resolve) => {
+        marked = resolve;
+      }),
+    freezeSubscribers() {
+      for (const { ours, theirs, subscribes } of pairs)
+        if (subscribes) {
+          theirs.unpipe(ours);
+          ours.unpipe(theirs);
+        }
+    },
+  };
+}

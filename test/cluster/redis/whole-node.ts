@@ -1,0 +1,78 @@
+// A whole node's storage and cluster on Redis, as the wiring of a server puts them together, without a server. State: none.
+
+import type { ClusterEvent, Store } from "../../../src/broker/ports.ts";
+import { endedByCredential } from "../../../src/broker/sessions.ts";
+import { RedisCluster } from "../../../src/cluster/redis/cluster.ts";
+import { registryScripts } from "../../../src/cluster/redis/registry.ts";
+import { directoryScripts } from "../../../src/cluster/redis/steps.ts";
+import { RedisTopics } from "../../../src/cluster/redis/topics.ts";
+import type { RedisSettings } from "../../../src/redis/client.ts";
+import { RedisLink } from "../../../src/redis/link.ts";
+import {
+  createRedisStore,
+  redisStoreScripts,
+} from "../../../src/store/redis/store.ts";
+
+export interface WholeNode {
+  readonly cluster: RedisCluster;
+  readonly store: Store;
+  readonly link: RedisLink;
+  /** What its listener was told. */
+  readonly events: readonly ClusterEvent[];
+  close(): Promise<void>;
+}
+
+export interface WholeNodeOptions {
+  readonly nodeId: string;
+  readonly settings: RedisSettings;
+  readonly heartbeatMs: number;
+  readonly deadAfterMs: number;
+}
+
+/** Starts it. */
+export async function startWholeNode(
+  options: WholeNodeOptions,
+): Promise<WholeNode> {
+  const { nodeId, settings, heartbeatMs, deadAfterMs } = options;
+  const onProblem = () => {}; // servers go away in these tests
+  const clock = Date.now;
+  const scripts = [
+    ...[redisStoreScripts, registryScripts, directoryScripts].flat(),
+  ];
+  const link = new RedisLink(settings, { scripts, name: nodeId, onProblem });
+  const topics: RedisTopics = new RedisTopics({
+    ...{ link, nodeId, clock, onProblem, lingerMs: 1000 },
+    feed: {
+      standing: (key, streams) => store.standing(key, streams),
+      pubOf: (key) => store.pubOf(key),
+      messages: (key, range) => store.messages(key, range),
+      personalChannelsSince: (uid, sinceMs) =>
+        store.personalChannelsSince(uid, sinceMs),
+    },
+  });
+  const store = createRedisStore({
+    ...{ link, clock, onProblem, arrivals: topics.arrivals },
+    limits: {
+      ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
+      ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
+    },
+  });
+  const cluster = new RedisCluster({
+    ...{ link, topics, heartbeatMs, deadAfterMs, onProblem },
+    judge: (session) => endedByCredential(session, store),
+    about: {
+      ...{ nodeId, clientAddress: "", version: "1.2.3" },
+      ...{ startedAtMs: Date.now(), isDraining: () => false },
+    },
+  });
+  const events: ClusterEvent[] = [];
+  cluster.onEvent((event) => events.push(event));
+  const close = async () => {
+    await store.close();
+    await cluster.close();
+    await link.close();
+  };
+  await store.start();
+  await cluster.start();
+  return { cluster, store, link, events, close };
+}
