@@ -1,5 +1,5 @@
-// Channels and their members: creating, changing, adding and removing. Tells the members' live sessions of every change of membership.
-// State: none; the store decides.
+// Channels and their members: creating, changing, adding and removing. Tells the members' live sessions of every change of membership, and
+// again when a call is repeated: a node may have died between the change and telling of it. State: none; the store decides.
 
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
@@ -7,10 +7,17 @@ import {
   type ChannelFlags,
   type ChannelInfo,
   type ChannelRef,
+  channelKey,
   GROUP_CHANNEL,
 } from "./model.ts";
-import type { ChannelStore, Membership, Publisher } from "./ports.ts";
+import type {
+  Announcer,
+  ChannelStore,
+  Membership,
+  MessageStore,
+} from "./ports.ts";
 
+/** Where somebody could not be told, calls throw `unavailable`; repeated they tell again. */
 export interface Channels {
   /**
    * Creates a channel. Throws `channel_exists`; with `disband` set on an existing one disbands that instead [decisions: Create again].
@@ -33,24 +40,50 @@ export interface Channels {
 }
 
 export function createChannels(ports: {
-  readonly store: ChannelStore;
-  readonly publisher: Publisher;
+  readonly store: ChannelStore & Pick<MessageStore, "headSeq">;
+  readonly publisher: Announcer;
 }): Channels {
   const { store, publisher } = ports;
 
-  function announce(
+  async function announce(
     channel: ChannelRef,
     uids: readonly string[],
-    member: boolean,
-  ): void {
+    change: { readonly member: boolean; readonly sinceSeq?: number },
+  ): Promise<void> {
     if (channel.type !== GROUP_CHANNEL) return; // a contact list moves no session
-    for (const uid of uids)
-      publisher.publish({
-        kind: "membership",
-        uid,
-        channelId: channel.id,
-        member,
-      });
+    const channelId = channel.id;
+    const kind = "membership";
+    await publisher.announce(
+      uids.map((uid) => ({ kind, uid, channelId, ...change })),
+    );
+  }
+
+  /** A message that is sent behind it may be before the session of a new member is live. */
+  async function headOf(channel: ChannelRef): Promise<number> {
+    if (channel.type !== GROUP_CHANNEL) return 0;
+    return store.headSeq(channelKey(channel, ""));
+  }
+
+  /** Tells those of `uids` that are members. */
+  async function announceMembers(
+    channel: ChannelRef,
+    uids: readonly string[],
+  ): Promise<void> {
+    if (channel.type !== GROUP_CHANNEL || uids.length === 0) return;
+    if ((await store.channel(channel))?.disband !== false) return;
+    const members = await store.membersAmong(channel, uids);
+    await announce(channel, members, { member: true });
+  }
+
+  /** Tells those of `uids` that are no members. */
+  async function announceStrangers(
+    channel: ChannelRef,
+    uids: readonly string[],
+  ): Promise<void> {
+    if (channel.type !== GROUP_CHANNEL) return;
+    const members = new Set(await store.membersAmong(channel, uids));
+    const strangers = uids.filter((uid) => !members.has(uid));
+    await announce(channel, strangers, { member: false });
   }
 
   return {
@@ -58,10 +91,14 @@ export function createChannels(ports: {
       checkNames(info, subscribers);
       const members = [...new Set(subscribers)];
       if (await store.createChannel(info, members)) {
-        if (!info.disband) announce(info, members, true);
+        if (!info.disband)
+          await announce(info, members, { member: true, sinceSeq: 0 });
         return;
       }
-      if (!info.disband) throw new BrokerError("channel_exists");
+      if (!info.disband) {
+        await announceMembers(info, members);
+        throw new BrokerError("channel_exists");
+      }
       await store.updateChannel(info, { disband: true });
     },
 
@@ -74,14 +111,13 @@ export function createChannels(ports: {
 
     async addSubscribers(channel, uids, options) {
       checkNames(channel, uids);
-      const change = await store.addSubscribers(
-        channel,
-        [...new Set(uids)],
-        options,
-      );
+      const all = [...new Set(uids)];
+      const sinceSeq = await headOf(channel);
+      const change = await store.addSubscribers(channel, all, options);
       if (change === undefined) throw await missingOrDisbanded(store, channel);
-      announce(channel, change.added, true);
-      announce(channel, change.gone, false);
+      // who is gone first: a repeated call does not find them any more
+      await announce(channel, change.gone, { member: false });
+      await announce(channel, all, { member: true, sinceSeq }); // not only who was added: this may be a retry
     },
 
     async removeSubscribers(channel, uids, membership) {
@@ -97,12 +133,13 @@ export function createChannels(ports: {
       );
       switch (removal.kind) {
         case "removed":
-          return announce(channel, removal.gone, false);
+          return announce(channel, removal.gone, { member: false });
         case "no_channel":
           throw new BrokerError("channel_not_found");
         case "disbanded":
           throw new BrokerError("channel_disbanded");
         case "not_members":
+          await announceStrangers(channel, removal.uids);
           throw new BrokerError("not_in_channel", {
             details: removal.uids
               .slice(0, 100)

@@ -48,6 +48,15 @@ export const ERRORS = {
     message: "The receiver accepts no messages from strangers",
     retry: false,
   },
+  event_type_empty: { message: "Event type cannot be empty", retry: false },
+  stream_running: {
+    message: "Stream already running in channel",
+    retry: false,
+  },
+  stream_not_found: { message: "Stream does not exist", retry: false },
+  stream_closed: { message: "Stream is already closed", retry: false },
+  /** Asked for by a reader; `stream_not_found` is what its producer hears. */
+  stream_unknown: { message: "There is no such stream", retry: false },
   not_connected: {
     message: "The first frame must be a connect",
     retry: false,

@@ -101,14 +101,149 @@ export interface Message {
   readonly expireS: number;
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
+  /** Of a stream's message: `{"type":1,"content":<the text so far>}`. */
   readonly payload: Uint8Array;
+  /** The stream whose place in the channel this message is; undefined: a plain message. */
+  readonly stream: StreamSnapshot | undefined;
 }
 
-/** The channel of `message` as `uid` names it: in a conversation each calls it by the other's uid. */
-export function channelSeenBy(uid: string, message: Message): ChannelRef {
-  if (message.channel.type === GROUP_CHANNEL || uid === message.fromUid)
-    return message.channel;
-  return { id: message.fromUid, type: PERSON_CHANNEL };
+/** The channel of what `fromUid` sent as `uid` names it: in a conversation each calls it by the other's uid. */
+export function channelSeenBy(
+  uid: string,
+  { channel, fromUid }: Pick<Message, "channel" | "fromUid">,
+): ChannelRef {
+  if (channel.type === GROUP_CHANNEL || uid === fromUid) return channel;
+  return { id: fromUid, type: PERSON_CHANNEL };
+}
+
+// --- Streams and events [spec: Event, Streaming text session] ----------------------------------------------------------
+
+/** The events that make a streaming text message. */
+export const STREAM_START = "___TextMessageStart";
+export const STREAM_CONTENT = "___TextMessageContent";
+export const STREAM_END = "___TextMessageEnd";
+/** Events of a tool call: kept with the stream of their clientMsgNo while that is active, else only pushed. */
+export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
+  "___ToolCallStart",
+  "___ToolCallArgs",
+  "___ToolCallEnd",
+  "___ToolCallResult",
+]);
+/** Types that begin so are the interface's own; any other type is a custom event. */
+export const RESERVED_EVENT_PREFIX = "___";
+
+/** `cancelled`: by a viewer or by another stream's forced start. `interrupted`: its producer fell silent. */
+export type StreamState = "active" | "closed" | "cancelled" | "interrupted";
+
+/** Where an event stands in its stream. */
+export interface StreamPlace {
+  /** The seq of the stream's message in the channel. */
+  readonly messageSeq: number;
+  /** Counts all events of the stream from 0, the start. */
+  readonly index: number;
+  /** The index behind it: `index + 1`, more where content was merged for a receiver that lagged. */
+  readonly nextIndex: number;
+  /** UTF-16 units of the stream's text before it. */
+  readonly textOffset: number;
+  /** The stream's state after it. Only an event of type STREAM_END takes it out of `active`. */
+  readonly state: StreamState;
+}
+
+/** Something a producer told a channel [spec: Event]. Immutable, shared by every receiver on a node. */
+export interface ChannelEvent {
+  readonly key: ChannelKey;
+  /** The channel as the producer named it. */
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  /** Which stream or message it belongs to. */
+  readonly clientMsgNo: string;
+  readonly eventId: string;
+  readonly type: string;
+  readonly data: string;
+  /** Unix milliseconds: the producer's, else the server's at acceptance. */
+  readonly timestampMs: number;
+  /** Undefined: not part of a stream; only those online get it. */
+  readonly stream: StreamPlace | undefined;
+}
+
+/** A tool-call event as kept with its stream. */
+export interface StreamNote {
+  readonly index: number;
+  readonly textOffset: number;
+  readonly eventId: string;
+  readonly type: string;
+  readonly data: string;
+  readonly timestampMs: number;
+}
+
+/** A stream as it stands: `text` is all content with an index below `nextIndex`. */
+export interface StreamSnapshot {
+  readonly key: ChannelKey;
+  /** The channel as the producer named it. */
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  readonly clientMsgNo: string;
+  readonly messageId: number;
+  readonly messageSeq: number;
+  readonly state: StreamState;
+  readonly text: string;
+  /** The index the next event has or would have had. */
+  readonly nextIndex: number;
+  readonly startData: string;
+  /** Undefined while active; "" when it was ended without data. */
+  readonly endData: string | undefined;
+  readonly notes: readonly StreamNote[];
+}
+
+const UTF8 = new TextEncoder();
+
+/** The payload of a stream's message: a text message of the specification with the text so far. */
+export function streamPayload(text: string): Uint8Array {
+  return UTF8.encode(JSON.stringify({ type: 1, content: text }));
+}
+
+// --- Commands and conversations -----------------------------------------------------------------------------------------
+
+/** One recipient's copy of a command. `inboxSeq` counts the recipient's inbox from 1; 0: pushed only, nothing is kept to acknowledge. */
+export interface CommandCopy {
+  readonly uid: string;
+  readonly inboxSeq: number;
+}
+
+/** A command in an inbox. */
+export interface InboxCommand {
+  readonly inboxSeq: number;
+  /** Its messageSeq is the inboxSeq. */
+  readonly message: Message;
+}
+
+/** How one user stands to one channel. */
+export interface Conversation {
+  /** As the user names it. */
+  readonly channel: ChannelRef;
+  /** The channel's newest seq. */
+  readonly headSeq: number;
+  /** Everything through this seq counts as read. */
+  readonly readSeq: number;
+  /** Shown messages with a red dot behind it; 0 in a large group. */
+  readonly unread: number;
+  /** Messages through this seq are not shown to the user: the conversation was deleted then. */
+  readonly deletedSeq: number;
+  /** When the last message came or the user last changed one of the above, Unix milliseconds. */
+  readonly changedAtMs: number;
+  /** The newest message that is shown; undefined: none, and lists leave the conversation out. */
+  readonly last: Message | undefined;
+}
+
+/** What tells of a message without its content. */
+export type MessageHead = Pick<
+  Message,
+  "messageId" | "messageSeq" | "clientMsgNo" | "timestampMs"
+>;
+
+/** A conversation that has a message to show, without that message's content: what lists are sorted and chosen by. */
+export interface ConversationHead extends Omit<Conversation, "last"> {
+  readonly last: MessageHead;
 }
 
 /** Unix milliseconds from which on `message` is no longer shown; Infinity = never. */
@@ -157,10 +292,12 @@ export interface ManagerAccount {
 }
 export type ManagerRole = "admin" | "operator" | "viewer";
 
-/** A name that pushes travel under: a user's sessions, or a group's members' sessions. */
+/** A name that pushes travel under: a user's sessions, a group's members' sessions, or who watches a user's presence. */
 export type Topic = string;
 export const userTopic = (uid: string): Topic => `u:${uid}`;
 export const groupTopic = (channelId: string): Topic => `g:${channelId}`;
+/** Changes of a user's online state. */
+export const presenceTopic = (uid: string): Topic => `p:${uid}`;
 
 /** Message ids count from 2024-01-01 UTC, 4096 to a millisecond: 69 years within 2^53. */
 const MESSAGE_ID_EPOCH_MS = Date.UTC(2024, 0, 1);

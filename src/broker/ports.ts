@@ -1,20 +1,36 @@
 // What the domain asks of the outside: a store, a cluster, a clock. Each method is a domain step; its prose is the contract
 // every driver keeps and `test/contract/` checks. A driver that cannot be reached throws BrokerError("unavailable").
 
+import type { Answer } from "../lib/answer.ts";
+import type {
+  ConversationChange,
+  ConversationStore,
+} from "./conversation-ports.ts";
 import type { CloseReason } from "./errors.ts";
 import type {
+  ChannelEvent,
   ChannelFlags,
   ChannelInfo,
   ChannelKey,
   ChannelRef,
+  CommandCopy,
+  Conversation,
   Device,
   DeviceFlag,
+  InboxCommand,
   Message,
   MessageHeader,
-  Presence,
-  SessionRecord,
   Topic,
 } from "./model.ts";
+import type { SessionDirectory } from "./session-ports.ts";
+import type { StreamStore } from "./stream-ports.ts";
+
+export type {
+  ConversationChange,
+  ConversationSlice,
+  ConversationStore,
+} from "./conversation-ports.ts";
+export type { SessionDirectory } from "./session-ports.ts";
 
 /** Unix milliseconds. Tests pass their own. */
 export type Clock = () => number;
@@ -28,9 +44,6 @@ export interface UserStore {
   /** Stores `device` in place of the one before, atomically, and returns that one. */
   putDevice(device: Device): Promise<Device | undefined>;
 }
-
-/** Now or later; a failure is always a rejection. */
-export type Answer<T> = T | Promise<T>;
 
 /** Which kind of membership a call is about [spec: temp_subscriber]. A uid may hold both at once. */
 export type Membership = "permanent" | "temporary";
@@ -95,6 +108,13 @@ export interface ChannelStore {
   personFacts(fromUid: string, toUid: string): Answer<PersonFacts>;
   /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
   groupsOf(uid: string): Promise<readonly string[]>;
+  /** All members of either kind, in no order; empty when there is no such channel. */
+  members(channel: ChannelRef): Promise<readonly string[]>;
+  /** Those of `uids` that are members of either kind, in the given order, each once. */
+  membersAmong(
+    channel: ChannelRef,
+    uids: readonly string[],
+  ): Promise<readonly string[]>;
 }
 
 /** A message before the store gave it its place. */
@@ -130,7 +150,7 @@ export interface HistoryRange {
   readonly limit: number;
   /** Newest first; the limit then keeps the newest of the range. */
   readonly reverse: boolean;
-  /** Payload bytes after which the slice ends early; it holds at least one message if there is one. */
+  /** Bytes of content (payloads, and all that streams carry) after which the slice ends early; it holds at least one message if there is one. */
   readonly maxBytes: number;
 }
 
@@ -161,6 +181,46 @@ export interface MessageStore {
   headSeq(key: ChannelKey): Promise<number>;
 }
 
+/** A command before the store gave it its id. */
+export interface CommandDraft {
+  readonly key: ChannelKey;
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  readonly clientMsgNo: string;
+  /** Whether the sender chose `clientMsgNo`: only then is it looked up and remembered. */
+  readonly dedupe: boolean;
+  readonly header: MessageHeader;
+  readonly expireS: number;
+  readonly tagKey: string | undefined;
+  readonly payload: Uint8Array;
+  /** Who gets a copy to keep; no uid twice. */
+  readonly recipients: readonly string[];
+  /** Who is only told while online, in copies with inboxSeq 0. */
+  readonly alsoTell: readonly string[];
+  /** The session that sent it, which gets no push of it; undefined from HTTP. */
+  readonly origin: string | undefined;
+}
+
+export interface InboxStore {
+  /**
+   * One atomic step: look up (key, fromUid, clientMsgNo) among commands and messages, else put one copy into each recipient's inbox under
+   * its next inboxSeq, and, once that is durable, publish a `command` event. The answer's messageSeq is 0. A retry finds it, also
+   * through `append` and `earlier`. An inbox over its bound loses its oldest copies.
+   */
+  appendCommand(draft: CommandDraft): Promise<Appended>;
+  /** Copies behind `afterSeq` that are neither acknowledged nor expired, oldest first; at least one if there is one, none only at the end. */
+  readInbox(
+    uid: string,
+    afterSeq: number,
+    page: Pick<HistoryRange, "limit" | "maxBytes">,
+  ): Promise<readonly InboxCommand[]>;
+  /** Takes copies out for good, durably; returns how many were there. Unknown ones are harmless. */
+  acknowledgeCommands(
+    uid: string,
+    inboxSeqs: readonly number[],
+  ): Promise<number>;
+}
+
 /** A manager's password as kept: never the password. */
 export interface StoredPassword {
   /** `scrypt$N$r$p$salt$hash`, base64 parts. */
@@ -188,6 +248,9 @@ export interface Store
   extends UserStore,
     ChannelStore,
     MessageStore,
+    StreamStore,
+    InboxStore,
+    ConversationStore,
     ManagerStore {
   /** Opens or creates the data; refuses data of a newer format. */
   start(): Promise<void>;
@@ -206,8 +269,34 @@ export type ClusterEvent =
       readonly message: Message;
       /** The session not to push it to. */
       readonly origin: string | undefined;
-      /** Only these users get it (a restricted command); undefined: everyone in the channel. */
+      /** Only these users get it (a restricted command that is not kept); undefined: everyone in the channel. */
       readonly recipients: readonly string[] | undefined;
+    }
+  | {
+      /** Of a stream, in turn with the channel's messages, or told once. */
+      readonly kind: "event";
+      readonly event: ChannelEvent;
+    }
+  | {
+      readonly kind: "command";
+      readonly message: Message;
+      readonly copies: readonly CommandCopy[];
+      /** The session not to push it to. */
+      readonly origin: string | undefined;
+    }
+  | {
+      /** A user changed a conversation; for the user's sessions. */
+      readonly kind: "conversation";
+      readonly uid: string;
+      readonly conversation: Conversation;
+      readonly change: ConversationChange["kind"];
+      /** The session that did it. */
+      readonly origin: string | undefined;
+    }
+  | {
+      /** The online state of `uid` may have changed: who watches it asks the directory. */
+      readonly kind: "presence";
+      readonly uid: string;
     }
   | {
       readonly kind: "end_session";
@@ -216,36 +305,77 @@ export type ClusterEvent =
       readonly reason: CloseReason;
     }
   | {
+      /** A device's token is another one: who serves the user by the old one asks the store. */
+      readonly kind: "credential";
+      readonly uid: string;
+    }
+  | {
       readonly kind: "membership";
       readonly uid: string;
       readonly channelId: string;
       readonly member: boolean;
+      /** Of a new member: what is behind this seq of the group is the member's to see; undefined: what comes from now on. */
+      readonly sinceSeq?: number;
+    }
+  | {
+      /**
+       * Never published: the cluster tells its own listener that events of a user's or presence topic may be lost. Messages and streams are
+       * repaired by the cluster itself; for the rest (memberships, commands, ended sessions, presence) who listens reads how it stands now.
+       */
+      readonly kind: "missed";
+      readonly topic: Topic;
     };
 
-/** Takes an event to every node that listens to one of its topics (`topicsOf`). */
+/**
+ * Takes an event to every node that listens to one of its topics: `message`, `event`: the group's, or both users' of a personal channel
+ * (a restricted message: the recipients'); `command`: the users' of the copies; `conversation`, `end_session`, `credential`, `membership`:
+ * the user's; `presence`: the presence topic of the user.
+ */
 export interface Publisher {
+  /** Waits for nothing: what cannot be sent now is lost, and told to nobody. */
   publish(event: ClusterEvent): void;
 }
 
-export interface SessionDirectory {
+/** For word that must not be lost in silence: of memberships, credentials, conversations. */
+export interface Announcer {
   /**
-   * Enters a session, atomically deciding whom it ends: every other main session of the same uid and flag when it is a main one, and any
-   * session of the same uid, flag and (non-empty) deviceId. The ended ones are out of the directory when the promise resolves.
+   * As `publish` of each, in turns however many they are; once resolved they are on their way. Throws `unavailable`, `overloaded` when one could
+   * not be sent, of the others some may be: who repeats the call announces all of them again.
    */
-  register(session: SessionRecord): Promise<readonly SessionRecord[]>;
-  /** Takes a session out; harmless when it is not in. */
-  unregister(session: SessionRecord): Promise<void>;
-  sessionsOf(uid: string): Promise<readonly SessionRecord[]>;
-  /** One record per uid, in order, duplicates included. */
-  presence(uids: readonly string[]): Promise<readonly Presence[]>;
+  announce(events: readonly ClusterEvent[]): Promise<void>;
 }
 
-export interface Cluster extends Publisher, SessionDirectory {
+/** A node as the cluster knows it. */
+export interface NodeInfo {
+  readonly nodeId: string;
+  /** Where clients reach it: `host:port` as told to them; "" when it tells none. */
+  readonly clientAddress: string;
+  readonly version: string;
+  /** Unix milliseconds. */
+  readonly startedAtMs: number;
+  readonly sessions: number;
+  /** Share of one core that its process used lately, 0 to 1. */
+  readonly load: number;
+  /** It takes no new sessions: it is about to end. */
+  readonly isDraining: boolean;
+}
+
+export interface NodeRegistry {
+  /** The nodes that live, this one first. */
+  nodes(): Promise<readonly NodeInfo[]>;
+}
+
+export interface Cluster
+  extends Publisher,
+    Announcer,
+    SessionDirectory,
+    NodeRegistry {
   readonly nodeId: string;
   /** Who receives this node's events; set once, before start. */
   onEvent(listener: (event: ClusterEvent) => void): void;
-  /** From the moment the promise resolves, every event published under `topic` reaches this node. */
+  /** From the moment the promise resolves, every event published under `topic` reaches this node. Listening twice is listening. */
   listen(topic: Topic): Promise<void>;
+  /** Events may still come for a while: to listen again soon costs nothing. */
   unlisten(topic: Topic): void;
   /** Resolves once everything published to this node's topics before the call has reached the listener. */
   barrier(): Promise<void>;

@@ -6,6 +6,7 @@ import {
   type DeviceFlag,
   type DeviceLevel,
   isId,
+  MAIN_DEVICE,
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "./model.ts";
@@ -30,8 +31,24 @@ export interface Sessions {
    * Throws `unauthorized`, `reserved_uid`, `bad_id`.
    */
   open(login: Login): Promise<SessionRecord>;
-  /** Takes the session out of the directory; harmless when it was ended before. */
+  /** Takes the session out of the directory; harmless when it was ended before. Whoever watches the user hears of either. */
   close(session: SessionRecord): Promise<void>;
+}
+
+/**
+ * Why a session may not go on as far as its user's devices tell, for who finds it gone from the directory and was not told why; undefined: it
+ * may. Ended by a logout, or as a main session by another token [decisions: /user/token again]. Throws `unavailable`.
+ */
+export async function endedByCredential(
+  session: SessionRecord,
+  store: Pick<UserStore, "device">,
+): Promise<"logged_out" | "token_changed" | undefined> {
+  if (session.tokenTag === "") return undefined; // it needed none
+  const device = await store.device(session.uid, session.flag);
+  if (device === undefined) return undefined; // the store lost its data: nobody took the right away
+  if (device.tokenHash.length === 0) return "logged_out";
+  const isSame = tokenTag(device.tokenHash) === session.tokenTag;
+  return isSame || session.level !== MAIN_DEVICE ? undefined : "token_changed";
 }
 
 export function createSessions(
@@ -91,9 +108,13 @@ export function createSessions(
       } finally {
         for (const other of ended) endOther(other, session);
       }
+      publisher.publish({ kind: "presence", uid: session.uid });
       return session;
     },
 
-    close: (session) => directory.unregister(session),
+    async close(session) {
+      await directory.unregister(session);
+      publisher.publish({ kind: "presence", uid: session.uid });
+    },
   };
 }

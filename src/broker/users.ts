@@ -10,13 +10,15 @@ import {
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "./model.ts";
-import type { Publisher, SessionDirectory, UserStore } from "./ports.ts";
+import type { Announcer, SessionDirectory, UserStore } from "./ports.ts";
 import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
+/** Where somebody could not be told, calls throw `unavailable`; repeated they make it good. */
 export interface Users {
   /**
-   * Registers or refreshes a device class's token; the new one holds at once. A changed token on a main device ends that flag's live main
-   * sessions; an equal one changes nothing [decisions: /user/token again]. Throws `bad_id`, `reserved_uid`.
+   * Registers or refreshes a device class's token; the new one holds at once, and who serves the user by the old one is told. A changed token
+   * on a main device ends that flag's live main sessions; an equal one ends only what a call that failed halfway left of the old token
+   * [decisions: /user/token again]. Throws `bad_id`, `reserved_uid`.
    */
   setToken(input: {
     readonly uid: string;
@@ -33,7 +35,7 @@ export interface Users {
 export function createUsers(ports: {
   readonly store: UserStore;
   readonly directory: SessionDirectory;
-  readonly publisher: Publisher;
+  readonly publisher: Announcer;
 }): Users {
   const { store, directory, publisher } = ports;
 
@@ -43,9 +45,12 @@ export function createUsers(ports: {
     which: (session: SessionRecord) => boolean,
   ): Promise<void> {
     const doomed = (await directory.sessionsOf(uid)).filter(which);
-    await Promise.all(doomed.map((one) => directory.unregister(one)));
-    for (const { sessionId } of doomed)
-      publisher.publish({ kind: "end_session", uid, sessionId, reason });
+    await Promise.all(doomed.map((one) => directory.end(one, reason)));
+  }
+
+  /** Who serves the user looks at once whether it still may. */
+  async function doubt(uid: string): Promise<void> {
+    await publisher.announce([{ kind: "credential", uid }]);
   }
 
   return {
@@ -53,18 +58,19 @@ export function createUsers(ports: {
       assertUserUid(uid);
       const device = { uid, flag, level, tokenHash: hashToken(token) };
       const before = await store.putDevice(device);
-      const mainChanged =
-        (before?.level === MAIN_DEVICE || level === MAIN_DEVICE) &&
-        before !== undefined &&
-        !hashesEqual(before.tokenHash, device.tokenHash);
-      if (mainChanged)
+      if (!before) return;
+      const isEqual = hashesEqual(before.tokenHash, device.tokenHash);
+      const tag = tokenTag(device.tokenHash);
+      await doubt(uid);
+      if (before.level === MAIN_DEVICE || level === MAIN_DEVICE)
         await endSessions(
           uid,
           "token_changed",
           (one) =>
             one.flag === flag &&
             one.level === MAIN_DEVICE &&
-            one.tokenTag !== tokenTag(device.tokenHash),
+            one.tokenTag !== tag &&
+            !(isEqual && one.tokenTag === ""), // it logged in without any
         );
     },
 
@@ -79,6 +85,7 @@ export function createUsers(ports: {
           tokenHash: new Uint8Array(),
         });
       }
+      await doubt(uid);
       await endSessions(uid, "logged_out", (one) => flags.includes(one.flag));
     },
 

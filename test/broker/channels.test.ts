@@ -1,6 +1,8 @@
 // Channels and their members, and what live sessions are told of each change.
 
 import t from "tap";
+import { createChannels } from "../../src/broker/channels.ts";
+import { BrokerError } from "../../src/broker/errors.ts";
 import { group, person, rules, startNode, type TestNode } from "./node.ts";
 
 const PERMANENT = { membership: "permanent", reset: false } as const;
@@ -95,7 +97,7 @@ t.test("flags change one by one", async (t) => {
 });
 
 t.test(
-  "who is added is told; who was a member of any kind is not",
+  "who is added is told, and again when the call is repeated",
   async (t) => {
     const node = await startNode(t);
     await node.channels.create(rules(group("g")), ["alice"]);
@@ -105,9 +107,32 @@ t.test(
       ["alice", "bob", "bob"],
       PERMANENT,
     );
-    t.same(announced(node), ["+bob@g"]);
+    t.same(announced(node), ["+alice@g", "+bob@g"]);
     await node.channels.addSubscribers(group("g"), ["bob", "carol"], TEMPORARY);
-    t.same(announced(node), ["+carol@g"]);
+    t.same(announced(node), ["+bob@g", "+carol@g"]);
+  },
+);
+
+t.test(
+  "a creation and a removal that are repeated tell again how it is",
+  async (t) => {
+    const node = await startNode(t);
+    const create = (...uids: string[]): Promise<void> =>
+      node.channels.create(rules(group("g")), uids);
+    const remove = (...uids: string[]): Promise<void> =>
+      node.channels.removeSubscribers(group("g"), uids, "permanent");
+    await create("alice", "bob");
+    await node.channels.addSubscribers(group("g"), ["bob"], TEMPORARY);
+    announced(node);
+    await t.rejects(create("alice", "erin"), { code: "channel_exists" });
+    t.same(announced(node), ["+alice@g"], "erin is no member");
+    await remove("alice", "bob");
+    announced(node);
+    await t.rejects(remove("alice", "bob"), { code: "not_in_channel" });
+    t.same(announced(node), ["-alice@g"], "bob is a member still");
+    await node.channels.update(group("g"), { disband: true });
+    await t.rejects(create("bob"), { code: "channel_exists" });
+    t.same(announced(node), [], "nobody joins what is gone");
   },
 );
 
@@ -120,7 +145,7 @@ t.test("a reset list tells who came and who went", async (t) => {
     membership: "permanent",
     reset: true,
   });
-  t.same([...announced(node)].sort(), ["+dave@g", "-alice@g"]);
+  t.same([...announced(node)].sort(), ["+bob@g", "+dave@g", "-alice@g"]);
 });
 
 t.test("nobody is added to what is not there or gone", async (t) => {
@@ -147,7 +172,7 @@ t.test(
       code: "not_in_channel",
       details: [{ message: "dave" }, { message: "erin" }],
     });
-    t.same(announced(node), []);
+    t.same(announced(node), ["-erin@g"], "dave is there temporarily");
     t.same(await members(node, "g", ["alice"]), ["alice"]);
     await remove("alice", "bob", "alice");
     t.same(announced(node), ["-alice@g"], "bob is still there temporarily");
@@ -192,3 +217,48 @@ t.test("ids are checked wherever they come in", async (t) => {
     );
   }
 });
+
+t.test(
+  "a change whose word cannot be sent is refused, and announced when it is repeated",
+  async (t) => {
+    const node = await startNode(t);
+    const { store, cluster } = node;
+    let isAway = true;
+    const channels = createChannels({
+      store,
+      publisher: {
+        async announce(all) {
+          if (isAway) throw new BrokerError("unavailable");
+          await cluster.announce(all);
+        },
+      },
+    });
+    const cases = [
+      {
+        call: () => channels.create(rules(group("g")), ["alice"]),
+        again: "channel_exists",
+        told: "+alice@g",
+      },
+      {
+        call: () => channels.addSubscribers(group("g"), ["bob"], PERMANENT),
+        again: undefined,
+        told: "+bob@g",
+      },
+      {
+        call: () =>
+          channels.removeSubscribers(group("g"), ["bob"], "permanent"),
+        again: "not_in_channel",
+        told: "-bob@g",
+      },
+    ];
+    for (const { call, again, told } of cases) {
+      isAway = true;
+      await t.rejects(call(), { code: "unavailable" });
+      t.same(announced(node), []);
+      isAway = false;
+      if (again === undefined) await call();
+      else await t.rejects(call(), { code: again });
+      t.same(announced(node), [told]);
+    }
+  },
+);

@@ -4,6 +4,7 @@ import t from "tap";
 import { createMessages, type SendInput } from "../../src/broker/messages.ts";
 import { type Message, SYSTEM_UID } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
+import { COMMAND, HEADER, textMessage as input, json, TEXT } from "./inputs.ts";
 import {
   group,
   HISTORY_LIMIT,
@@ -13,30 +14,6 @@ import {
   startNode,
   type TestNode,
 } from "./node.ts";
-
-const json = (value: unknown): Uint8Array =>
-  new TextEncoder().encode(JSON.stringify(value));
-
-const TEXT = json({ type: 1, content: "hi" });
-const COMMAND = json({ type: 99, cmd: "unreadClear", param: {} });
-const HEADER = { noPersist: false, redDot: true, syncOnce: false };
-
-/** Alice to Bob by HTTP, unless told otherwise. */
-function input(given: Partial<SendInput> = {}): SendInput {
-  return {
-    fromUid: "alice",
-    channel: person("bob"),
-    clientMsgNo: undefined,
-    header: HEADER,
-    expireS: 0,
-    streamNo: undefined,
-    tagKey: undefined,
-    payload: TEXT,
-    subscribers: undefined,
-    origin: undefined,
-    ...given,
-  };
-}
 
 type MessageEvent = Extract<ClusterEvent, { readonly kind: "message" }>;
 
@@ -149,38 +126,6 @@ t.test("what is not persisted is published and not kept", async (t) => {
     messages: [],
   });
 });
-
-t.test("commands stay out of the channel's sequence and history", async (t) => {
-  const node = await startNode(t);
-  const commands = [
-    input({ payload: COMMAND }),
-    input({ header: { ...HEADER, syncOnce: true } }),
-  ];
-  for (const command of commands)
-    t.equal((await node.messages.send(command)).messageSeq, 0);
-  t.equal(published(node).length, 2);
-  t.equal((await node.messages.send(input())).messageSeq, 1);
-});
-
-t.test(
-  "a restricted command goes to the listed users that belong",
-  async (t) => {
-    const node = await startNode(t);
-    await node.channels.create(rules(group("g")), ["alice", "bob", "carol"]);
-    await node.channels.addSubscribers(group("g"), ["dave"], {
-      membership: "temporary",
-      reset: false,
-    });
-    const subscribers = ["bob", "erin", "bob", "dave", "alice"];
-    const command = { payload: COMMAND, subscribers };
-    await node.messages.send(input({ ...command, channel: group("g") }));
-    t.same(published(node)[0]?.recipients, ["bob", "dave", "alice"]);
-    await node.messages.send(input(command));
-    t.same(published(node)[1]?.recipients, ["bob", "alice"], "personal");
-    await node.messages.send(input({ ...command, subscribers: ["erin"] }));
-    t.same(published(node)[2]?.recipients, [], "nobody, and not everybody");
-  },
-);
 
 t.test("recipients are for commands only, and ids", async (t) => {
   const { messages } = await startNode(t);

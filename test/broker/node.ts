@@ -2,21 +2,31 @@
 
 import type { Test } from "tap";
 import { type Channels, createChannels } from "../../src/broker/channels.ts";
-import { createMessages, type Messages } from "../../src/broker/messages.ts";
 import {
-  type ChannelInfo,
-  type ChannelRef,
-  GROUP_CHANNEL,
-  PERSON_CHANNEL,
-} from "../../src/broker/model.ts";
+  type Conversations,
+  createConversations,
+} from "../../src/broker/conversations.ts";
+import { shareInterest } from "../../src/broker/interest.ts";
+import { createMessages, type Messages } from "../../src/broker/messages.ts";
+import type { ChannelInfo, ChannelRef } from "../../src/broker/model.ts";
 import type { ClusterEvent, Store } from "../../src/broker/ports.ts";
 import { createSessions, type Sessions } from "../../src/broker/sessions.ts";
+import {
+  createStreamFollowers,
+  type StreamFollowers,
+} from "../../src/broker/stream-followers.ts";
+import { createStreams, type Streams } from "../../src/broker/streams.ts";
 import { createUsers, type Users } from "../../src/broker/users.ts";
 import { SingleNode } from "../../src/cluster/single.ts";
+import type { EmbeddedOptions } from "../../src/store/embedded/store.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
+
+export { group, person } from "./node-names.ts";
 
 export const MAX_PAYLOAD_BYTES = 1000;
 export const HISTORY_LIMIT = 20;
+export const MAX_DATA_BYTES = 1000;
+export const STREAM_IDLE_MS = 100;
 
 export interface TestNode {
   readonly store: Store;
@@ -30,19 +40,46 @@ export interface TestNode {
   /** Sessions of a node that asks for no tokens. */
   readonly openSessions: Sessions;
   readonly messages: Messages;
+  readonly streams: Streams;
+  readonly followers: StreamFollowers;
+  readonly conversations: Conversations;
+  /** What background work could not do. */
+  readonly problems: unknown[];
 }
 
-/** Started, and closed with the test. */
-export async function startNode(t: Test): Promise<TestNode> {
+/** Started, and closed with the test; silent streams are ended only after `streams.start`. */
+export async function startNode(
+  t: Test,
+  over: Partial<EmbeddedOptions> = {},
+): Promise<TestNode> {
   const clock = { nowMs: Date.UTC(2026, 0, 1) };
   const events: ClusterEvent[] = [];
   const cluster = new SingleNode("n1");
-  cluster.onEvent((event) => events.push(event));
   const store = await openStore(t, testFolder(t), {
     dedupeWindowS: 3600,
     publisher: cluster,
     clock: () => clock.nowMs,
+    ...over,
   });
+  const problems: unknown[] = [];
+  const onProblem = (error: unknown) => problems.push(error);
+  const followers = createStreamFollowers({
+    store,
+    interest: shareInterest(cluster).owner(),
+    maxFollowers: 10,
+    maxFollowersPerUser: 0,
+    onProblem,
+  });
+  cluster.onEvent((event) => {
+    events.push(event);
+    followers.heard(event);
+  });
+  const streams = createStreams({
+    ...{ store, publisher: cluster, nodeId: "n1", onProblem },
+    clock: () => clock.nowMs,
+    limits: { idleTimeoutMs: STREAM_IDLE_MS, maxDataBytes: MAX_DATA_BYTES },
+  });
+  t.teardown(() => streams.close());
   const ports = { store, directory: cluster, publisher: cluster };
   return {
     store,
@@ -58,14 +95,10 @@ export async function startNode(t: Test): Promise<TestNode> {
       historyLimit: HISTORY_LIMIT,
       contentValidation: "json",
     }),
+    ...{ streams, followers, problems },
+    conversations: createConversations({ store, publisher: cluster }),
   };
 }
-
-export const group = (id: string): ChannelRef => ({ id, type: GROUP_CHANNEL });
-export const person = (id: string): ChannelRef => ({
-  id,
-  type: PERSON_CHANNEL,
-});
 
 /** A channel's record without any rule but the given ones. */
 export function rules(

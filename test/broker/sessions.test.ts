@@ -26,6 +26,10 @@ function login(kind: Partial<Login> = {}): Login {
   };
 }
 
+/** The sessions that were told to end, in order. */
+const endings = ({ events }: TestNode) =>
+  events.filter(({ kind }) => kind === "end_session");
+
 /** A node on which alice has the token `right` on her app. */
 async function nodeOfAlice(
   t: Parameters<typeof startNode>[0],
@@ -88,7 +92,8 @@ t.test("nobody connects as the system, or under no id", async (t) => {
 t.test(
   "a main kicks the main before it, on a named device or not",
   async (t) => {
-    const { sessions, cluster, events } = await nodeOfAlice(t);
+    const node = await nodeOfAlice(t);
+    const { sessions, cluster } = node;
     const first = await sessions.open(login({ deviceId: "d1" }));
     const second = await sessions.open(login({ deviceId: "d2" }));
     const third = await sessions.open(login());
@@ -98,35 +103,39 @@ t.test(
       sessionId,
       reason: "kicked",
     });
-    t.same(events, [kicked(first), kicked(second)]);
+    t.same(endings(node), [kicked(first), kicked(second)]);
     t.same(await cluster.sessionsOf("alice"), [third]);
   },
 );
 
 t.test("the same device is replaced, not kicked", async (t) => {
   for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
-    const { sessions, events } = await nodeOfAlice(t, level);
+    const node = await nodeOfAlice(t, level);
+    const { sessions } = node;
     const first = await sessions.open(login({ deviceId: "d1" }));
     await sessions.open(login({ deviceId: "d1" }));
-    t.match(events, [{ sessionId: first.sessionId, reason: "replaced" }]);
-    t.equal(events.length, 1);
+    const ended = { sessionId: first.sessionId, reason: "replaced" };
+    t.match(endings(node), [ended]);
+    t.equal(endings(node).length, 1);
   }
 });
 
 t.test("secondary sessions stay", async (t) => {
-  const { sessions, cluster, events } = await nodeOfAlice(t, SECONDARY_DEVICE);
+  const node = await nodeOfAlice(t, SECONDARY_DEVICE);
+  const { sessions, cluster } = node;
   await sessions.open(login());
   await sessions.open(login());
-  t.same(events, []);
+  t.same(endings(node), []);
   t.equal((await cluster.sessionsOf("alice")).length, 2);
 });
 
 t.test("of mains that log in at once exactly one survives", async (t) => {
-  const { sessions, cluster, events } = await nodeOfAlice(t);
+  const node = await nodeOfAlice(t);
+  const { sessions, cluster } = node;
   const logins = Array.from({ length: 20 }, () => sessions.open(login()));
   await Promise.all(logins);
   t.equal((await cluster.sessionsOf("alice")).length, 1);
-  t.equal(events.length, 19);
+  t.equal(endings(node).length, 19);
 });
 
 t.test(
@@ -149,6 +158,7 @@ t.test(
             return cluster.register(session);
           },
           unregister: (session) => cluster.unregister(session),
+          end: (session, reason) => cluster.end(session, reason),
           sessionsOf: (uid) => cluster.sessionsOf(uid),
           presence: (uids) => cluster.presence(uids),
         },
@@ -192,3 +202,40 @@ t.test("closing takes the session out, twice is harmless", async (t) => {
   await sessions.close(second);
   t.same(await cluster.sessionsOf("alice"), []);
 });
+
+t.test(
+  "who watches a user hears of each opening and closing, when the directory knows it",
+  async (t) => {
+    const { store, cluster, users } = await nodeOfAlice(t);
+    const seen: (readonly [string, number])[] = [];
+    const sessions = createSessions(
+      {
+        store,
+        directory: cluster,
+        publisher: {
+          publish(event) {
+            if (event.kind !== "presence") return;
+            void cluster
+              .sessionsOf(event.uid)
+              .then((open) => seen.push([event.uid, open.length]));
+          },
+        },
+      },
+      "token",
+    );
+    const device = { uid: "alice", flag: 1, level: SECONDARY_DEVICE } as const;
+    await users.setToken({ ...device, token: "web" });
+    const phone = await sessions.open(login());
+    const web = await sessions.open(login({ flag: 1, token: "web" }));
+    await sessions.close(phone);
+    await sessions.close(web);
+    t.same(seen, [
+      ["alice", 1],
+      ["alice", 2],
+      ["alice", 1],
+      ["alice", 0],
+    ]);
+    await t.rejects(sessions.open(login({ token: "wrong" })));
+    t.equal(seen.length, 4, "a refused login is no news");
+  },
+);

@@ -1,6 +1,7 @@
 // Tokens, logging out and online status, as the backend sees users.
 
 import t from "tap";
+import { BrokerError } from "../../src/broker/errors.ts";
 import {
   MAIN_DEVICE,
   SECONDARY_DEVICE,
@@ -8,6 +9,7 @@ import {
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
 import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
+import { createUsers } from "../../src/broker/users.ts";
 import { startNode } from "./node.ts";
 
 const MAIN = { flag: 0, level: MAIN_DEVICE } as const;
@@ -35,6 +37,9 @@ const ended = (sessionId: string, reason: string) => ({
   reason,
 });
 
+/** Told to who serves alice by the token that was. */
+const CHANGED = { kind: "credential", uid: "alice" };
+
 t.test("a token is registered as its hash, per device flag", async (t) => {
   const { users, store } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
@@ -57,9 +62,9 @@ t.test("a changed token ends the flag's main sessions only", async (t) => {
   ])
     await cluster.register(session);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
-  t.same(events, [], "an equal token changes nothing");
+  t.same(events.splice(0), [CHANGED], "an equal token ends nothing");
   await users.setToken({ uid: "alice", token: "two", ...MAIN });
-  t.same(events, [ended("main", "token_changed")]);
+  t.same(events, [CHANGED, ended("main", "token_changed")]);
   const left = await cluster.sessionsOf("alice");
   t.same(
     left.map(({ sessionId }) => sessionId),
@@ -67,13 +72,25 @@ t.test("a changed token ends the flag's main sessions only", async (t) => {
   );
 });
 
+t.test(
+  "an equal token ends what a call that failed halfway left",
+  async (t) => {
+    const { users, cluster, events } = await startNode(t);
+    await users.setToken({ uid: "alice", token: "two", ...MAIN });
+    const left = record("left", { tokenTag: tokenTag(hashToken("one")) });
+    await cluster.register(left);
+    await users.setToken({ uid: "alice", token: "two", ...MAIN });
+    t.same(events, [CHANGED, ended("left", "token_changed")]);
+  },
+);
+
 t.test("a session that has the new token already stays", async (t) => {
   const { users, cluster, events } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   const early = record("early", { tokenTag: tokenTag(hashToken("two")) });
   await cluster.register(early);
   await users.setToken({ uid: "alice", token: "two", ...MAIN });
-  t.same(events, []);
+  t.same(events, [CHANGED]);
 });
 
 t.test("a first token ends nothing", async (t) => {
@@ -83,12 +100,12 @@ t.test("a first token ends nothing", async (t) => {
   t.same(events, []);
 });
 
-t.test("a secondary device's changed token ends nothing", async (t) => {
+t.test("a secondary device's changed token ends no session", async (t) => {
   const { users, cluster, events } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...SECONDARY });
   await cluster.register(record("secondary", SECONDARY));
   await users.setToken({ uid: "alice", token: "two", ...SECONDARY });
-  t.same(events, []);
+  t.same(events, [CHANGED]);
 });
 
 t.test(
@@ -98,7 +115,7 @@ t.test(
     await users.setToken({ uid: "alice", token: "one", ...MAIN });
     await cluster.register(record("main"));
     await users.setToken({ uid: "alice", token: "two", ...SECONDARY });
-    t.same(events, [ended("main", "token_changed")]);
+    t.same(events, [CHANGED, ended("main", "token_changed")]);
   },
 );
 
@@ -113,10 +130,8 @@ t.test("a quit device's token is worthless and its sessions end", async (t) => {
   ])
     await cluster.register(session);
   await users.quitDevice("alice", [0, 2]);
-  t.same(
-    events,
-    ["app", "app-2", "desktop"].map((one) => ended(one, "logged_out")),
-  );
+  const gone = ["app", "app-2", "desktop"];
+  t.same(events, [CHANGED, ...gone.map((one) => ended(one, "logged_out"))]);
   const device = await store.device("alice", 0);
   t.equal(device?.level, MAIN_DEVICE, "the level is kept");
   t.equal(device?.tokenHash.length, 0);
@@ -154,3 +169,31 @@ t.test("online status of no id rejects, and does not throw", async (t) => {
   const { users } = await startNode(t);
   await t.rejects(users.onlineStatus(["alice", "a#b"]), { code: "bad_id" });
 });
+
+t.test(
+  "a call whose word cannot be sent is refused, and repeated does all",
+  async (t) => {
+    const { store, cluster, events } = await startNode(t);
+    let isAway = true;
+    const users = createUsers({
+      ...{ store, directory: cluster },
+      publisher: {
+        async announce(all) {
+          if (isAway) throw new BrokerError("unavailable");
+          await cluster.announce(all);
+        },
+      },
+    });
+    await users.setToken({ uid: "alice", token: "one", ...MAIN });
+    await cluster.register(record("main"));
+    const calls = [
+      () => users.setToken({ uid: "alice", token: "two", ...MAIN }),
+      () => users.quitDevice("alice", [0]),
+    ];
+    for (const call of calls) await t.rejects(call(), { code: "unavailable" });
+    t.same(events, []);
+    isAway = false;
+    await users.quitDevice("alice", [0]);
+    t.same(events, [CHANGED, ended("main", "logged_out")]);
+  },
+);

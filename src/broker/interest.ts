@@ -1,0 +1,29 @@
+// Interest in topics shared by several parts of a node: a topic is listened to while any of them wants it. Map: topics to who wants them.
+
+import type { Topic } from "./model.ts";
+import type { Cluster } from "./ports.ts";
+
+export type Interest = Pick<Cluster, "listen" | "unlisten">;
+
+/** Each owner listens and unlistens as if it were alone; both are idempotent for it. */
+export function shareInterest(cluster: Interest): { owner(): Interest } {
+  const owners = new Map<Topic, Set<Interest>>();
+  return {
+    owner() {
+      const self: Interest = {
+        async listen(topic) {
+          const those = owners.get(topic) ?? new Set();
+          owners.set(topic, those.add(self));
+          await cluster.listen(topic); // also when another owner's is still under way
+        },
+        unlisten(topic) {
+          const those = owners.get(topic);
+          if (!those?.delete(self) || those.size > 0) return;
+          owners.delete(topic);
+          cluster.unlisten(topic);
+        },
+      };
+      return self;
+    },
+  };
+}

@@ -1,0 +1,63 @@
+// Who may send where, on the facts of the store: one rule for messages, events and stop buttons. State: the lanes of senders whose facts
+// are waited for; what is waited for is waited for in the order of the calls. Decisions are `permissions.ts`'s.
+
+import type { Answer } from "../lib/answer.ts";
+import { Lanes } from "../lib/lanes.ts";
+import { type ChannelRef, GROUP_CHANNEL } from "./model.ts";
+import {
+  refuseGroupSend,
+  refusePersonSend,
+  type SendRefusal,
+} from "./permissions.ts";
+import type { ChannelStore } from "./ports.ts";
+
+export type { SendRefusal } from "./permissions.ts";
+
+export interface SendRule {
+  /**
+   * Why `fromUid` may not send into `channel`, or undefined; at once where the store has the facts at hand and nobody of the lane waits.
+   * What the caller does in the same breath is in the order of the calls of one lane. `lane` undefined: no order to keep.
+   */
+  refusal(
+    fromUid: string,
+    channel: ChannelRef,
+    lane: string | undefined,
+  ): Answer<SendRefusal | undefined>;
+  /** `ready`, in the lane's turn. */
+  inTurn<T>(lane: string | undefined, ready: Promise<T>): Promise<T>;
+}
+
+export function createSendRule(
+  store: Pick<ChannelStore, "groupFacts" | "personFacts">,
+): SendRule {
+  const lanes = new Lanes();
+
+  function decide(
+    fromUid: string,
+    channel: ChannelRef,
+  ): Answer<SendRefusal | undefined> {
+    if (channel.type === GROUP_CHANNEL) {
+      const facts = store.groupFacts(channel.id, fromUid);
+      return facts instanceof Promise
+        ? facts.then((known) => refuseGroupSend(known, fromUid))
+        : refuseGroupSend(facts, fromUid);
+    }
+    const facts = store.personFacts(fromUid, channel.id);
+    return facts instanceof Promise
+      ? facts.then((known) => refusePersonSend(known, fromUid, channel.id))
+      : refusePersonSend(facts, fromUid, channel.id);
+  }
+
+  function inTurn<T>(lane: string | undefined, ready: Promise<T>): Promise<T> {
+    return lane === undefined ? ready : lanes.enter(lane, ready);
+  }
+
+  return {
+    refusal(fromUid, channel, lane) {
+      const refused = decide(fromUid, channel);
+      if (!(refused instanceof Promise) && lanes.isEmpty) return refused;
+      return inTurn(lane, Promise.resolve(refused));
+    },
+    inTurn,
+  };
+}

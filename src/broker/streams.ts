@@ -1,0 +1,188 @@
+// Events of channels: streaming text, tool calls, custom events [spec: Event, Streaming text session; decisions: Messages and events].
+// State: the timer that ends silent streams, the count of event ids made here, that of the send rule.
+// What a stream may do next is decided by the store's atomic step.
+
+import { BrokerError } from "./errors.ts";
+import {
+  type ChannelRef,
+  channelKey,
+  type StreamSnapshot,
+  type StreamState,
+  SYSTEM_UID,
+} from "./model.ts";
+import type { ChannelStore, Clock, Publisher } from "./ports.ts";
+import { createSendRule } from "./send-rule.ts";
+import { assertStreamName, classify, type EventInput } from "./stream-input.ts";
+import type { StreamDraft, StreamStep, StreamStore } from "./stream-ports.ts";
+import { type ChannelView, viewedKey } from "./view.ts";
+
+export type { EventInput } from "./stream-input.ts";
+
+export interface Streams {
+  /**
+   * Applies one event. Resolves once it is durable (a custom event: told to who is online), with the state of its stream if there is one:
+   * `cancelled` tells the producer that a viewer stopped it and that nothing was added. Throws `event_type_empty`, `stream_running`,
+   * `stream_not_found`, `stream_closed`, `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded`, `unavailable`.
+   */
+  post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
+  /** The stop button of a viewer, who must be allowed to send. Resolves to how the stream stands. Throws `stream_unknown`, a `SendRefusal` code. */
+  cancel(
+    uid: string,
+    channel: ChannelRef,
+    clientMsgNo: string,
+  ): Promise<StreamState>;
+  /** Asks no permission: callers decide who may see. Throws `stream_unknown`, `bad_id`. */
+  read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
+  /** From now on silent streams are ended. */
+  start(): void;
+  /** Safe to call twice. */
+  close(): Promise<void>;
+}
+
+export interface StreamParts {
+  readonly store: ChannelStore & StreamStore;
+  readonly publisher: Publisher;
+  readonly clock: Clock;
+  /** Distinguishes the event ids of this process from any other's. */
+  readonly nodeId: string;
+  readonly onProblem: (error: unknown, what: string) => void;
+  readonly limits: {
+    readonly idleTimeoutMs: number;
+    readonly maxDataBytes: number;
+  };
+}
+
+const MAX_LOOK_MS = 500;
+
+export function createStreams(parts: StreamParts): Streams {
+  const { store, publisher, clock, limits } = parts;
+  const rule = createSendRule(store);
+  let eventCount = 0;
+  let timer: NodeJS.Timeout | undefined;
+  let looking: Promise<void> | undefined;
+
+  /** Unique, and in order for one node. */
+  function newEventId(): string {
+    eventCount += 1;
+    return `${clock().toString(36)}-${eventCount.toString(36)}-${parts.nodeId}`;
+  }
+
+  function tell(draft: StreamDraft): void {
+    const { key, channel, fromUid, clientMsgNo, type, data } = draft;
+    publisher.publish({
+      kind: "event",
+      event: {
+        key,
+        channel,
+        fromUid,
+        clientMsgNo,
+        type,
+        data,
+        eventId: draft.eventId ?? newEventId(),
+        timestampMs: draft.timestampMs ?? clock(),
+        stream: undefined,
+      },
+    });
+  }
+
+  async function endSilent(): Promise<void> {
+    try {
+      await store.interruptStreams(clock() - limits.idleTimeoutMs);
+    } catch (error) {
+      parts.onProblem(error, "ending silent streams");
+    }
+  }
+
+  return {
+    async post(input) {
+      const kind = classify(input, limits.maxDataBytes);
+      const draft = toDraft(input);
+      const lane = `${draft.key} ${draft.clientMsgNo}`;
+      const refused = rule.refusal(draft.fromUid, draft.channel, lane);
+      const code = refused instanceof Promise ? await refused : refused;
+      if (code !== undefined) throw new BrokerError(code);
+      if (kind === "custom") {
+        tell(draft);
+        return { state: undefined };
+      }
+      const step = await store.streamEvent(draft);
+      if (kind === "stream") return outcome(step);
+      if (step.verdict === "missing") tell(draft); // belongs to no active stream
+      return { state: step.state };
+    },
+
+    async cancel(uid, channel, clientMsgNo) {
+      assertStreamName(channel, clientMsgNo);
+      const code = await rule.refusal(uid, channel, undefined);
+      if (code !== undefined) throw new BrokerError(code);
+      const key = channelKey(channel, uid);
+      const { state } = await store.cancelStream(key, clientMsgNo);
+      if (state === undefined) throw new BrokerError("stream_unknown");
+      return state;
+    },
+
+    async read(view, clientMsgNo) {
+      const found = await store.stream(viewedKey(view), clientMsgNo);
+      if (found === undefined) throw new BrokerError("stream_unknown");
+      return found;
+    },
+
+    start() {
+      if (timer !== undefined) return;
+      const lookMs = Math.min(MAX_LOOK_MS, limits.idleTimeoutMs / 4);
+      timer = setInterval(() => {
+        looking ??= endSilent().finally(() => {
+          looking = undefined;
+        });
+      }, lookMs);
+      timer.unref();
+    },
+
+    async close() {
+      clearInterval(timer);
+      timer = undefined;
+      await looking;
+    },
+  };
+}
+
+function toDraft(input: EventInput): StreamDraft {
+  const { channel, clientMsgNo, eventId, type, data, timestampMs } = input;
+  const fromUid = input.fromUid || SYSTEM_UID;
+  const key = channelKey(channel, fromUid);
+  const { force } = input;
+  // one literal, as it is made for every chunk: spreads cost a microsecond or two
+  return {
+    key,
+    channel,
+    fromUid,
+    clientMsgNo,
+    eventId,
+    type,
+    data,
+    timestampMs,
+    force,
+  };
+}
+
+/** The verdict as the producer hears it [spec: Error messages of /event]. */
+function outcome({ verdict, state }: StreamStep): {
+  readonly state: StreamState | undefined;
+} {
+  switch (verdict) {
+    case "done":
+    case "stopped":
+      return { state };
+    case "running":
+      throw new BrokerError("stream_running");
+    case "missing":
+      throw new BrokerError("stream_not_found");
+    case "closed":
+      throw new BrokerError("stream_closed");
+    case "taken":
+      throw new BrokerError("bad_request", {
+        message: "client_msg_no is that of a message",
+        details: [{ path: "client_msg_no", message: "is taken" }],
+      });
+  }
+}

@@ -1,0 +1,123 @@
+// Who gets a command: a copy to keep, or only word while online.
+
+import t from "tap";
+import { audienceOf, type CommandAddress } from "../../src/broker/commands.ts";
+import { SYSTEM_UID } from "../../src/broker/model.ts";
+import { shows } from "../support/shows.ts";
+import { group, person, rules, startNode, type TestNode } from "./node.ts";
+
+/** Alice to the group g, for everybody, unless told otherwise. */
+const address = (given: Partial<CommandAddress> = {}): CommandAddress => ({
+  fromUid: "alice",
+  channel: group("g"),
+  subscribers: undefined,
+  noPersist: false,
+  ...given,
+});
+
+async function nodeWithGroup(
+  t: Parameters<typeof startNode>[0],
+  large = false,
+): Promise<TestNode> {
+  const node = await startNode(t);
+  const members = ["alice", "bob", "carol"];
+  await node.channels.create(rules(group("g"), { large }), members);
+  await node.channels.addSubscribers(group("g"), ["dave"], {
+    membership: "temporary",
+    reset: false,
+  });
+  return node;
+}
+
+t.test(
+  "every member of a group but the sender keeps a copy, members of either kind",
+  async (t) => {
+    const { store } = await nodeWithGroup(t);
+    const audience = await audienceOf(address(), store);
+    if (audience.kind !== "keep") throw new Error(audience.kind);
+    t.same([...audience.recipients].sort(), ["bob", "carol", "dave"]);
+    t.same(audience.alsoTell, ["alice"], "her other devices are told");
+    const system = await audienceOf(address({ fromUid: SYSTEM_UID }), store);
+    if (system.kind !== "keep") throw new Error(system.kind);
+    t.same([...system.recipients].sort(), ["alice", "bob", "carol", "dave"]);
+    t.same(system.alsoTell, [], "the system has no devices");
+  },
+);
+
+t.test("the other user of a personal channel keeps a copy", async (t) => {
+  const { store } = await startNode(t);
+  const to = (id: string, fromUid = "alice") =>
+    audienceOf(address({ channel: person(id), fromUid }), store);
+  const copies = { kind: "keep", recipients: ["bob"] };
+  t.same(await to("bob"), { ...copies, alsoTell: ["alice"] });
+  t.same(await to("bob", SYSTEM_UID), { ...copies, alsoTell: [] });
+  t.same(
+    await to("alice"),
+    { kind: "keep", recipients: ["alice"], alsoTell: [] },
+    "a command to oneself is kept for one's devices",
+  );
+  t.same(await to(SYSTEM_UID), {
+    ...{ kind: "keep", recipients: [], alsoTell: ["alice"] },
+  });
+});
+
+t.test(
+  "listed users keep a copy as far as they belong, the sender too",
+  async (t) => {
+    const { store } = await nodeWithGroup(t);
+    const listed = async (
+      subscribers: readonly string[],
+      more: Partial<CommandAddress> = {},
+    ) => {
+      const audience = await audienceOf(
+        address({ subscribers, ...more }),
+        store,
+      );
+      shows(t, audience, { kind: "keep", alsoTell: [] });
+      return audience.recipients;
+    };
+    t.same(await listed(["dave", "erin", "bob", "dave"]), ["dave", "bob"]);
+    t.same(await listed(["alice"]), ["alice"]);
+    t.same(await listed(["erin"]), []);
+    t.same(await listed([SYSTEM_UID, "bob"]), ["bob"]);
+    const channel = person("bob");
+    t.same(await listed(["carol", "alice", "bob"], { channel }), [
+      "alice",
+      "bob",
+    ]);
+    t.same(await listed(["carol"], { channel }), []);
+  },
+);
+
+t.test("what is not to be kept is told to who is online", async (t) => {
+  const { store } = await nodeWithGroup(t);
+  const noPersist = true;
+  t.same(await audienceOf(address({ noPersist }), store), {
+    kind: "tell",
+    recipients: undefined,
+  });
+  const subscribers = ["bob", "erin"];
+  t.same(await audienceOf(address({ noPersist, subscribers }), store), {
+    kind: "tell",
+    recipients: ["bob"],
+  });
+});
+
+t.test("nothing is kept for the members of a large group", async (t) => {
+  const { store } = await nodeWithGroup(t, true);
+  t.same(await audienceOf(address(), store), {
+    kind: "tell",
+    recipients: undefined,
+  });
+  const subscribers = ["carol", "erin"];
+  t.same(await audienceOf(address({ subscribers }), store), {
+    kind: "tell",
+    recipients: ["carol"],
+  });
+});
+
+t.test("a group that does not exist has nobody", async (t) => {
+  const { store } = await startNode(t);
+  const audience = await audienceOf(address(), store);
+  shows(t, audience, { kind: "keep", recipients: [] });
+});

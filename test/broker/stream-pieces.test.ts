@@ -1,0 +1,156 @@
+// A snapshot cut at any cursor gives back exactly what was put in behind it.
+
+import t from "tap";
+import { STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
+import {
+  cursorAfter,
+  eventsFrom,
+  restOf,
+} from "../../src/broker/stream-pieces.ts";
+import { Random } from "../support/random.ts";
+import { shows } from "../support/shows.ts";
+import {
+  ModelReader,
+  ModelStream,
+  type PlacedEvent,
+  randomStream,
+  STARTED_MS,
+} from "./stream-model.ts";
+
+const SEED = Number(process.env.SEED ?? 20_260_101);
+
+/** What a reader at `from` of the stream's first `count` events has in the end. */
+function read(stream: ModelStream, from: number, count: number): ModelReader {
+  const snapshot = stream.snapshot(count);
+  const textOffset = stream.offsetOf(from);
+  const reader = new ModelReader(from, stream.text.slice(0, textOffset));
+  const events = eventsFrom(snapshot, { index: from, textOffset });
+  for (const event of events) reader.take(event);
+  return reader;
+}
+
+t.test(
+  "every cut of every random stream gives the same text, notes, ends and indexes",
+  async (t) => {
+    const random = new Random(SEED);
+    let cuts = 0;
+    for (let round = 0; round < 150; round++) {
+      const stream = randomStream(random, 30);
+      const total = stream.events.length;
+      for (let count = 0; count <= total; count++) {
+        const from = random.below(count + 1);
+        const snapshot = stream.snapshot(count);
+        const reader = read(stream, from, count);
+        const wanted = snapshot.notes.filter(({ index }) => index >= from);
+        const problem = [
+          reader.text === snapshot.text || "text",
+          reader.index === Math.max(from, snapshot.nextIndex) || "index",
+          reader.state === (from < count ? snapshot.state : "active") ||
+            "state",
+          from > 0 || count === 0 || reader.startData === snapshot.startData,
+          from === count || reader.endData === snapshot.endData || "end data",
+          JSON.stringify(reader.notes.map(noteOf)) === JSON.stringify(wanted),
+        ].filter((holds) => holds !== true);
+        if (problem.length > 0)
+          t.fail(`seed ${SEED} round ${round} ${from}..${count}`, { problem });
+        cuts += 1;
+      }
+    }
+    t.ok(cuts > 2000, `${cuts} cuts, seed ${SEED}`);
+  },
+);
+
+function noteOf(event: ModelReader["notes"][number]) {
+  const { eventId, type, data, timestampMs, stream } = event;
+  const { index, textOffset } = stream ?? { index: -1, textOffset: -1 };
+  return { eventId, type, data, timestampMs, index, textOffset };
+}
+
+t.test("neighbouring content comes as one event, each run once", async (t) => {
+  const random = new Random(SEED + 1);
+  for (let round = 0; round < 100; round++) {
+    const stream = randomStream(random, 40);
+    const types = eventsFrom(stream.snapshot(), { index: 0, textOffset: 0 });
+    const neighbours = types.filter(
+      ({ type }, at) => type === STREAM_CONTENT && types[at + 1]?.type === type,
+    );
+    t.equal(neighbours.length, 0);
+  }
+});
+
+t.test("a reader that has everything gets nothing", async (t) => {
+  const stream = new ModelStream();
+  t.same(eventsFrom(stream.snapshot(0), { index: 0, textOffset: 0 }), []);
+  stream.add(STREAM_START, "meta");
+  stream.add(STREAM_CONTENT, "text");
+  t.same(eventsFrom(stream.snapshot(), { index: 2, textOffset: 4 }), []);
+  const random = new Random(SEED);
+  stream.end(random);
+  t.same(eventsFrom(stream.snapshot(), { index: 3, textOffset: 4 }), []);
+});
+
+t.test("content without text still moves the index", async (t) => {
+  const stream = new ModelStream();
+  stream.add(STREAM_START, "");
+  stream.add(STREAM_CONTENT, "");
+  stream.add(STREAM_CONTENT, "");
+  const [event, ...more] = eventsFrom(stream.snapshot(), {
+    index: 1,
+    textOffset: 0,
+  });
+  t.same(more, []);
+  shows(t, event, { data: "", stream: { index: 1, nextIndex: 3 } });
+});
+
+t.test("pieces name their stream and carry the time it began", async (t) => {
+  const stream = new ModelStream(42);
+  stream.add(STREAM_START, "meta");
+  const note = stream.add("___ToolCallStart", "search");
+  const [start, tool] = eventsFrom(stream.snapshot(), {
+    index: 0,
+    textOffset: 0,
+  });
+  shows(t, start, {
+    ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
+    ...{ clientMsgNo: "answer", type: STREAM_START, data: "meta" },
+    timestampMs: STARTED_MS,
+    stream: { messageSeq: 42, index: 0, nextIndex: 1, textOffset: 0 },
+  });
+  t.same(tool, note, "a tool call comes back as it was");
+});
+
+t.test("following event by event ends where the snapshot ends", async (t) => {
+  const random = new Random(SEED + 2);
+  for (let round = 0; round < 50; round++) {
+    const stream = randomStream(random, 30);
+    const total = stream.events.length;
+    let cursor = { index: 0, textOffset: 0 };
+    while (cursor.index < total) {
+      const upTo = cursor.index + 1 + random.below(total - cursor.index);
+      for (const event of eventsFrom(stream.snapshot(upTo), cursor))
+        cursor = cursorAfter(event, (event as PlacedEvent).stream);
+      t.equal(cursor.index, upTo);
+      t.equal(cursor.textOffset, stream.offsetOf(upTo));
+    }
+  }
+});
+
+t.test(
+  "a reader gets the rest of merged content that it has in part",
+  async (t) => {
+    const random = new Random(SEED + 3);
+    for (let round = 0; round < 50; round++) {
+      const stream = randomStream(random, 30);
+      const total = stream.events.length;
+      const from = random.below(total);
+      const cursor = { index: from, textOffset: stream.offsetOf(from) };
+      const events = eventsFrom(stream.snapshot(total), cursor);
+      const has = from + random.below(total - from + 1);
+      const reader = { index: has, textOffset: stream.offsetOf(has) };
+      const rest = events.flatMap(
+        (event) => restOf(event, (event as PlacedEvent).stream, reader) ?? [],
+      );
+      t.same(rest, eventsFrom(stream.snapshot(total), reader));
+    }
+  },
+);
