@@ -86,6 +86,11 @@ export class Client implements ConnectionHandler {
     this.#session?.drained();
   }
 
+  lagging(): void {
+    if (this.#session !== undefined)
+      this.#context.opening.hub.lagging(this.#session);
+  }
+
   closed(code: number): void {
     this.#status = "closed";
     clearTimeout(this.#deadline);
@@ -151,7 +156,10 @@ export class Client implements ConnectionHandler {
     this.#status = "opening";
     try {
       this.#session = prepareSession(connect, wire, opening);
-      const record = await admit(this.#session, connect, opening);
+      const session = this.#session;
+      const record = await opening.inTurn(() =>
+        admit(session, connect, opening),
+      );
       clearTimeout(this.#deadline);
       this.#deadline = undefined;
       this.#record = record;
@@ -175,6 +183,7 @@ export class Client implements ConnectionHandler {
     try {
       await this.#context.opening.sessions.close(record);
     } catch (error) {
+      if (error instanceof BrokerError) return; // the cluster takes it out when it can
       this.#context.onBug(error, "a session stayed in the directory");
     }
   }

@@ -9,6 +9,7 @@ import type {
   SocketEndpoint,
   Upgrade,
 } from "../transport/types.ts";
+import { lagBytesOf } from "./catch-ups.ts";
 import { Client, type ClientContext } from "./client.ts";
 import { isOriginAllowed } from "./origins.ts";
 
@@ -59,6 +60,7 @@ export function createGateway(
     endpoint: {
       maxFrameBytes: options.maxFrameBytes,
       maxBufferedBytes: options.maxBufferedBytes,
+      lagBytes: lagBytesOf(options.maxBufferedBytes),
       idleTimeoutS: options.idleTimeoutS,
       slowReader: CLOSE_REASONS.slow_reader,
       accept,

@@ -1,28 +1,44 @@
-// One group as this node sees it: which wire formats its live members speak, one transport topic each, and who is still catching up.
-// Owned by the hub; exists while the node holds a session that follows or joins the group.
+// One group as this node sees it: which wire formats its live members speak, two transport topics each, one for messages and one for events,
+// and who is still catching up with either. Owned by the hub; exists while the node holds a session that follows or joins the group.
 
-import type { Message } from "../broker/model.ts";
+import {
+  type ChannelEvent,
+  type ChannelKey,
+  channelKey,
+  GROUP_CHANNEL,
+  type Message,
+} from "../broker/model.ts";
 import type { Codec, Push } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
+import { Behind, type EventPlace } from "./behind.ts";
 import type { Session } from "./session.ts";
 
 interface FormatTopic {
   readonly codec: Codec;
   readonly topic: string;
+  readonly eventTopic: string;
   members: number;
 }
 
-export class Group {
+export class Group implements EventPlace {
   readonly channelId: string;
+  readonly key: ChannelKey;
+  /** Of the newest message that its members were given; 0: none yet. */
+  lastSeq = 0;
   readonly #formats = new Map<string, FormatTopic>();
   readonly #joining = new Set<Session>();
+  #expected = 0;
+  /** Live members that do not get events now. */
+  #behind: Map<Session, Behind> | undefined;
 
   constructor(channelId: string) {
     this.channelId = channelId;
+    this.key = channelKey({ id: channelId, type: GROUP_CHANNEL }, "");
   }
 
   get isEmpty(): boolean {
-    return this.#formats.size === 0 && this.#joining.size === 0;
+    const isAwaited = this.#joining.size > 0 || this.#expected > 0;
+    return this.#formats.size === 0 && !isAwaited;
   }
 
   /** Live members of all formats. */
@@ -32,6 +48,15 @@ export class Group {
     return members;
   }
 
+  /** A session is about to join: the group is listened to until `forgo`. */
+  expect(): void {
+    this.#expected += 1;
+  }
+
+  forgo(): void {
+    this.#expected -= 1;
+  }
+
   /** From now on live messages are held for the session until it is `add`ed. */
   hold(session: Session): void {
     session.startHolding();
@@ -39,13 +64,16 @@ export class Group {
     this.#joining.add(session);
   }
 
-  /** Makes the session a live member. */
-  add(session: Session): void {
+  /** Makes the session a live member; its events are withheld until it goes live with them too. */
+  add(session: Session): Behind {
     this.#joined(session);
     const format = this.#format(session.codec);
     format.members += 1;
     session.connection.subscribe(format.topic);
     session.groups = session.groups.concat(this);
+    const behind = new Behind(session, this, true);
+    this.#withhold(behind);
+    return behind;
   }
 
   /** Harmless when it is no member. */
@@ -56,6 +84,9 @@ export class Group {
     const format = this.#format(session.codec);
     format.members -= 1;
     session.connection.unsubscribe(format.topic);
+    session.connection.unsubscribe(format.eventTopic);
+    this.#behind?.get(session)?.drop();
+    this.#caughtUp(session);
     if (format.members === 0) this.#formats.delete(format.codec.format);
   }
 
@@ -67,6 +98,7 @@ export class Group {
   ): number {
     for (const session of this.#joining)
       if (session !== origin) session.hold(message);
+    if (message.messageSeq > 0) this.lastSeq = message.messageSeq;
     const push: Push = { kind: "message", channel: message.channel, message };
     const isMember = origin?.groups.includes(this) ?? false;
     for (const format of this.#formats.values()) {
@@ -78,6 +110,44 @@ export class Group {
     return this.members - (isMember ? 1 : 0);
   }
 
+  /** The same for an event, which goes to everybody who is not behind. */
+  deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
+    const push = { kind: "event", channel: event.channel, event } as const;
+    if (event.stream === undefined)
+      for (const session of this.#joining) session.pushInTurn(push); // kept nowhere else
+    for (const { codec, eventTopic } of this.#formats.values())
+      publisher.publish(eventTopic, codec.encodePush(push));
+    const behind = this.#behind;
+    if (behind === undefined) return this.members;
+    for (const one of behind.values()) one.withhold(event); // may end the session, which then leaves
+    return this.members - behind.size;
+  }
+
+  behindOf(session: Session): Behind | undefined {
+    return this.#behind?.get(session);
+  }
+
+  fallBehind(behind: Behind): void {
+    const { connection, codec } = behind.session;
+    connection.unsubscribe(this.#format(codec).eventTopic);
+    this.#withhold(behind);
+  }
+
+  goLive({ session }: Behind): void {
+    this.#caughtUp(session);
+    session.connection.subscribe(this.#format(session.codec).eventTopic);
+  }
+
+  #withhold(behind: Behind): void {
+    this.#behind ??= new Map();
+    this.#behind.set(behind.session, behind);
+  }
+
+  #caughtUp(session: Session): void {
+    this.#behind?.delete(session);
+    if (this.#behind?.size === 0) this.#behind = undefined;
+  }
+
   #joined(session: Session): void {
     if (this.#joining.delete(session)) session.joining = undefined;
   }
@@ -86,7 +156,8 @@ export class Group {
     const found = this.#formats.get(codec.format);
     if (found !== undefined) return found;
     const topic = `${codec.format}:${this.channelId}`;
-    const made = { codec, topic, members: 0 };
+    const eventTopic = `${codec.format}#${this.channelId}`; // no id holds a #
+    const made = { codec, topic, eventTopic, members: 0 };
     this.#formats.set(codec.format, made);
     return made;
   }

@@ -2,37 +2,87 @@
 // Maps: sessions by uid, groups by channel id. It never reads the store and never waits for a receiver.
 
 import {
-  channelSeenBy,
+  type ChannelEvent,
   GROUP_CHANNEL,
   groupTopic,
-  type Message,
+  presenceTopic,
+  type StreamSnapshot,
+  type Topic,
   userTopic,
 } from "../broker/model.ts";
 import type { Cluster, ClusterEvent } from "../broker/ports.ts";
-import type { Frame } from "../protocol/protocol.ts";
-import type { TopicPublisher } from "../transport/types.ts";
+import type { CatchUps } from "./catch-ups.ts";
 import { Group } from "./group.ts";
-import type { Session } from "./session.ts";
+import { deliverCommand } from "./inbox.ts";
+import type { Cursors, Session } from "./session.ts";
+import {
+  deliverConversation,
+  deliverEvent,
+  deliverMessage,
+  pairOf,
+  type SessionsOf,
+} from "./user-delivery.ts";
 
-type MessageEvent = Extract<ClusterEvent, { readonly kind: "message" }>;
-type MembershipEvent = Extract<ClusterEvent, { readonly kind: "membership" }>;
+type EventOf<K extends ClusterEvent["kind"]> = Extract<
+  ClusterEvent,
+  { readonly kind: K }
+>;
+
+export interface HubParts {
+  readonly cluster: Pick<Cluster, "listen" | "unlisten">;
+  readonly publisher: Parameters<Group["deliver"]>[2];
+  readonly catchUps: CatchUps;
+  readonly watch: {
+    heard(uid: string): void;
+    leave(session: Session): void;
+  };
+  /** Gives a session that has joined what it noted as its to see of one more group, and makes it live there. */
+  readonly admissions: {
+    admit(session: Session, channelId: string, hub: Hub): Promise<void>;
+    /** The same of a group that nobody told it of. */
+    adopt(session: Session, channelId: string, hub: Hub): Promise<void>;
+  };
+  readonly rereads: {
+    inbox(session: Session): void;
+    memberships(
+      session: Session,
+      adopt: (groups: readonly string[]) => Promise<void>,
+    ): void;
+  };
+  readonly metrics: {
+    /** An event went out to so many sessions. */
+    eventPushed(sessions: number): void;
+    /** Copies of commands went out. */
+    commandsPushed(copies: number): void;
+    levelling(by: number): void;
+  };
+}
 
 const NOBODY: readonly Session[] = [];
+const NO_IDS: readonly string[] = [];
+const NO_CURSORS: Cursors = new Map();
 
 export class Hub {
   readonly #byUid = new Map<string, readonly Session[]>();
   readonly #groups = new Map<string, Group>();
   readonly #cluster: Pick<Cluster, "listen" | "unlisten">;
-  readonly #publisher: TopicPublisher;
+  readonly #publisher: HubParts["publisher"];
+  readonly #catchUps: CatchUps;
+  readonly #watch: HubParts["watch"];
+  readonly #rereads: HubParts["rereads"];
+  readonly #admissions: HubParts["admissions"];
+  readonly #metrics: HubParts["metrics"];
   #fanouts = 0;
   #deliveries = 0;
 
-  constructor(parts: {
-    readonly cluster: Pick<Cluster, "listen" | "unlisten">;
-    readonly publisher: TopicPublisher;
-  }) {
+  constructor(parts: HubParts) {
     this.#cluster = parts.cluster;
     this.#publisher = parts.publisher;
+    this.#catchUps = parts.catchUps;
+    this.#watch = parts.watch;
+    this.#rereads = parts.rereads;
+    this.#admissions = parts.admissions;
+    this.#metrics = parts.metrics;
   }
 
   /** Messages taken to sessions of this node, and to how many sessions in all. */
@@ -48,8 +98,15 @@ export class Hub {
     return this.#byUid.get(uid) ?? NOBODY;
   }
 
-  /** Enters a session: once resolved, every event for its user reaches it; personal messages are held until it is released. */
+  readonly #sessionsOf: SessionsOf = (uid) => this.sessionsOf(uid);
+
+  /**
+   * Enters a session: once resolved, every event for its user reaches it. Personal messages are held until it is released, events of personal
+   * channels until `followPersonal`, commands until it has read its inbox.
+   */
   async enter(session: Session): Promise<void> {
+    this.#catchUps.enter(session);
+    session.inbox = { hasMore: false, told: [] };
     const others = this.sessionsOf(session.uid);
     this.#byUid.set(session.uid, others.concat(session)); // exactly as long as needed, unlike a spread
     await this.#cluster.listen(userTopic(session.uid));
@@ -60,10 +117,36 @@ export class Hub {
     for (const { channelId } of [...session.groups])
       this.unfollow(session, channelId);
     if (session.joining) this.unfollow(session, session.joining.channelId);
+    this.cool(session);
     const left = this.sessionsOf(session.uid).filter((one) => one !== session);
+    this.#watch.leave(session);
     if (left.length > 0) this.#byUid.set(session.uid, left);
     else if (this.#byUid.delete(session.uid))
       this.#cluster.unlisten(userTopic(session.uid));
+  }
+
+  /**
+   * Once resolved, what is published in these groups reaches the node, until `cool`: the session is about to join them, and then gets at once
+   * what comes. Harmless for one that is over. Throws `unavailable`.
+   */
+  async warm(session: Session, channelIds: readonly string[]): Promise<void> {
+    if (session.ended !== undefined) return;
+    this.cool(session);
+    session.warm = channelIds;
+    for (const id of channelIds) this.#group(id).expect();
+    const topics = channelIds.map(groupTopic);
+    await Promise.all(topics.map((topic) => this.#cluster.listen(topic)));
+  }
+
+  /** The session follows what it is to follow; harmless when nothing was warm. */
+  cool(session: Session): void {
+    const { warm } = session;
+    session.warm = NO_IDS;
+    for (const id of warm) {
+      const group = this.#groups.get(id);
+      group?.forgo();
+      if (group !== undefined) this.#dropEmpty(group);
+    }
   }
 
   /** Once resolved, live messages of the group are held for the session until `follow`. */
@@ -73,14 +156,35 @@ export class Hub {
   }
 
   /**
-   * Gives the session the group's messages live, ending a `join` before it: at once those that reach the node, and once resolved all.
-   * Harmless when it follows already or was told out of the group.
+   * Gives the session the group's messages live, ending a `join` before it: at once those that reach the node, and once resolved all. Events
+   * follow as soon as it knows where the active stream stands.
+   * Harmless when it follows already or was told out of the group. Throws `unavailable`: then it does not follow.
    */
   async follow(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
     if (session.wasRemovedFrom(channelId)) return;
-    this.#group(channelId).add(session);
-    await this.#cluster.listen(groupTopic(channelId));
+    const group = this.#group(channelId);
+    const behind = group.add(session);
+    this.#metrics.levelling(1);
+    try {
+      await this.#cluster.listen(groupTopic(channelId));
+      this.#catchUps.join(behind);
+    } catch (error) {
+      const isStillIn = group.behindOf(session) === behind;
+      if (isStillIn) this.#takeOut(session, group);
+      throw error;
+    } finally {
+      this.#metrics.levelling(-1);
+    }
+  }
+
+  /** Ends a `join` that failed: of the group nothing goes out, of the rest nothing is held any more. */
+  withdraw(session: Session, channelId: string): void {
+    if (!session.follows(channelId)) {
+      this.unfollow(session, channelId);
+      session.dropHeld(channelId);
+    }
+    session.release(NO_CURSORS);
   }
 
   /** Stops giving it the group's messages; harmless when it does not get them. */
@@ -88,8 +192,33 @@ export class Hub {
     const group = this.#groups.get(channelId);
     if (group === undefined) return;
     group.remove(session);
-    if (group.isEmpty && this.#groups.delete(channelId))
-      this.#cluster.unlisten(groupTopic(channelId));
+    this.#dropEmpty(group);
+  }
+
+  /** The connection of the session lags: events wait until it has drained. */
+  lagging(session: Session): void {
+    if (session.ended !== undefined) return;
+    const groups = session.groups.flatMap(
+      ({ channelId }) => this.#groups.get(channelId) ?? [],
+    );
+    this.#catchUps.lag(session, groups);
+  }
+
+  /** The client is told otherwise how a stream stands, in a message or an answer: what comes next begins there. */
+  shown(session: Session, snapshot: StreamSnapshot | undefined): void {
+    if (snapshot === undefined) return;
+    const { id, type } = snapshot.channel;
+    const behind =
+      type === GROUP_CHANNEL
+        ? this.#groups.get(id)?.behindOf(session)
+        : session.personalEvents;
+    if (behind === undefined) session.opened(snapshot);
+    else behind.shown(snapshot);
+  }
+
+  /** The session is level with the messages of its personal channels: events follow. */
+  followPersonal(session: Session): void {
+    this.#catchUps.joinPersonal(session);
   }
 
   /** The listener of the cluster's events. */
@@ -98,64 +227,139 @@ export class Hub {
       case "message":
         this.#deliverMessage(event);
         break;
+      case "event":
+        this.#metrics.eventPushed(this.#deliverEvent(event.event));
+        break;
+      case "command":
+        this.#deliverCommand(event);
+        break;
+      case "conversation":
+        this.#deliverConversation(event);
+        break;
+      case "presence":
+        this.#watch.heard(event.uid);
+        break;
       case "end_session":
         this.#find(event.uid, event.sessionId)?.end(event.reason);
         break;
+      case "credential":
+        break; // the sessions of the old token that are to end are ended one by one
       case "membership":
         this.#changeMembership(event);
+        break;
+      case "missed":
+        this.#reread(event.topic);
         break;
     }
   };
 
-  #deliverMessage(event: MessageEvent): void {
+  #deliverMessage(event: EventOf<"message">): void {
     const { message } = event;
+    const { channel, fromUid } = message;
     this.#fanouts += 1;
-    const origin = this.#find(message.fromUid, event.origin);
-    if (event.recipients !== undefined)
-      this.#deliverToUsers(event.recipients, message, origin);
-    else if (message.channel.type === GROUP_CHANNEL) {
-      const group = this.#groups.get(message.channel.id);
+    const origin = this.#find(fromUid, event.origin);
+    if (event.recipients === undefined && channel.type === GROUP_CHANNEL) {
+      const group = this.#groups.get(channel.id);
       this.#deliveries += group?.deliver(message, origin, this.#publisher) ?? 0;
-    } else this.#deliverToUsers(pairOf(message), message, origin);
-  }
-
-  #deliverToUsers(
-    uids: readonly string[],
-    message: Message,
-    origin: Session | undefined,
-  ): void {
-    const isGroup = message.channel.type === GROUP_CHANNEL;
-    let frames = new Map<string, Frame>();
-    for (const uid of uids) {
-      if (!isGroup) frames = new Map(); // each calls a conversation by the other's name
-      for (const session of this.sessionsOf(uid)) {
-        if (session === origin) continue;
-        this.#deliveries += 1;
-        if (session.isHolding) session.hold(message);
-        else session.pushFrame(frameFor(session, message, frames));
-      }
+      return;
     }
+    const uids = event.recipients ?? pairOf(message);
+    const to = { uids, origin };
+    this.#deliveries += deliverMessage(message, to, this.#sessionsOf);
   }
 
-  #changeMembership({ uid, channelId, member }: MembershipEvent): void {
+  #deliverEvent(event: ChannelEvent): number {
+    if (event.channel.type !== GROUP_CHANNEL)
+      return deliverEvent(event, this.#sessionsOf);
+    const group = this.#groups.get(event.channel.id);
+    return group?.deliverEvent(event, this.#publisher) ?? 0;
+  }
+
+  #deliverCommand(event: EventOf<"command">): void {
+    const origin = this.#find(event.message.fromUid, event.origin);
+    const pushed = deliverCommand(event, {
+      origin,
+      sessionsOf: this.#sessionsOf,
+      missed: (session) => this.#rereads.inbox(session),
+    });
+    this.#metrics.commandsPushed(pushed);
+  }
+
+  #deliverConversation(event: EventOf<"conversation">): void {
+    const { last } = event.conversation;
+    deliverConversation(event, this.#sessionsOf, (session) =>
+      this.shown(session, last?.stream),
+    );
+  }
+
+  #changeMembership(event: EventOf<"membership">): void {
+    const { uid, channelId, member, sinceSeq } = event;
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
-      if (member) this.#admit(session, channelId);
+      if (member) this.#admit(session, channelId, sinceSeq);
       else this.#dismiss(session, channelId);
     }
   }
 
   /** A session that is joining looks for itself what it is a member of by now. */
-  #admit(session: Session, channelId: string): void {
-    session.noteMembership(channelId, true);
+  #admit(
+    session: Session,
+    channelId: string,
+    sinceSeq: number | undefined,
+  ): void {
+    if (session.follows(channelId)) return;
+    session.noteMembership(channelId, true, sinceSeq);
     if (!session.hasJoined) return;
-    this.follow(session, channelId).catch(() => session.end("unavailable")); // it comes back and resumes
+    const following =
+      sinceSeq === undefined
+        ? this.follow(session, channelId)
+        : this.#admissions.admit(session, channelId, this);
+    following.catch(() => session.end("unavailable")); // it comes back and resumes
   }
 
   #dismiss(session: Session, channelId: string): void {
-    session.noteMembership(channelId, false);
-    this.unfollow(session, channelId);
+    const group = this.#groups.get(channelId);
+    session.noteMembership(channelId, false, undefined);
+    if (group !== undefined) this.#takeOut(session, group);
     session.dropHeld(channelId);
+  }
+
+  /** It may come back to the group, and then has what it had. */
+  #takeOut(session: Session, group: Group): void {
+    const { channelId, lastSeq } = group;
+    if (session.follows(channelId)) session.noteHad(channelId, lastSeq);
+    this.unfollow(session, channelId);
+  }
+
+  /** What was told under the topic may be lost: what it was about is read. */
+  #reread(topic: Topic): void {
+    const uid = topic.slice(2);
+    if (topic === presenceTopic(uid)) this.#watch.heard(uid);
+    if (topic !== userTopic(uid)) return;
+    for (const session of this.sessionsOf(uid)) {
+      this.#rereads.inbox(session);
+      this.#rereads.memberships(session, (groups) =>
+        this.#adopt(session, groups),
+      );
+    }
+  }
+
+  /** The session follows exactly these groups; once resolved they are live, and it has what was sent in them since its user joined. */
+  async #adopt(session: Session, channelIds: readonly string[]): Promise<void> {
+    const wanted = new Set(channelIds);
+    const had = new Set(session.groups.map(({ channelId }) => channelId));
+    for (const id of had) if (!wanted.has(id)) this.#dismiss(session, id);
+    const missing = channelIds.filter((id) => !had.has(id));
+    const adopted = await Promise.allSettled(
+      missing.map((id) => this.#admissions.adopt(session, id, this)),
+    );
+    for (const one of adopted) if (one.status === "rejected") throw one.reason;
+  }
+
+  #dropEmpty(group: Group): void {
+    const { channelId } = group;
+    if (group.isEmpty && this.#groups.delete(channelId))
+      this.#cluster.unlisten(groupTopic(channelId));
   }
 
   #group(channelId: string): Group {
@@ -170,25 +374,4 @@ export class Hub {
     if (sessionId === undefined) return undefined;
     return this.sessionsOf(uid).find((one) => one.sessionId === sessionId);
   }
-}
-
-/** Both users of a personal channel, once each. */
-function pairOf(message: Message): readonly string[] {
-  const { fromUid, channel } = message;
-  return channel.id === fromUid ? [fromUid] : [fromUid, channel.id];
-}
-
-/** The message as the sessions of one view and format get it; encoded on first use. */
-function frameFor(
-  session: Session,
-  message: Message,
-  frames: Map<string, Frame>,
-): Frame {
-  const { codec, uid } = session;
-  const found = frames.get(codec.format);
-  if (found !== undefined) return found;
-  const channel = channelSeenBy(uid, message);
-  const frame = codec.encodePush({ kind: "message", channel, message });
-  frames.set(codec.format, frame);
-  return frame;
 }

@@ -11,15 +11,18 @@ import {
 import type { ChannelStore, Cluster, MessageStore } from "../broker/ports.ts";
 import type { ResumePoint, ResumeResult } from "../protocol/protocol.ts";
 import type { Hub } from "./hub.ts";
+import { type InboxParts, pullInbox } from "./inbox.ts";
 import type { GatewayMetrics } from "./metrics.ts";
 import type { Session } from "./session.ts";
 
 export interface JoinPorts {
   readonly store: Pick<ChannelStore, "groupsOf"> &
-    Pick<MessageStore, "readMessages" | "headSeq">;
+    Pick<MessageStore, "readMessages" | "headSeq"> &
+    InboxParts["store"];
   readonly cluster: Pick<Cluster, "barrier">;
   readonly hub: Hub;
-  readonly metrics: Pick<GatewayMetrics, "resumed">;
+  readonly metrics: Pick<GatewayMetrics, "resumed" | "levelling"> &
+    InboxParts["metrics"];
 }
 
 export interface JoinParts extends JoinPorts {
@@ -41,11 +44,13 @@ export interface JoinPlan {
   readonly results: readonly ResumeResult[];
 }
 
+/** Also makes the node listen to all the groups, so that the session is live from the connack on. Throws `unavailable`. */
 export async function planJoin(
-  uid: string,
+  session: Session,
   points: readonly ResumePoint[],
-  { store }: Pick<JoinPorts, "store">,
+  { store, hub }: Pick<JoinPorts, "store" | "hub">,
 ): Promise<JoinPlan> {
+  const { uid } = session;
   const groups = await store.groupsOf(uid);
   const mine = new Set(groups);
   const stand = async ({ channel }: ResumePoint): Promise<ResumeResult> => {
@@ -54,7 +59,11 @@ export async function planJoin(
     const headSeq = await store.headSeq(channelKey(channel, uid));
     return { channel, status: "ok", headSeq };
   };
-  return { groups, points, results: await Promise.all(points.map(stand)) };
+  const [results] = await Promise.all([
+    Promise.all(points.map(stand)),
+    hub.warm(session, groups),
+  ]);
+  return { groups, points, results };
 }
 
 /** Makes the session level and live. Call after the connack; the session holds live messages since it entered the hub. */
@@ -65,10 +74,31 @@ export async function joinChannels(
 ): Promise<void> {
   const points = allowedPoints(session.uid, plan);
   const joining = new Joining(session, points, parts);
-  await joining.followUnnamed(plan.groups);
-  await joining.resumePersonal();
-  await joining.resumeNamed(plan.groups);
-  await joining.settle();
+  parts.metrics.levelling(1);
+  try {
+    await Promise.all([
+      joining.run(plan.groups),
+      pullInbox(session, parts), // commands have an order of their own
+    ]);
+  } finally {
+    parts.metrics.levelling(-1);
+  }
+}
+
+/**
+ * Makes a session that has joined level and live in one more group; `lastSeq`: as if it had everything through that. One group after the other.
+ * Harmless when it follows already, or is told out of it meanwhile. Throws `unavailable`.
+ */
+export async function joinGroup(
+  session: Session,
+  { channel, lastSeq }: ResumePoint,
+  parts: JoinParts,
+): Promise<void> {
+  if (session.ended !== undefined || session.follows(channel.id)) return;
+  const points = new Map([
+    [channelKey(channel, session.uid), { channel, lastSeq }],
+  ]);
+  await new Joining(session, points, parts).joinGroup(channel);
 }
 
 /** The points that may be resumed, by channel key: a channel named twice counts once, as named last. */
@@ -106,22 +136,45 @@ class Joining {
     for (const [key, { lastSeq }] of points) this.#cursors.set(key, lastSeq);
   }
 
+  async run(groups: readonly string[]): Promise<void> {
+    await this.#followUnnamed(groups);
+    await this.#resumePersonal();
+    await this.#resumeNamed(groups);
+    await this.#settle();
+    this.#parts.hub.cool(this.#session);
+  }
+
+  /** Held from the start: who is told out of the group meanwhile is not joining it any more. */
+  async joinGroup(channel: ChannelRef): Promise<void> {
+    const session = this.#session;
+    try {
+      await this.#parts.hub.join(session, channel.id);
+      await this.#readToEnd(channel);
+      await this.#handOver();
+    } finally {
+      const had = this.#cursors.get(this.#keyOf(channel.id)) ?? 0;
+      if (session.hasJoined && !session.follows(channel.id))
+        session.noteHad(channel.id, had);
+    }
+  }
+
   /** Personal messages are held since the session entered, so reading once to the end misses nothing. */
-  async resumePersonal(): Promise<void> {
+  async #resumePersonal(): Promise<void> {
     for (const { channel } of this.#points.values())
       if (channel.type !== GROUP_CHANNEL) await this.#readToEnd(channel);
     await this.#handOver();
+    this.#parts.hub.followPersonal(this.#session);
   }
 
   /** Live from the connack on: subscribed before anything is waited for. */
-  async followUnnamed(groups: readonly string[]): Promise<void> {
+  async #followUnnamed(groups: readonly string[]): Promise<void> {
     const unnamed = groups.filter((id) => !this.#points.has(this.#keyOf(id)));
     const { hub } = this.#parts;
     await Promise.all(unnamed.map((id) => hub.follow(this.#session, id)));
   }
 
   /** One after the other, each live as soon as it is level. */
-  async resumeNamed(groups: readonly string[]): Promise<void> {
+  async #resumeNamed(groups: readonly string[]): Promise<void> {
     for (const id of groups)
       if (this.#points.has(this.#keyOf(id)))
         await this.#resumeGroup({ id, type: GROUP_CHANNEL });
@@ -132,7 +185,7 @@ class Joining {
   }
 
   /** Membership may have changed since the groups were read: of that, only what ended took effect at once. */
-  async settle(): Promise<void> {
+  async #settle(): Promise<void> {
     const { hub, store } = this.#parts;
     const session = this.#session;
     while (session.membershipsStale && session.ended === undefined) {
@@ -142,19 +195,27 @@ class Joining {
       for (const { channelId } of [...session.groups])
         if (!groups.has(channelId)) hub.unfollow(session, channelId);
       const missing = [...groups].filter((id) => !session.follows(id));
-      await this.followUnnamed(missing);
-      await this.resumeNamed(missing);
+      for (const id of missing) this.#resumeAdded(id);
+      await this.#followUnnamed(missing);
+      await this.#resumeNamed(missing);
     }
-    session.hasJoined = true;
+    session.joined();
+  }
+
+  /** What was sent since its user was added is the session's to see. */
+  #resumeAdded(id: string): void {
+    const key = this.#keyOf(id);
+    const lastSeq = this.#session.takeAdded(id);
+    if (lastSeq === undefined || this.#points.has(key)) return;
+    const channel = { id, type: GROUP_CHANNEL } as const;
+    this.#points.set(key, { channel, lastSeq });
+    this.#cursors.set(key, Math.max(lastSeq, this.#cursors.get(key) ?? 0));
   }
 
   /** Reads without holding first, however long that takes, then holds for the short rest. */
   async #resumeGroup(channel: ChannelRef): Promise<void> {
     await this.#readToEnd(channel);
-    if (this.#isOver(channel)) return;
-    await this.#parts.hub.join(this.#session, channel.id);
-    await this.#readToEnd(channel);
-    await this.#handOver();
+    if (!this.#isOver(channel)) await this.joinGroup(channel);
   }
 
   /** Everything read is also published; what was published and not read is held: push that, and go live in the same breath. */
@@ -173,7 +234,9 @@ class Joining {
   #isOver({ id, type }: ChannelRef): boolean {
     const session = this.#session;
     if (session.ended !== undefined) return true;
-    return type === GROUP_CHANNEL && session.wasRemovedFrom(id);
+    if (type !== GROUP_CHANNEL) return false;
+    const isOut = session.hasJoined && session.joining?.channelId !== id;
+    return isOut || session.wasRemovedFrom(id);
   }
 
   async #readToEnd(channel: ChannelRef): Promise<void> {
@@ -185,7 +248,7 @@ class Joining {
 
   /** Pushes the next run, and tells whether there is more. A run covers what expired inside it and at its end. */
   async #readPage(key: ChannelKey, channel: ChannelRef): Promise<boolean> {
-    const { store, limits, metrics } = this.#parts;
+    const { store, limits, metrics, hub } = this.#parts;
     const afterSeq = this.#cursors.get(key) ?? 0;
     const headSeq = await store.headSeq(key);
     if (headSeq <= afterSeq) return false;
@@ -208,6 +271,7 @@ class Joining {
       throughSeq,
       messages,
     });
+    for (const { stream } of messages) hub.shown(this.#session, stream);
     await this.#session.writable(limits.maxUnreadBytes);
     return more;
   }

@@ -18,4 +18,14 @@ export interface GatewayMetrics {
   acknowledged(ms: number): void;
   /** A run of so many missed messages went out. */
   resumed(messages: number): void;
+  /** An event went out to so many sessions. */
+  eventPushed(sessions: number): void;
+  /** A session that lagged or joined was given so many streams from the store, merged. */
+  caughtUp(streams: number): void;
+  /** So many more (negative: fewer) are being given what they missed and the streams that go on: sessions, and their groups. */
+  levelling(by: number): void;
+  /** Copies of commands went out. */
+  commandsPushed(copies: number): void;
+  /** Clients took so many commands out of their inboxes. */
+  commandsAcknowledged(commands: number): void;
 }

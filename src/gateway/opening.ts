@@ -25,6 +25,8 @@ export interface OpeningContext extends JoinParts {
   readonly maxHeldBytes: number;
   /** Of one user on this node; 0 = no limit. */
   readonly maxSessionsPerUser: number;
+  /** In which sessions wait to be opened, so that thousands that come at once do not all ask the store at once. */
+  inTurn<T>(step: () => Promise<T>): Promise<T>;
   nextSessionId(): string;
 }
 
@@ -47,14 +49,15 @@ export function prepareSession(
 
 /**
  * Enters the hub before the directory, so that whoever is told to end this session finds it. The bound is asked last: a session makes room
- * for itself where it replaces or kicks another. Throws `overloaded` and what `Sessions.open` does.
+ * for itself where it replaces or kicks another. Throws `overloaded`, `unavailable` and what `Sessions.open` does.
  */
 export async function admit(
   session: Session,
   connect: Connect,
   context: OpeningContext,
 ): Promise<SessionRecord> {
-  const { hub, sessions, maxSessionsPerUser } = context;
+  const { hub, sessions } = context;
+  if (session.ended !== undefined) throw new BrokerError("unavailable"); // it left while it stood in line
   await hub.enter(session);
   const record = await sessions.open({
     sessionId: session.sessionId,
@@ -65,24 +68,39 @@ export async function admit(
     deviceId: connect.deviceId,
     level: connect.level,
   });
-  const others = hub.sessionsOf(session.uid).filter((one) => one.isAdmitted);
-  if (maxSessionsPerUser === 0 || others.length < maxSessionsPerUser) {
-    session.isAdmitted = true;
+  try {
+    await takeRoom(session, context);
     return record;
+  } finally {
+    if (!session.isAdmitted) await sessions.close(record);
   }
-  await sessions.close(record);
-  throw new BrokerError("overloaded", {
-    message: `A user has at most ${maxSessionsPerUser} sessions on a node`,
-  });
 }
 
-/** Sends the connack, then what the session missed, and makes it live. */
+/** Those that the session ended have left when their node has heard of it. */
+async function takeRoom(
+  session: Session,
+  { hub, cluster, maxSessionsPerUser: most }: OpeningContext,
+): Promise<void> {
+  const isThere = (one: Session) => one.isAdmitted && one.ended === undefined;
+  const isFull = () =>
+    most > 0 && hub.sessionsOf(session.uid).filter(isThere).length >= most;
+  if (isFull()) await cluster.barrier();
+  if (isFull())
+    throw new BrokerError("overloaded", {
+      message: `A user has at most ${most} sessions on a node`,
+    });
+  session.isAdmitted = true;
+}
+
+/** Sends the connack, then what the session missed and its commands, and makes it live. */
 export async function welcome(
   session: Session,
   connect: Connect,
   context: OpeningContext,
 ): Promise<void> {
-  const plan = await planJoin(session.uid, connect.resume, context);
+  const plan = await context.inTurn(() =>
+    planJoin(session, connect.resume, context),
+  );
   if (session.ended !== undefined) return;
   session.reply({
     kind: "connack",
@@ -94,6 +112,7 @@ export async function welcome(
     limits: context.told,
     resume: plan.results,
   });
+  session.isWelcome = true;
   await joinChannels(session, plan, context);
 }
 

@@ -2,26 +2,17 @@
 // a handler replies, or throws a BrokerError that the client answers with the operation's ref.
 
 import { BrokerError } from "../broker/errors.ts";
-import type { Messages } from "../broker/messages.ts";
 import {
   type ChannelRef,
   GROUP_CHANNEL,
   messageTimeMs,
 } from "../broker/model.ts";
-import type { ChannelStore, Clock, SessionDirectory } from "../broker/ports.ts";
 import type { Operation, OperationKind } from "../protocol/protocol.ts";
-import type { GatewayMetrics } from "./metrics.ts";
+import type { OperationPorts } from "./operation-ports.ts";
+import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
 
-export interface OperationPorts {
-  readonly messages: Messages;
-  readonly store: Pick<ChannelStore, "groupFacts">;
-  readonly directory: Pick<SessionDirectory, "presence">;
-  readonly clock: Clock;
-  readonly metrics: GatewayMetrics;
-  /** Most payload bytes in one history reply. */
-  readonly maxHistoryBytes: number;
-}
+export type { OperationPorts } from "./operation-ports.ts";
 
 /** Later confirmations, and ids that are none, say nothing of how delivery goes. */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
@@ -86,11 +77,54 @@ const OPERATIONS: OperationTable = {
       },
     );
     session.reply({ kind: "history", ref, channel, ...page });
+    for (const { stream } of page.messages) ports.hub.shown(session, stream);
   },
 
   async presence(session, { ref, uids }, { directory }) {
     const presence = await directory.presence(uids);
     session.reply({ kind: "presence", ref, presence });
+  },
+
+  async watch(session, { ref, uids }, { watch }) {
+    await watch.watch(session, uids, (presence) =>
+      session.reply({ kind: "watch", ref, presence }),
+    );
+  },
+
+  async stream(session, { ref, channel, clientMsgNo }, ports) {
+    await requireMembership(session, channel, ports);
+    const view = { channel, uid: session.uid };
+    const snapshot = await ports.streams.read(view, clientMsgNo);
+    await ports.cluster.barrier(); // what the snapshot holds is pushed before it, or never
+    session.reply({ kind: "stream", ref, channel, snapshot });
+    ports.hub.shown(session, snapshot);
+  },
+
+  async cancel(session, { ref, channel, clientMsgNo }, { streams }) {
+    const state = await streams.cancel(session.uid, channel, clientMsgNo);
+    session.reply({ kind: "cancel", ref, state });
+  },
+
+  async conversations(session, { ref, offset, limit }, ports) {
+    const page = await ports.conversations.list(session.uid, {
+      ...{ offset, limit, maxBytes: ports.maxHistoryBytes },
+    });
+    session.reply({ kind: "conversations", ref, ...page });
+    for (const { last } of page.conversations)
+      ports.hub.shown(session, last?.stream);
+  },
+
+  async conversation(session, { ref, channel, change }, ports) {
+    const by = { uid: session.uid, origin: session.sessionId };
+    const conversation = await ports.conversations.change(by, channel, change);
+    session.reply({ kind: "conversation", ref, conversation });
+    ports.hub.shown(session, conversation.last?.stream);
+  },
+
+  async commandack(session, { ref, inboxSeqs }, { store, metrics }) {
+    const count = await store.acknowledgeCommands(session.uid, inboxSeqs);
+    metrics.commandsAcknowledged(count);
+    session.reply({ kind: "commandack", ref, count });
   },
 
   ping(session, { ref }, { clock }) {
@@ -102,7 +136,7 @@ const OPERATIONS: OperationTable = {
   },
 };
 
-/** Runs the operation. Rejects or throws with the BrokerError to answer. */
+/** Runs the operation, one that reads when its turn comes. Rejects or throws with the BrokerError to answer. */
 export function operate(
   session: Session,
   operation: Operation,
@@ -110,7 +144,10 @@ export function operate(
 ): Promise<void> | void {
   // the table maps each kind to the handler of exactly that kind; the compiler cannot follow the pairing through the index
   const handle = OPERATIONS[operation.kind] as Handler<OperationKind>;
-  return handle(session, operation, ports);
+  const run = () => handle(session, operation, ports);
+  if (!isRead(operation.kind)) return run();
+  session.reads ??= new Reads(session, ports.maxHistoryBytes);
+  return session.reads.run(operation.kind, run);
 }
 
 async function requireMembership(

@@ -98,7 +98,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "messages",
       description:
-        "Messages of one connection that may wait for their acknowledgement; beyond that, sends are refused as overloaded.",
+        "Messages and other requests of one connection that may wait for their answer; beyond that they are refused as overloaded. Of those that read (history, conversations, streams, presence) 4 are answered at a time, of conversation lists one; the rest wait in line, also while the client leaves much unread.",
     }),
     maxConnections: Type.Integer({
       default: 0,
@@ -113,7 +113,8 @@ export const clientOptions = Type.Object(
       minimum: 0,
       maximum: 1_000_000,
       unit: "connections",
-      description: "Sessions of one user on this node. 0: unlimited.",
+      description:
+        "Sessions of one user on this node, and, counted apart, its readers of streams over HTTP. 0: unlimited.",
     }),
     maxResumeChannels: Type.Integer({
       default: 1000,

@@ -1,18 +1,23 @@
 // An authenticated device session on this node: its connection, its wire format, the groups it follows, and what is held back for it while
-// it catches up. Pushes go out here; who gets which push is the hub's business.
+// it catches up. Pushes go out here; who gets which push is the hub's business. Ten thousands exist: what only a session at work needs is
+// made when it is needed.
 
 import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
 import {
+  type ChannelEvent,
   type ChannelKey,
   channelSeenBy,
   GROUP_CHANNEL,
   type Message,
+  type StreamSnapshot,
 } from "../broker/model.ts";
+import type { StreamCursor } from "../broker/stream-pieces.ts";
 import type { Codec, Frame, Push, Reply } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
+import type { Reads } from "./reads.ts";
 
-/** What a held message costs beside its payload, about: without it, tiny messages would be held without bound. */
-const HELD_OVERHEAD_BYTES = 256;
+/** What a held message or event costs beside its payload, about: without it, tiny ones would be held without bound. */
+export const HELD_OVERHEAD_BYTES = 256;
 
 /** How far a session has read each channel it resumes: messages through that seq are not pushed again. */
 export type Cursors = ReadonlyMap<ChannelKey, number>;
@@ -22,7 +27,36 @@ export interface FollowedGroup {
   readonly channelId: string;
 }
 
+/** Keeps events back from a session that is not to get them yet. */
+export interface Withholding {
+  withhold(event: ChannelEvent): void;
+  /** The client was told otherwise how a stream stands. */
+  shown(snapshot: StreamSnapshot): void;
+}
+
+/** What comes for a session that has not read its inbox to the end. */
+export interface UnreadInbox {
+  /** A copy came that what was read may not show. */
+  hasMore: boolean;
+  /** Commands that are kept nowhere else. */
+  readonly told: CommandPush[];
+}
+
+/** Copies of commands that a session was given as they came: all from `from` to `to`. */
+export interface LiveInbox {
+  readonly from: number;
+  to: number;
+}
+
+export type CommandPush = Extract<Push, { readonly kind: "command" }>;
+
+/** Pushes that keep their order with messages that are held. */
+export type HeldPush = Extract<Push, { readonly kind: "event" | "stream" }>;
+
 const NO_GROUPS: readonly FollowedGroup[] = [];
+const NO_IDS: readonly string[] = [];
+/** Of more groups that a session left it is not remembered what it had. */
+const MAX_GROUPS_LEFT = 100;
 
 export class Session {
   readonly sessionId: string;
@@ -31,20 +65,40 @@ export class Session {
   readonly connection: Connection;
   /** The groups it gets live messages of; kept by the hub. */
   groups: readonly FollowedGroup[] = NO_GROUPS;
+  /** Groups the node listens to because it is about to join them; kept by the hub. */
+  warm: readonly string[] = NO_IDS;
   /** The group it is just joining: its live messages are held. */
   joining: FollowedGroup | undefined;
   /** Its memberships changed: what was read of them before is old. */
   membershipsStale = false;
   /** The broker opened it: the client proved who it is. */
   isAdmitted = false;
+  /** The client has its connack. */
+  isWelcome = false;
   /** It follows all its groups; changes of membership apply directly. */
   hasJoined = false;
+  /** Set while it is not to get events of personal channels. */
+  personalEvents: Withholding | undefined;
+  /** Set until it is level with its inbox. */
+  inbox: UnreadInbox | undefined;
+  /** Through which inboxSeq it has read its inbox. */
+  inboxSeq = 0;
+  /** What came live behind that. */
+  inboxLive: LiveInbox | undefined;
+  /** Where what the client asks to read waits. */
+  reads: Reads | undefined;
   readonly #maxHeldBytes: number;
-  #held: Message[] | undefined = [];
+  #held: (Message | HeldPush)[] | undefined = [];
   #heldBytes = 0;
+  #keptBytes = 0;
   #ended: CloseReason | undefined;
   #removedFrom: Set<string> | undefined;
-  #wake: (() => void) | undefined;
+  #addedSince: Map<string, number> | undefined;
+  /** Of groups it got messages of and was told out of: through which seq. */
+  #had: Map<string, number> | undefined;
+  #waiting: (() => void)[] | undefined;
+  /** Active streams the client was shown in groups whose events it does not get yet. */
+  #openStreams: Map<ChannelKey, Map<string, StreamCursor>> | undefined;
 
   constructor(parts: {
     readonly sessionId: string;
@@ -93,23 +147,49 @@ export class Session {
     await new Promise<void>((resolve) => setImmediate(resolve)); // frames of this turn leave first
     while (this.#ended === undefined && this.connection.bufferedBytes() > bytes)
       await new Promise<void>((resolve) => {
-        this.#wake = resolve;
+        this.#waiting ??= [];
+        this.#waiting.push(resolve);
       });
   }
 
   /** The client took bytes, or is gone. */
   drained(): void {
-    this.#wake?.();
-    this.#wake = undefined;
+    const waiting = this.#waiting;
+    if (waiting === undefined) return;
+    this.#waiting = undefined;
+    for (const wake of waiting) wake();
   }
 
   /** Keeps a live message until `release`. More than the bound ends the session, which then resumes from where it was. */
   hold(message: Message): void {
+    this.#hold(message, message.payload.length);
+  }
+
+  /** Pushes, in its turn among what is held. */
+  pushInTurn(push: HeldPush): void {
+    if (!this.isHolding) return this.push(push);
+    const content =
+      push.kind === "event" ? push.event.data : push.snapshot.text;
+    this.#hold(push, content.length);
+  }
+
+  /** Counts what is kept back for it elsewhere, in bytes (negative: no more), against the same bound. */
+  charge(bytes: number): void {
+    this.#keptBytes += bytes;
+    this.#checkHeld();
+  }
+
+  #hold(item: Message | HeldPush, bytes: number): void {
     if (this.#ended !== undefined) return;
     this.#held ??= [];
-    this.#held.push(message);
-    this.#heldBytes += message.payload.length + HELD_OVERHEAD_BYTES;
-    if (this.#heldBytes > this.#maxHeldBytes) this.end("slow_reader");
+    this.#held.push(item);
+    this.#heldBytes += bytes + HELD_OVERHEAD_BYTES;
+    this.#checkHeld();
+  }
+
+  #checkHeld(): void {
+    if (this.#heldBytes + this.#keptBytes > this.#maxHeldBytes)
+      this.end("slow_reader");
   }
 
   /** Its user left the group: nothing of it goes out any more. */
@@ -118,10 +198,10 @@ export class Session {
     if (held === undefined) return;
     this.#held = [];
     this.#heldBytes = 0;
-    for (const message of held) {
-      const { id, type } = message.channel;
-      if (type !== GROUP_CHANNEL || id !== channelId) this.hold(message);
-    }
+    for (const item of held)
+      if (isOf(channelId, item)) continue;
+      else if ("kind" in item) this.pushInTurn(item);
+      else this.hold(item);
   }
 
   startHolding(): void {
@@ -134,11 +214,12 @@ export class Session {
     this.#held = undefined;
     this.#heldBytes = 0;
     if (this.#ended !== undefined) return;
-    for (const message of held) {
-      const has = cursors.get(message.key) ?? 0;
-      if (message.messageSeq === 0 || message.messageSeq > has)
-        this.pushMessage(message);
-    }
+    for (const item of held)
+      if ("kind" in item) this.push(item);
+      else if (!isHad(item, cursors)) {
+        this.pushMessage(item);
+        if (item.stream !== undefined) this.opened(item.stream);
+      }
   }
 
   /** Tells the client why (unless it was replaced, which is silent) and closes. Harmless when it ended before. */
@@ -157,13 +238,46 @@ export class Session {
     this.drained();
   }
 
-  /** While it joins, remembers the groups its user was told out of: they are not to be followed on what was read before. */
-  noteMembership(channelId: string, member: boolean): void {
+  /**
+   * Remembers of the groups its user was told into behind which seq they are its to see, until they are joined. While it joins also those
+   * it was told out of: they are not to be followed on what was read before.
+   */
+  noteMembership(
+    channelId: string,
+    member: boolean,
+    sinceSeq: number | undefined,
+  ): void {
     if (member) this.#removedFrom?.delete(channelId);
-    else if (!this.hasJoined) {
+    else this.#addedSince?.delete(channelId);
+    if (!member && !this.hasJoined) {
       this.#removedFrom ??= new Set();
       this.#removedFrom.add(channelId);
     }
+    if (sinceSeq === undefined || this.#addedSince?.has(channelId)) return;
+    this.#addedSince ??= new Map();
+    this.#addedSince.set(channelId, sinceSeq);
+  }
+
+  /** Behind which seq the group is its to see, once; undefined: nobody said, or it was told out since. */
+  takeAdded(channelId: string): number | undefined {
+    const sinceSeq = this.#addedSince?.get(channelId);
+    if (sinceSeq === undefined) return undefined;
+    this.#addedSince?.delete(channelId);
+    if (this.#addedSince?.size === 0) this.#addedSince = undefined;
+    const hadSeq = this.#had?.get(channelId) ?? 0;
+    this.#had?.delete(channelId);
+    return Math.max(sinceSeq, hadSeq);
+  }
+
+  /** It has the group's messages through that seq: the word of its leaving and coming back may be later than they. */
+  noteHad(channelId: string, messageSeq: number): void {
+    this.#had ??= new Map();
+    const before = this.#had.get(channelId) ?? 0;
+    this.#had.delete(channelId);
+    this.#had.set(channelId, Math.max(before, messageSeq));
+    if (this.#had.size <= MAX_GROUPS_LEFT) return;
+    const oldest = this.#had.keys().next();
+    if (!oldest.done) this.#had.delete(oldest.value);
   }
 
   wasRemovedFrom(channelId: string): boolean {
@@ -177,4 +291,38 @@ export class Session {
   follows(channelId: string): boolean {
     return this.groups.some((group) => group.channelId === channelId);
   }
+
+  /** While it joins, remembers an active stream it was shown before it gets the events of that channel. */
+  opened(snapshot: StreamSnapshot): void {
+    if (this.hasJoined && this.joining === undefined) return;
+    if (snapshot.state !== "active") return;
+    const { key, clientMsgNo, nextIndex, text } = snapshot;
+    const open = this.#openStreams?.get(key) ?? new Map<string, StreamCursor>();
+    if (nextIndex < (open.get(clientMsgNo)?.index ?? 0)) return;
+    open.set(clientMsgNo, { index: nextIndex, textOffset: text.length });
+    this.#openStreams ??= new Map();
+    this.#openStreams.set(key, open);
+  }
+
+  /** Gives back what was remembered of the channel, by clientMsgNo, and forgets it. */
+  takeOpened(key: ChannelKey): ReadonlyMap<string, StreamCursor> | undefined {
+    const found = this.#openStreams?.get(key);
+    this.#openStreams?.delete(key);
+    return found;
+  }
+
+  /** Every channel's events reach it: there is nothing more to remember. */
+  joined(): void {
+    this.hasJoined = true;
+    this.#openStreams = undefined;
+    this.#addedSince = undefined;
+  }
+}
+
+function isOf(channelId: string, { channel }: Message | HeldPush): boolean {
+  return channel.type === GROUP_CHANNEL && channel.id === channelId;
+}
+
+function isHad({ key, messageSeq }: Message, cursors: Cursors): boolean {
+  return messageSeq !== 0 && messageSeq <= (cursors.get(key) ?? 0);
 }

@@ -20,6 +20,7 @@ const MESSAGE: Message = {
   streamNo: undefined,
   tagKey: undefined,
   payload: new Uint8Array(4),
+  stream: undefined,
 };
 
 /** A session of its own world that holds nothing. */

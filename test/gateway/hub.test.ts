@@ -5,7 +5,7 @@ import { BrokerError, CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { Hub } from "../../src/gateway/hub.ts";
 import { seeded } from "./random.ts";
-import { type CountingCodec, Wire } from "./recorder.ts";
+import type { CountingCodec } from "./recorder.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
 /** Live sessions of these users, one per entry `uid:format`, all members of group g. */
@@ -214,16 +214,17 @@ t.test(
   "a session whose new group cannot be listened to is sent to come back",
   async (t) => {
     let isDown = false;
+    const world = new World(seeded(1));
     const hub = new Hub({
+      ...world.parts,
       cluster: {
         async listen() {
           if (isDown) throw new BrokerError("unavailable");
         },
         unlisten() {},
       },
-      publisher: new Wire(),
     });
-    const { session, connection } = new World(seeded(1)).session({ uid: "a" });
+    const { session, connection } = world.session({ uid: "a" });
     await hub.enter(session);
     session.release(new Map());
     session.hasJoined = true;

@@ -204,6 +204,8 @@ for (const { what, changes } of CHANGES)
           }
           while (!alice.isLive) await steps(1);
           await joining;
+          alice.connection.unread = 0;
+          alice.session.drained();
           await world.server.settle();
           await checkMembership(t, world, alice, `seed ${seed}`);
           watch.isBack();
@@ -368,7 +370,9 @@ t.test("planning tells where each named channel stands", async (t) => {
   const points = [group("g1"), group("other"), person("nobody")].map(
     (channel) => ({ channel, lastSeq: 0 }),
   );
-  const planning = planJoin("alice", points, world.server);
+  const { session } = world.session({ uid: "alice" });
+  const { store } = world.server;
+  const planning = planJoin(session, points, { store, hub: world.hub });
   await world.server.settle();
   const { groups, results } = await planning;
   t.same(groups, ["g1", "g2", "g3"]);

@@ -2,7 +2,14 @@
 // One `Wire` stands for one listener.
 
 import { BrokerError } from "../../src/broker/errors.ts";
-import type { ChannelRef, Message } from "../../src/broker/model.ts";
+import type {
+  ChannelEvent,
+  ChannelRef,
+  Conversation,
+  Message,
+  Presence,
+  StreamSnapshot,
+} from "../../src/broker/model.ts";
 import type { Codec, Push, Reply } from "../../src/protocol/protocol.ts";
 import type { Connection, TopicPublisher } from "../../src/transport/types.ts";
 
@@ -11,6 +18,7 @@ export interface SeenMessage {
   readonly seq: number;
   readonly no: string;
   readonly from: string;
+  readonly stream?: StreamSnapshot;
 }
 
 /** A frame of the test's codec, read back. `format` tells whose codec wrote it. */
@@ -27,13 +35,36 @@ export type Seen = { readonly format: string } & (
       readonly throughSeq: number;
       readonly messages: readonly SeenMessage[];
     }
+  | {
+      readonly kind: "event";
+      readonly channel: ChannelRef;
+      readonly event: ChannelEvent;
+    }
+  | {
+      readonly kind: "stream";
+      readonly channel: ChannelRef;
+      readonly snapshot: StreamSnapshot;
+    }
+  | {
+      readonly kind: "command";
+      readonly channel: ChannelRef;
+      readonly inboxSeq: number;
+      readonly message: SeenMessage;
+    }
+  | {
+      readonly kind: "conversation";
+      readonly change: string;
+      readonly conversation: Conversation;
+    }
+  | { readonly kind: "presence"; readonly presence: readonly Presence[] }
   | { readonly kind: "disconnect"; readonly reason: string }
   | { readonly kind: "reply"; readonly reply: Reply }
 );
 
 function readable(message: Message): SeenMessage {
-  const { messageSeq, clientMsgNo, fromUid } = message;
-  return { seq: messageSeq, no: clientMsgNo, from: fromUid };
+  const { messageSeq, clientMsgNo, fromUid, stream } = message;
+  const seen = { seq: messageSeq, no: clientMsgNo, from: fromUid };
+  return stream === undefined ? seen : { ...seen, stream };
 }
 
 /** Writes readable frames and counts the pushes it encoded. */
@@ -58,6 +89,7 @@ export class CountingCodec implements Codec {
     const { format } = this;
     switch (push.kind) {
       case "message":
+      case "command":
         return JSON.stringify({
           ...push,
           format,
@@ -69,6 +101,10 @@ export class CountingCodec implements Codec {
           format,
           messages: push.messages.map(readable),
         });
+      case "event":
+      case "stream":
+      case "conversation":
+      case "presence":
       case "disconnect":
         return JSON.stringify({ ...push, format });
     }
@@ -82,6 +118,8 @@ export class RecordedConnection implements Connection {
   readonly topics = new Set<string>();
   /** What `bufferedBytes` says: a client that does not read. */
   unread = 0;
+  /** What `unread` becomes with the next frame. */
+  fills: number | undefined;
   endedWith: number | undefined;
   readonly #wire: Wire;
 
@@ -103,7 +141,9 @@ export class RecordedConnection implements Connection {
   }
 
   send(frame: Uint8Array | string): void {
-    if (this.endedWith === undefined) this.frames.push(String(frame));
+    if (this.endedWith !== undefined) return;
+    this.frames.push(String(frame));
+    this.unread = this.fills ?? this.unread;
   }
 
   subscribe(topic: string): void {

@@ -20,6 +20,7 @@ function messageOf(messageSeq: number, payloadBytes = 10): Message {
     streamNo: undefined,
     tagKey: undefined,
     payload: new Uint8Array(payloadBytes),
+    stream: undefined,
   };
 }
 
@@ -119,6 +120,44 @@ t.test("it is writable once the client has read enough", async (t) => {
   connection.unread = 100;
   session.drained();
   await waiting;
+});
+
+t.test("all who wait are woken once the client has read enough", async (t) => {
+  const { session, connection } = joiner();
+  connection.unread = 101;
+  const waiting = Promise.all([session.writable(100), session.writable(50)]);
+  await turn();
+  connection.unread = 50;
+  session.drained();
+  await t.resolves(waiting);
+});
+
+t.test("what is kept elsewhere counts against the same bound", async (t) => {
+  const { session } = joiner(2000);
+  session.hold(messageOf(1, 700));
+  session.charge(900);
+  session.charge(-900);
+  session.charge(900);
+  t.equal(session.ended, undefined);
+  session.charge(200);
+  t.equal(session.ended, "slow_reader");
+});
+
+t.test("an event keeps its turn among held messages", async (t) => {
+  const { session, connection } = joiner();
+  const channel = group("g");
+  const event = {
+    ...{ key: "2:g", channel, fromUid: "bob", clientMsgNo: "e", eventId: "1" },
+    ...{ type: "x", data: "", timestampMs: 0, stream: undefined },
+  };
+  session.hold(messageOf(1));
+  session.pushInTurn({ kind: "event", channel, event });
+  session.hold(messageOf(2));
+  session.dropHeld("other");
+  session.release(new Map());
+  session.pushInTurn({ kind: "event", channel, event });
+  const kinds = connection.seen.map(({ kind }) => kind);
+  t.same(kinds, ["message", "event", "message", "event"]);
 });
 
 t.test("nobody waits for a client that is gone", async (t) => {

@@ -3,13 +3,18 @@
 // connection carries (listening, barriers, events) does not. Nothing happens but in `step`.
 
 import { setImmediate as turn } from "node:timers/promises";
+import { BrokerError } from "../../src/broker/errors.ts";
 import {
+  type ChannelEvent,
   type ChannelKey,
   type ChannelRef,
+  type Conversation,
   channelKey,
   GROUP_CHANNEL,
   groupTopic,
   type Message,
+  type Presence,
+  presenceTopic,
   type Topic,
   userTopic,
 } from "../../src/broker/model.ts";
@@ -19,8 +24,11 @@ import type {
   HistoryRange,
   HistorySlice,
 } from "../../src/broker/ports.ts";
-import type { JoinPorts } from "../../src/gateway/join.ts";
+import type { AdmissionsParts } from "../../src/gateway/admissions.ts";
+import type { CatchUpParts } from "../../src/gateway/catch-ups.ts";
+import type { Answer } from "../../src/lib/answer.ts";
 import type { Random } from "./random.ts";
+import { StreamLog } from "./stream-log.ts";
 
 export interface Append {
   readonly channel: ChannelRef;
@@ -31,9 +39,23 @@ export interface Append {
   readonly noPersist?: boolean;
   /** Gone from history as soon as it is published. */
   readonly expired?: boolean;
+  /** Of the stream whose message it is. */
+  readonly clientMsgNo?: string;
+}
+
+export interface SendCommand {
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  /** Who get a copy to keep. */
+  readonly to: readonly string[];
+  /** Who are only told. */
+  readonly alsoTell?: readonly string[];
+  readonly origin?: string;
 }
 
 type Action = () => void;
+
+const PAYLOAD_BYTES = 10;
 
 export class SharedServer {
   readonly #random: Random;
@@ -46,11 +68,27 @@ export class SharedServer {
   readonly #logs = new Map<ChannelKey, Message[]>();
   readonly #expired = new Set<Message>();
   readonly #members = new Map<string, Set<string>>();
+  readonly #joinSeqs = new Map<string, number>();
+  readonly #inboxes = new Map<string, Message[]>();
+  readonly #acknowledged = new Map<string, Set<number>>();
+  readonly #online = new Set<string>();
+  readonly streams: StreamLog;
+  /** Streams are answered at once, as a store in the same process does, and not by a message. */
+  answersNow = false;
+  /** Streams cannot be read. */
+  isDown = false;
+  /** Which topics cannot be listened to just now. */
+  refuses: (topic: Topic) => boolean = () => false;
   #appended = 0;
 
   constructor(random: Random, deliver: (event: ClusterEvent) => void) {
     this.#random = random;
     this.#deliver = deliver;
+    this.streams = new StreamLog({
+      message: (input) => this.append(input),
+      event: (event) => this.#publish({ kind: "event", event }),
+      seq: (key) => this.headSeq(key),
+    });
   }
 
   /** The topics this node listens to, as the server knows them. */
@@ -58,19 +96,92 @@ export class SharedServer {
     return this.#listened;
   }
 
-  readonly store: JoinPorts["store"] = {
+  readonly store: AdmissionsParts["store"] & CatchUpParts["store"] = {
+    conversation: (uid, channel) =>
+      this.#ask(() => this.#standing(uid, channel)),
+    readInbox: (uid, afterSeq, { limit, maxBytes }) =>
+      this.#ask(() => {
+        const inbox = this.#inboxes.get(uid) ?? [];
+        const acknowledged = this.#acknowledged.get(uid);
+        const behind = inbox.filter(
+          ({ messageSeq }) =>
+            messageSeq > afterSeq && !acknowledged?.has(messageSeq),
+        );
+        return behind
+          .slice(0, Math.min(limit, Math.ceil(maxBytes / PAYLOAD_BYTES)))
+          .map((message) => ({ inboxSeq: message.messageSeq, message }));
+      }),
+    stream: (key, clientMsgNo) =>
+      this.#answer(() => this.streams.find(key, clientMsgNo)),
+    activeStream: (key) => this.#answer(() => this.streams.active(key)),
+    personalStreamsOf: (uid) => this.#answer(() => this.streams.ofUser(uid)),
     groupsOf: (uid) => this.#ask(() => this.groupsOf(uid)),
     headSeq: (key) => this.#ask(() => this.headSeq(key)),
     readMessages: (key, range) => this.#ask(() => this.#read(key, range)),
   };
 
   readonly cluster: Pick<Cluster, "listen" | "unlisten" | "barrier"> = {
-    listen: (topic) => this.#subscribed(() => this.#listened.add(topic)),
+    listen: (topic) =>
+      this.refuses(topic)
+        ? Promise.reject(new BrokerError("unavailable"))
+        : this.#subscribed(() => this.#listened.add(topic)),
     unlisten: (topic) => {
       this.#subscriber.push(() => this.#listened.delete(topic));
     },
     barrier: () => this.#subscribed(() => {}),
   };
+
+  /** Who is online, as the directory knows it. */
+  readonly directory = {
+    presence: (uids: readonly string[]): Promise<readonly Presence[]> =>
+      this.#ask(() =>
+        uids.map((uid) => ({ uid, online: this.#online.has(uid), flag: 0 })),
+      ),
+  };
+
+  setOnline(uid: string, online: boolean): void {
+    if (online) this.#online.add(uid);
+    else this.#online.delete(uid);
+    this.#publish({ kind: "presence", uid });
+  }
+
+  /** One atomic step: a copy into each inbox, and published. Returns the command's number. */
+  sendCommand(input: SendCommand): string {
+    const { channel, fromUid, to, alsoTell = [], origin } = input;
+    const message = { ...this.#message(input), messageSeq: 0 };
+    const copies = to.map((uid) => {
+      const inbox = this.#inboxes.get(uid) ?? [];
+      this.#inboxes.set(uid, inbox);
+      const inboxSeq = (inbox.at(-1)?.messageSeq ?? 0) + 1;
+      inbox.push({ ...message, messageSeq: inboxSeq });
+      return { uid, inboxSeq };
+    });
+    for (const uid of alsoTell) copies.push({ uid, inboxSeq: 0 });
+    const key = channelKey(channel, fromUid);
+    this.#publish({
+      kind: "command",
+      message: { ...message, key },
+      copies,
+      origin,
+    });
+    return message.clientMsgNo;
+  }
+
+  /** One atomic step: nobody reads the copy any more. */
+  acknowledge(uid: string, inboxSeq: number): void {
+    const seqs = this.#acknowledged.get(uid) ?? new Set();
+    this.#acknowledged.set(uid, seqs.add(inboxSeq));
+  }
+
+  /** How many commands the user was ever sent to keep. */
+  inboxSize(uid: string): number {
+    return this.#inboxes.get(uid)?.length ?? 0;
+  }
+
+  /** Tells what is for the channel's members and is kept nowhere. */
+  tell(event: ChannelEvent): void {
+    this.#publish({ kind: "event", event });
+  }
 
   groupsOf(uid: string): readonly string[] {
     return [...this.#members]
@@ -92,25 +203,10 @@ export class SharedServer {
 
   /** One atomic step at the server: stored and published. Returns the message's number. */
   append(input: Append): string {
-    const { channel, fromUid, origin, recipients } = input;
-    const key = channelKey(channel, fromUid);
-    const log = this.#logs.get(key) ?? [];
-    this.#logs.set(key, log);
-    this.#appended += 1;
-    const message: Message = {
-      messageId: this.#appended,
-      messageSeq: input.noPersist ? 0 : log.length + 1,
-      key,
-      channel,
-      fromUid,
-      clientMsgNo: `n${this.#appended}`,
-      timestampMs: 0,
-      header: { noPersist: input.noPersist ?? false, redDot: true },
-      expireS: 0,
-      streamNo: undefined,
-      tagKey: undefined,
-      payload: new Uint8Array(10),
-    };
+    const { origin, recipients } = input;
+    const message = this.#message(input);
+    const log = this.#logs.get(message.key) ?? [];
+    this.#logs.set(message.key, log);
     if (!input.noPersist) log.push(message);
     if (input.expired) this.#expired.add(message);
     this.#publish({ kind: "message", message, origin, recipients });
@@ -120,9 +216,11 @@ export class SharedServer {
   /** Changes a membership; the event of it is published some time after, as the broker does. */
   setMember(channelId: string, uid: string, member: boolean): void {
     this.changeMember(channelId, uid, member);
+    const seq = this.headSeq(`2:${channelId}`);
+    const since = member ? { sinceSeq: seq } : {};
     // on the subscriber's lane, so that changes of one membership are told in their order
     this.#subscriber.push(() =>
-      this.#publish({ kind: "membership", uid, channelId, member }),
+      this.#publish({ kind: "membership", uid, channelId, member, ...since }),
     );
   }
 
@@ -130,6 +228,9 @@ export class SharedServer {
   changeMember(channelId: string, uid: string, member: boolean): void {
     const uids = this.#members.get(channelId) ?? new Set();
     this.#members.set(channelId, uids);
+    const name = `${channelId} ${uid}`;
+    if (member && !uids.has(uid))
+      this.#joinSeqs.set(name, this.headSeq(`2:${channelId}`));
     if (member) uids.add(uid);
     else uids.delete(uid);
   }
@@ -167,6 +268,33 @@ export class SharedServer {
     ].some(({ length }) => length > 0);
   }
 
+  #message(input: Append): Message {
+    const { channel, fromUid } = input;
+    const key = channelKey(channel, fromUid);
+    this.#appended += 1;
+    const clientMsgNo = input.clientMsgNo ?? `n${this.#appended}`;
+    return {
+      messageId: this.#appended,
+      messageSeq: input.noPersist ? 0 : this.headSeq(key) + 1,
+      key,
+      channel,
+      fromUid,
+      clientMsgNo,
+      timestampMs: 0,
+      header: { noPersist: input.noPersist ?? false, redDot: true },
+      expireS: 0,
+      streamNo: undefined,
+      tagKey: undefined,
+      payload: new Uint8Array(PAYLOAD_BYTES),
+      stream: this.streams.find(key, clientMsgNo),
+    };
+  }
+
+  #answer<T>(compute: () => T): Answer<T> {
+    if (this.isDown) return Promise.reject(new BrokerError("unavailable"));
+    return this.answersNow ? compute() : this.#ask(compute);
+  }
+
   #ask<T>(compute: () => T): Promise<T> {
     return new Promise((resolve) => {
       this.#commands.push(() => {
@@ -174,6 +302,15 @@ export class SharedServer {
         this.#answers.push(() => resolve(answer));
       });
     });
+  }
+
+  /** Nobody reads anything: a member's position is where it joined. */
+  #standing(uid: string, channel: ChannelRef): Conversation | undefined {
+    if (!this.#members.get(channel.id)?.has(uid)) return undefined;
+    const headSeq = this.headSeq(channelKey(channel, uid));
+    const readSeq = this.#joinSeqs.get(`${channel.id} ${uid}`) ?? 0;
+    const rest = { deletedSeq: 0, changedAtMs: 0, last: undefined };
+    return { channel, headSeq, readSeq, unread: headSeq - readSeq, ...rest };
   }
 
   /** A command of the subscriber connection: its answer comes behind the events before it. */
@@ -199,15 +336,35 @@ export class SharedServer {
         one.messageSeq <= toSeq &&
         !this.#expired.has(one),
     );
-    return { messages: found.slice(0, limit), more: found.length > limit };
+    const messages = found.slice(0, limit).map((message) => ({
+      ...message,
+      stream: this.streams.find(key, message.clientMsgNo),
+    }));
+    return { messages, more: found.length > limit };
   }
 }
 
 function topicsOf(event: ClusterEvent): readonly Topic[] {
-  if (event.kind !== "message") return [userTopic(event.uid)];
-  const { message, recipients } = event;
-  if (recipients !== undefined) return recipients.map(userTopic);
-  const { channel, fromUid } = message;
+  switch (event.kind) {
+    case "message":
+      return event.recipients?.map(userTopic) ?? channelTopics(event.message);
+    case "event":
+      return channelTopics(event.event);
+    case "command":
+      return event.copies.map(({ uid }) => userTopic(uid));
+    case "presence":
+      return [presenceTopic(event.uid)];
+    case "missed":
+      return [event.topic];
+    default:
+      return [userTopic(event.uid)];
+  }
+}
+
+function channelTopics({
+  channel,
+  fromUid,
+}: Pick<Message, "channel" | "fromUid">): readonly Topic[] {
   return channel.type === GROUP_CHANNEL
     ? [groupTopic(channel.id)]
     : [userTopic(fromUid), userTopic(channel.id)];

@@ -7,9 +7,13 @@ import {
   PERSON_CHANNEL,
 } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
-import { Hub } from "../../src/gateway/hub.ts";
+import { Admissions } from "../../src/gateway/admissions.ts";
+import { CatchUps } from "../../src/gateway/catch-ups.ts";
+import { Hub, type HubParts } from "../../src/gateway/hub.ts";
 import { joinChannels, planJoin } from "../../src/gateway/join.ts";
+import { Rereads } from "../../src/gateway/rereads.ts";
 import { Session } from "../../src/gateway/session.ts";
+import { PresenceWatch } from "../../src/gateway/watch.ts";
 import type { ResumePoint, ResumeResult } from "../../src/protocol/protocol.ts";
 import type { Random } from "./random.ts";
 import { CountingCodec, type RecordedConnection, Wire } from "./recorder.ts";
@@ -39,25 +43,60 @@ export interface JoinerSpec {
   readonly maxHeldBytes?: number;
 }
 
+const METRICS = {
+  resumed: () => {},
+  eventPushed: () => {},
+  caughtUp: () => {},
+  commandsPushed: () => {},
+  levelling: () => {},
+};
+
+/** Of which a quarter is lagging, and an eighth is drained. */
+const MAX_BUFFERED_BYTES = 800;
 const LIMITS = { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 };
 
 export class World {
   readonly server: SharedServer;
   readonly hub: Hub;
+  /** What the hub is made of. */
+  readonly parts: HubParts;
   /** Told of each event right after the hub took it. */
   onDelivered: (event: ClusterEvent) => void = () => {};
+  /** Takes each event; the hub, unless told otherwise. */
+  takes: (event: ClusterEvent) => void = (event) => this.hub.deliver(event);
+  readonly watch: PresenceWatch;
+  /** Bugs that surfaced. */
+  readonly bugs: unknown[] = [];
   readonly #wire = new Wire();
   #sessions = 0;
 
   constructor(random: Random) {
     this.server = new SharedServer(random, (event) => {
-      this.hub.deliver(event);
+      this.takes(event);
       this.onDelivered(event);
     });
-    this.hub = new Hub({
-      cluster: this.server.cluster,
-      publisher: this.#wire,
+    const { store, cluster, directory } = this.server;
+    const onBug = (error: unknown) => this.bugs.push(error);
+    this.watch = new PresenceWatch({
+      ...{ cluster, directory, onBug },
+      retryMs: 1,
     });
+    const catchUps = new CatchUps({
+      ...{ store, cluster, onBug, metrics: METRICS },
+      maxBufferedBytes: MAX_BUFFERED_BYTES,
+      inTurn: (look) => look(),
+    });
+    const parts = { store, cluster, metrics: METRICS, limits: LIMITS };
+    const admissions = new Admissions(parts);
+    const rereads = new Rereads({
+      ...{ store, onBug, metrics: METRICS, limits: LIMITS, retryMs: 1 },
+    });
+    this.parts = {
+      ...{ cluster, publisher: this.#wire, watch: this.watch, rereads },
+      admissions,
+      ...{ metrics: METRICS, catchUps },
+    };
+    this.hub = new Hub(this.parts);
   }
 
   /** A session that has not entered yet. */
@@ -83,11 +122,12 @@ export class World {
     const { store, cluster } = this.server;
     await hub.enter(session);
     if (session.ended !== undefined) return;
-    const plan = await planJoin(session.uid, points, { store });
+    const plan = await planJoin(session, points, { store, hub });
     if (session.ended !== undefined) return;
     joiner.results = plan.results;
-    const metrics = { resumed: () => {} };
+    const metrics = METRICS;
     const parts = { store, cluster, hub, metrics, limits: LIMITS };
+    session.isWelcome = true;
     await joinChannels(session, plan, parts);
     joiner.isLive = session.ended === undefined;
   }

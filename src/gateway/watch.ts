@@ -1,0 +1,194 @@
+// Whose online state the sessions of this node want to know: tells each session how its users stand, and then every change once. All reads of
+// the directory go one after the other, so an older answer never comes after a newer one. State: watchers by uid, what each was last told,
+// the uids and requests that wait for the next read.
+
+import { BrokerError } from "../broker/errors.ts";
+import { type Presence, presenceTopic } from "../broker/model.ts";
+import type { Cluster, SessionDirectory } from "../broker/ports.ts";
+import type { Session } from "./session.ts";
+
+export interface WatchParts {
+  readonly cluster: Pick<Cluster, "listen" | "unlisten">;
+  readonly directory: Pick<SessionDirectory, "presence">;
+  /** How long to wait after a read that failed. */
+  readonly retryMs: number;
+  /** A bug surfaced; `what` says where. */
+  onBug(error: unknown, what: string): void;
+}
+
+/** A read asks for about so many at most. */
+const UIDS_PER_READ = 10_000;
+
+/** What a session was last told of each user it watches; undefined: nothing yet. */
+type Told = Map<string, Presence | undefined>;
+
+interface Request {
+  readonly session: Session;
+  readonly uids: readonly string[];
+  readonly answer: (presence: readonly Presence[]) => void;
+  readonly fail: (error: unknown) => void;
+}
+
+export class PresenceWatch {
+  readonly #parts: WatchParts;
+  readonly #watchers = new Map<string, Set<Session>>();
+  readonly #told = new Map<Session, Told>();
+  readonly #changed = new Set<string>();
+  #requests: Request[] = [];
+  #isReading = false;
+
+  constructor(parts: WatchParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Watches these users in place of those before, and hands how they stand to `answer`, in order; changes from then on are pushed. Rejects
+   * with `unavailable`, and then watches nobody.
+   */
+  async watch(
+    session: Session,
+    uids: readonly string[],
+    answer: (presence: readonly Presence[]) => void,
+  ): Promise<void> {
+    const told = this.#replace(session, uids);
+    try {
+      const topics = [...told.keys()].map(presenceTopic);
+      await Promise.all(topics.map((one) => this.#parts.cluster.listen(one)));
+      await new Promise<void>((resolve, reject) => {
+        const request = { session, uids, fail: reject };
+        this.#requests.push({
+          ...request,
+          answer(presence) {
+            answer(presence);
+            resolve();
+          },
+        });
+        this.#read();
+      });
+    } catch (error) {
+      if (this.#told.get(session) === told) this.leave(session);
+      throw error;
+    }
+  }
+
+  /** The online state of the user may have changed. */
+  heard(uid: string): void {
+    if (!this.#watchers.has(uid)) return;
+    this.#changed.add(uid);
+    this.#read();
+  }
+
+  /** The session watches nobody any more; harmless when it did not. */
+  leave(session: Session): void {
+    const told = this.#told.get(session);
+    if (told === undefined) return;
+    this.#told.delete(session);
+    for (const uid of told.keys()) this.#forget(session, uid);
+  }
+
+  #replace(session: Session, uids: readonly string[]): Told {
+    const told: Told = new Map(uids.map((uid) => [uid, undefined]));
+    const before = this.#told.get(session);
+    for (const uid of told.keys()) {
+      const watchers = this.#watchers.get(uid) ?? new Set();
+      this.#watchers.set(uid, watchers.add(session));
+    }
+    for (const uid of before?.keys() ?? [])
+      if (!told.has(uid)) this.#forget(session, uid);
+    this.#told.set(session, told);
+    return told;
+  }
+
+  #forget(session: Session, uid: string): void {
+    const watchers = this.#watchers.get(uid);
+    if (!watchers?.delete(session) || watchers.size > 0) return;
+    this.#watchers.delete(uid);
+    this.#changed.delete(uid);
+    this.#parts.cluster.unlisten(presenceTopic(uid));
+  }
+
+  /** Starts reading unless it is under way. What changes within this turn is read once. */
+  #read(): void {
+    if (this.#isReading) return;
+    this.#isReading = true;
+    void this.#readAll();
+  }
+
+  async #readAll(): Promise<void> {
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    while (this.#changed.size > 0 || this.#requests.length > 0)
+      if (!(await this.#readSome())) {
+        setTimeout(() => void this.#readAll(), this.#parts.retryMs).unref();
+        return; // and still reading
+      }
+    this.#isReading = false;
+  }
+
+  /** False: it failed; those who asked were told, and what changed is still to be read. */
+  async #readSome(): Promise<boolean> {
+    const requests = this.#take();
+    const changed = [...this.#changed];
+    this.#changed.clear();
+    const uids = new Set(changed);
+    for (const request of requests)
+      for (const uid of request.uids) uids.add(uid);
+    try {
+      const found = await this.#parts.directory.presence([...uids]);
+      const byUid = new Map(found.map((one) => [one.uid, one]));
+      for (const request of requests) this.#answer(request, byUid);
+      this.#pushChanges(changed, byUid);
+      return true;
+    } catch (error) {
+      for (const { fail } of requests) fail(error);
+      for (const uid of changed)
+        if (this.#watchers.has(uid)) this.#changed.add(uid);
+      if (!(error instanceof BrokerError))
+        this.#parts.onBug(error, "a watched presence could not be read");
+      return false;
+    }
+  }
+
+  #take(): readonly Request[] {
+    let count = 0;
+    let uids = 0;
+    while (count < this.#requests.length && uids < UIDS_PER_READ)
+      uids += this.#requests[count++]?.uids.length ?? 0;
+    return this.#requests.splice(0, count);
+  }
+
+  #answer(
+    { session, uids, answer }: Request,
+    byUid: ReadonlyMap<string, Presence>,
+  ): void {
+    const presence = uids.flatMap((uid) => byUid.get(uid) ?? []);
+    const told = this.#told.get(session);
+    for (const one of presence) if (told?.has(one.uid)) told.set(one.uid, one);
+    answer(presence);
+  }
+
+  /** A session that was told nothing yet of a user has its answer coming. */
+  #pushChanges(
+    uids: readonly string[],
+    byUid: ReadonlyMap<string, Presence>,
+  ): void {
+    const news = new Map<Session, Presence[]>();
+    for (const uid of uids)
+      for (const session of this.#watchers.get(uid) ?? []) {
+        const told = this.#told.get(session);
+        const before = told?.get(uid);
+        const now = byUid.get(uid);
+        if (now === undefined || before === undefined) continue;
+        if (isSame(before, now)) continue;
+        told?.set(uid, now);
+        const presence = news.get(session) ?? [];
+        presence.push(now);
+        news.set(session, presence);
+      }
+    for (const [session, presence] of news)
+      session.push({ kind: "presence", presence });
+  }
+}
+
+function isSame(one: Presence, other: Presence): boolean {
+  return one.online === other.online && one.flag === other.flag;
+}

@@ -1,0 +1,115 @@
+// Users who are added to groups while they are online: what was sent since comes, once and in order, whatever the node heard of when.
+
+import t from "tap";
+import { clientView } from "./client-view.ts";
+import { seeded } from "./random.ts";
+import { group, type Joiner, World } from "./world.ts";
+
+const ROUNDS = 200;
+
+const CUSTOM = {
+  ...{ key: "2:g", channel: group("g"), fromUid: "carol", type: "custom" },
+  ...{ clientMsgNo: "c", eventId: "e", data: "x", timestampMs: 0 },
+  stream: undefined,
+};
+
+t.test(
+  "everything sent since the user was added reaches its sessions once and in order, also those that are joining",
+  async (t) => {
+    for (let seed = 0; seed < ROUNDS; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      const say = (id: string) =>
+        world.server.append({ channel: group(id), fromUid: "bob" });
+      for (const id of ["g1", "g2"]) say(id);
+      const live = await world.live({ uid: "alice" });
+      const late = world.session({ uid: "alice" });
+      const joining = world.join(late);
+      for (let count = random.below(20); count > 0; count--)
+        await world.server.step();
+      const isEarly = !late.isLive && !late.session.isWelcome;
+      const sent: string[] = [];
+      for (const id of ["g1", "g2"]) {
+        world.server.setMember(id, "alice", true);
+        for (let count = random.below(5); count > 0; count--) {
+          sent.push(say(id));
+          await world.server.step();
+        }
+      }
+      await world.server.settle();
+      await joining;
+      sent.push(say("g1"), say("g2"));
+      await world.server.settle();
+      for (const one of isEarly ? [live] : [live, late]) {
+        const view = clientView(one.connection.seen, one.points);
+        t.same(view.repeats, [], `seed ${seed}`);
+        t.same([...view.nos].sort(), [...sent].sort(), `seed ${seed}`);
+        for (const id of ["g1", "g2"])
+          t.equal(
+            view.levels.get(`group ${id}`),
+            world.headSeq(group(id), "alice"),
+          );
+      }
+      t.same(world.bugs, []);
+    }
+  },
+);
+
+t.test(
+  "who is told out again before its turn gets nothing and leaves nothing behind",
+  async (t) => {
+    for (let seed = 0; seed < ROUNDS; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      const alice = await world.live({ uid: "alice" });
+      for (const id of ["g1", "g2", "g3"])
+        world.server.setMember(id, "alice", true);
+      for (let count = random.below(30); count > 0; count--)
+        await world.server.step();
+      for (const id of ["g1", "g2", "g3"]) {
+        world.server.append({ channel: group(id), fromUid: "bob" });
+        world.server.setMember(id, "alice", false);
+      }
+      await world.server.settle();
+      const before = alice.connection.seen.length;
+      for (const id of ["g1", "g2", "g3"])
+        world.server.append({ channel: group(id), fromUid: "bob" });
+      await world.server.settle();
+      t.equal(alice.connection.seen.length, before, `seed ${seed}`);
+      t.same([...world.server.listened], ["u:alice"]);
+      world.server.append({
+        channel: { id: "alice", type: 1 },
+        fromUid: "bob",
+      });
+      await world.server.settle();
+      t.equal(alice.connection.seen.length, before + 1, "nothing is held");
+    }
+  },
+);
+
+t.test(
+  "what is kept nowhere comes to who is just being added, unless told out meanwhile",
+  async (t) => {
+    let came = 0;
+    for (let seed = 0; seed < ROUNDS; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      const alice = await world.live({ uid: "alice" });
+      const bob = await world.live({ uid: "bob" });
+      world.server.setMember("g", "bob", true);
+      await world.server.settle();
+      world.server.setMember("g", "alice", true);
+      while (alice.session.joining === undefined) await world.server.step();
+      const isOut = random.chance(0.3);
+      world.hub.deliver({ kind: "event", event: CUSTOM });
+      if (isOut) world.server.setMember("g", "alice", false);
+      await world.server.settle();
+      const eventsOf = (one: Joiner) =>
+        one.connection.seen.filter(({ kind }) => kind === "event").length;
+      t.equal(eventsOf(bob), 1);
+      if (!isOut) t.equal(eventsOf(alice), 1, `seed ${seed}`);
+      else came += eventsOf(alice);
+    }
+    t.ok(came < ROUNDS * 0.3, "who was told out in time got nothing");
+  },
+);

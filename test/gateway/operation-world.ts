@@ -1,0 +1,78 @@
+// What operations need, with a world's server behind it: streams are read there, everything else is answered with what the test puts in.
+
+import type { Conversations } from "../../src/broker/conversations.ts";
+import { BrokerError } from "../../src/broker/errors.ts";
+import { channelKey, type StreamState } from "../../src/broker/model.ts";
+import type { OperationPorts } from "../../src/gateway/operation-ports.ts";
+import { operate } from "../../src/gateway/operations.ts";
+import type { Operation } from "../../src/protocol/protocol.ts";
+import type { Joiner, World } from "./world.ts";
+
+const unused = (): never => {
+  throw new Error("not part of this test");
+};
+const ignore = (): void => {};
+
+export interface OperationWorld {
+  readonly conversations?: Pick<Conversations, "list" | "change">;
+  readonly cancel?: (uid: string) => Promise<StreamState>;
+  readonly acknowledge?: (
+    uid: string,
+    inboxSeqs: readonly number[],
+  ) => Promise<number>;
+}
+
+/** Runs operations of the world's sessions as a client's frames would. */
+export function operator(
+  world: World,
+  given: OperationWorld = {},
+): (joiner: Joiner, operation: Operation) => Promise<void> {
+  const { server, hub, watch } = world;
+  const ports: OperationPorts = {
+    messages: { send: unused, history: unused },
+    streams: {
+      async read({ channel, uid }, clientMsgNo) {
+        const key = channelKey(channel, uid ?? "");
+        const found = await server.store.stream(key, clientMsgNo);
+        if (found === undefined) throw new BrokerError("stream_unknown");
+        return found;
+      },
+      cancel: given.cancel ?? unused,
+      ...{ post: unused, start: unused, close: unused },
+    },
+    conversations: {
+      ...{ heads: unused, list: unused, change: unused },
+      ...given.conversations,
+    },
+    store: {
+      groupFacts: (id, uid) => ({
+        info: undefined,
+        isSubscriber: server.groupsOf(uid).includes(id),
+      }),
+      acknowledgeCommands: given.acknowledge ?? unused,
+    },
+    ...{ hub, watch, cluster: server.cluster, directory: server.directory },
+    clock: () => 0,
+    metrics: METRICS,
+    maxHistoryBytes: 1000,
+  };
+  return async ({ session }, operation) => operate(session, operation, ports);
+}
+
+const METRICS: OperationPorts["metrics"] = {
+  connectionOpened: ignore,
+  connectionClosed: ignore,
+  sessionOpened: ignore,
+  sessionClosed: ignore,
+  ended: ignore,
+  frameIn: ignore,
+  sent: ignore,
+  refused: ignore,
+  acknowledged: ignore,
+  resumed: ignore,
+  eventPushed: ignore,
+  caughtUp: ignore,
+  commandsPushed: ignore,
+  levelling: ignore,
+  commandsAcknowledged: ignore,
+};

@@ -1,0 +1,201 @@
+// After the cluster said that events of a user may be lost: every session of the user ends up with its groups, its commands once and in order,
+// whatever happens meanwhile.
+
+import t from "tap";
+import { BrokerError } from "../../src/broker/errors.ts";
+import { userTopic } from "../../src/broker/model.ts";
+import { Rereads } from "../../src/gateway/rereads.ts";
+import { clientView } from "./client-view.ts";
+import { seeded } from "./random.ts";
+import { group, type Joiner, person, World } from "./world.ts";
+
+const ROUNDS = 100;
+
+const missed = (world: World, uid: string) =>
+  world.hub.deliver({ kind: "missed", topic: userTopic(uid) });
+
+function inboxSeqs({ connection }: Joiner): readonly number[] {
+  return connection.seen.flatMap((one) =>
+    one.kind === "command" ? [one.inboxSeq] : [],
+  );
+}
+
+const followed = ({ session }: Joiner): readonly string[] =>
+  session.groups.map(({ channelId }) => channelId).sort();
+
+t.test(
+  "memberships that changed unheard are those of the store afterwards, also when one changes on the way",
+  async (t) => {
+    for (let seed = 0; seed < ROUNDS; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      const ids = ["g1", "g2", "g3", "g4"];
+      for (const id of ids)
+        if (random.chance(0.5)) world.server.setMember(id, "alice", true);
+      await world.server.settle();
+      const sessions = [
+        await world.live({ uid: "alice" }),
+        await world.live({ uid: "alice" }),
+      ];
+      for (const id of ids)
+        world.server.changeMember(id, "alice", random.chance(0.5));
+      const late = world.session({ uid: "alice" });
+      const joining = world.join(late);
+      missed(world, "alice");
+      for (let count = random.below(20); count > 0; count--)
+        await world.server.step();
+      world.server.setMember(random.pick(ids), "alice", random.chance(0.5));
+      if (random.chance(0.3)) missed(world, "alice");
+      await world.server.settle();
+      await joining;
+      const should = [...world.server.groupsOf("alice")].sort();
+      for (const one of [...sessions, late])
+        t.same(followed(one), should, `seed ${seed}`);
+      const sent = should.map((id) =>
+        world.server.append({ channel: group(id), fromUid: "bob" }),
+      );
+      await world.server.settle();
+      for (const { connection } of [...sessions, late])
+        t.same(connection.messageNos.slice(-sent.length || 99), sent);
+      t.same(world.bugs, []);
+    }
+  },
+);
+
+t.test(
+  "what was sent since its user was added unheard comes once and in order, also if the group cannot be listened to at first",
+  async (t) => {
+    for (let seed = 0; seed < ROUNDS; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      const say = () =>
+        world.server.append({ channel: group("g"), fromUid: "bob" });
+      say();
+      const alice = await world.live({ uid: "alice" });
+      world.server.changeMember("g", "alice", true);
+      const sent = [say(), say()];
+      let refusals = random.below(4);
+      world.server.refuses = (topic) =>
+        topic === "g:g" && random.chance(0.5) && refusals-- > 0;
+      missed(world, "alice");
+      for (let count = random.below(20); count > 0; count--) {
+        await world.server.step();
+        if (random.chance(0.3)) sent.push(say());
+      }
+      for (let at = 0; at < 5000 && !alice.session.follows("g"); at++) {
+        await world.server.settle();
+        await new Promise((go) => setTimeout(go, 1));
+      }
+      await world.server.settle();
+      sent.push(say());
+      const personal = world.server.append({
+        ...{ channel: person("alice"), fromUid: "bob" },
+      });
+      await world.server.settle();
+      const view = clientView(alice.connection.seen, alice.points);
+      t.same(view.nos, [...sent, personal], `seed ${seed}`);
+      t.same(view.repeats, []);
+      t.ok(world.server.listened.has("g:g"));
+      t.equal(alice.session.ended, undefined);
+      t.same(world.bugs, []);
+    }
+  },
+);
+
+t.test(
+  "commands that did not come are pushed, each once, and in order once the session has had one live",
+  async (t) => {
+    for (let seed = 0; seed < ROUNDS; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      const send = () =>
+        world.server.sendCommand({
+          ...{ channel: person("alice"), fromUid: "bob", to: ["alice"] },
+        });
+      for (let count = random.below(4); count > 0; count--) send();
+      if (world.server.inboxSize("alice") > 0 && random.chance(0.5))
+        world.server.acknowledge("alice", 1);
+      const alice = await world.live({ uid: "alice" });
+      const other = await world.live({ uid: "alice" });
+      const had = inboxSeqs(alice);
+      let isDeaf = false;
+      let losesFirst = false;
+      const { deliver } = world.hub;
+      world.takes = (event) => {
+        if (!isDeaf || event.kind === "missed") deliver(event);
+      };
+      const before = world.server.inboxSize("alice");
+      for (let count = 0; count < 12; count++) {
+        isDeaf = random.chance(0.4);
+        if (isDeaf && count === 0) losesFirst = true;
+        send();
+        if (count > 0 && random.chance(0.3)) await world.server.step();
+        else await world.server.settle();
+      }
+      await world.server.settle();
+      isDeaf = false;
+      missed(world, "alice");
+      send();
+      await world.server.settle();
+      const all = world.server.inboxSize("alice");
+      const news = Array.from(
+        { length: all - before },
+        (_, at) => before + at + 1,
+      );
+      for (const one of [alice, other]) {
+        const got = inboxSeqs(one).slice(had.length);
+        const inOrder = [...got].sort((a, b) => a - b);
+        t.same(losesFirst ? inOrder : got, news, `seed ${seed}`);
+      }
+    }
+  },
+);
+
+t.test(
+  "a store that cannot be read is asked again, by few at a time, and ends no session",
+  async (t) => {
+    const world = new World(seeded(1));
+    const sessions = Array.from({ length: 300 }, (_, at) =>
+      world.session({ uid: `user${at}` }),
+    );
+    let asked = 0;
+    let most = 0;
+    let isDown = true;
+    const rereads = new Rereads({
+      store: {
+        async groupsOf() {
+          asked += 1;
+          most = Math.max(most, asked);
+          await new Promise((go) => setImmediate(go));
+          asked -= 1;
+          if (isDown) throw new BrokerError("unavailable");
+          return ["g"];
+        },
+        readInbox: async () => [],
+      },
+      metrics: { commandsPushed: () => {} },
+      limits: { pageMessages: 10, pageBytes: 1000, maxUnreadBytes: 1000 },
+      retryMs: 1,
+      onBug: (error) => t.fail(String(error)),
+    });
+    const adopted: string[] = [];
+    for (const { session } of sessions) {
+      session.joined();
+      rereads.memberships(session, async () => {
+        adopted.push(session.uid);
+      });
+    }
+    const turns = async (count: number) => {
+      for (let at = 0; at < count; at++)
+        await new Promise((go) => setTimeout(go, 1));
+    };
+    await turns(5);
+    t.same(adopted, []);
+    isDown = false;
+    for (let at = 0; at < 2000 && adopted.length < 300; at++) await turns(1);
+    t.equal(new Set(adopted).size, 300);
+    t.equal(adopted.length, 300);
+    t.ok(most <= 64, `${most} at once`);
+    t.ok(sessions.every(({ session }) => session.ended === undefined));
+  },
+);

@@ -1,0 +1,183 @@
+// Watched presence: the answer, then each change once, never an older state after a newer one, and nothing left behind.
+
+import t from "tap";
+import { BrokerError } from "../../src/broker/errors.ts";
+import { PresenceWatch } from "../../src/gateway/watch.ts";
+import { operator } from "./operation-world.ts";
+import { seeded } from "./random.ts";
+import type { Seen } from "./recorder.ts";
+import { type Joiner, World } from "./world.ts";
+
+const UIDS = ["u1", "u2", "u3", "u4"];
+
+/** What the client believes after each frame, by uid; and whether it was told something it knew. */
+function believed(seen: readonly Seen[]): {
+  readonly states: ReadonlyMap<string, boolean>;
+  readonly repeats: number;
+} {
+  let states = new Map<string, boolean>();
+  let repeats = 0;
+  for (const frame of seen) {
+    if (frame.kind === "reply" && frame.reply.kind === "watch")
+      states = new Map(
+        frame.reply.presence.map(({ uid, online }) => [uid, online]),
+      );
+    if (frame.kind !== "presence") continue;
+    for (const { uid, online } of frame.presence) {
+      if (states.get(uid) === online) repeats += 1;
+      states.set(uid, online);
+    }
+  }
+  return { states, repeats };
+}
+
+async function watching(
+  world: World,
+  joiner: Joiner,
+  uids: readonly string[],
+): Promise<void> {
+  const done = operator(world)(joiner, { kind: "watch", ref: 7, uids });
+  await world.server.settle();
+  await done;
+}
+
+const pushes = ({ connection }: Joiner): number =>
+  connection.seen.filter(({ kind }) => kind === "presence").length;
+
+t.test(
+  "whatever order things happen in, a watcher ends up knowing how everybody stands",
+  async (t) => {
+    for (let seed = 1; seed <= 200; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      const sessions = [
+        await world.live({ uid: "alice" }),
+        await world.live({ uid: "bob" }),
+      ];
+      const watched = new Map<Joiner, readonly string[]>();
+      const asked: Promise<void>[] = [];
+      for (let steps = 60; steps > 0; steps--) {
+        if (random.chance(0.4))
+          world.server.setOnline(random.pick(UIDS), random.chance(0.5));
+        const one = random.pick(sessions);
+        if (random.chance(0.15)) {
+          const uids = UIDS.filter(() => random.chance(0.6));
+          watched.set(one, uids);
+          const operation = { kind: "watch", ref: 1, uids } as const;
+          asked.push(operator(world)(one, operation));
+        }
+        await world.server.step();
+      }
+      await world.server.settle();
+      await Promise.all(asked);
+      await world.server.settle();
+      const now = await settled(world, world.server.directory.presence(UIDS));
+      for (const one of sessions) {
+        const { states, repeats } = believed(one.connection.seen);
+        for (const { uid, online } of now)
+          if (watched.get(one)?.includes(uid) && states.get(uid) !== online)
+            t.fail(`seed ${seed}: ${one.session.uid} is wrong about ${uid}`);
+        t.equal(repeats, 0, `seed ${seed}: nothing is told twice`);
+        world.disconnect(one);
+      }
+      await world.server.settle();
+      t.same([...world.server.listened], [], `seed ${seed}: nobody listens`);
+      t.same(world.bugs, []);
+    }
+  },
+);
+
+async function settled<T>(world: World, answer: Promise<T>): Promise<T> {
+  await world.server.settle();
+  return answer;
+}
+
+t.test("the answer is in order, duplicates included", async (t) => {
+  const world = new World(seeded(1));
+  const alice = await world.live({ uid: "alice" });
+  world.server.setOnline("u2", true);
+  await watching(world, alice, ["u2", "u1", "u2"]);
+  const [on, off] = [true, false];
+  t.match(alice.connection.seen, [
+    {
+      reply: {
+        kind: "watch",
+        ref: 7,
+        presence: [
+          { uid: "u2", online: on },
+          { uid: "u1", online: off },
+          { uid: "u2", online: on },
+        ],
+      },
+    },
+  ]);
+});
+
+t.test("changes of one turn come in one push", async (t) => {
+  const world = new World(seeded(1));
+  const alice = await world.live({ uid: "alice" });
+  await watching(world, alice, UIDS);
+  for (const uid of UIDS.slice(0, 3)) {
+    world.server.setOnline(uid, true);
+    world.hub.deliver({ kind: "presence", uid });
+  }
+  await world.server.settle();
+  t.equal(pushes(alice), 1);
+  t.match(alice.connection.seen.at(-1), {
+    presence: [{ uid: "u1" }, { uid: "u2" }, { uid: "u3" }],
+  });
+});
+
+t.test("watching others ends watching those before", async (t) => {
+  const world = new World(seeded(1));
+  const alice = await world.live({ uid: "alice" });
+  await watching(world, alice, ["u1", "u2"]);
+  await watching(world, alice, ["u2", "u3"]);
+  t.notOk(world.server.listened.has("p:u1"));
+  t.ok(world.server.listened.has("p:u2"));
+  for (const uid of UIDS) world.server.setOnline(uid, true);
+  await world.server.settle();
+  const { states } = believed(alice.connection.seen);
+  t.same([...states.keys()].sort(), ["u2", "u3"]);
+  await watching(world, alice, []);
+  t.notOk(world.server.listened.has("p:u2"));
+});
+
+t.test(
+  "who cannot be watched is refused; a change whose read failed is read again",
+  async (t) => {
+    const world = new World(seeded(1));
+    const { session, connection } = await world.live({ uid: "alice" });
+    const alive = setInterval(() => undefined, 1000); // the retry's timer alone keeps no process
+    t.teardown(() => clearInterval(alive));
+    let isDown = true;
+    const bugs: unknown[] = [];
+    const watch = new PresenceWatch({
+      cluster: { listen: async () => {}, unlisten: () => {} },
+      directory: {
+        async presence(uids) {
+          if (isDown) throw new BrokerError("unavailable");
+          return uids.map((uid) => ({ uid, online: !wasDown, flag: 0 }));
+        },
+      },
+      retryMs: 1,
+      onBug: (error) => bugs.push(error),
+    });
+    let wasDown = false;
+    const answer = (): void => {};
+    const refused = watch.watch(session, ["u1"], answer);
+    await t.rejects(refused, { code: "unavailable" });
+    isDown = false;
+    await watch.watch(session, ["u1"], answer);
+    [isDown, wasDown] = [true, true];
+    watch.heard("u1");
+    for (let turns = 0; turns < 5; turns++)
+      await new Promise((done) => setImmediate(done));
+    t.same(connection.seen, []);
+    isDown = false;
+    while (connection.seen.length === 0)
+      await new Promise((done) => setTimeout(done, 1));
+    t.match(connection.seen, [{ presence: [{ uid: "u1", online: false }] }]);
+    t.same(bugs, []);
+  },
+);
