@@ -10,15 +10,22 @@ import { edgeReply, errorReply } from "./errors.ts";
 import {
   ID_PATTERN,
   LABEL_PATTERN,
+  OPTIONAL_ID_PATTERN,
   OPTIONAL_LABEL_PATTERN,
-} from "./schemas.ts";
+} from "./fields.ts";
 
 /** A checked value, or the reply to send in its place. */
 export type Read<T> = { readonly value: T } | { readonly refused: HttpReply };
 export type Reader<T> = (request: HttpRequest) => Read<T>;
 
-/** A reader of JSON bodies: content type, UTF-8, JSON, then the schema. */
-export function jsonReader<S extends TSchema>(schema: S): Reader<Static<S>> {
+/** A look at a body before its schema is asked: the reply that refuses it, or undefined. */
+export type BodyCheck = (body: unknown) => HttpReply | undefined;
+
+/** A reader of JSON bodies: content type, UTF-8, JSON, `first`, then the schema. */
+export function jsonReader<S extends TSchema>(
+  schema: S,
+  first?: BodyCheck,
+): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   return (request) => {
     if (!isJson(request.headers["content-type"] ?? ""))
@@ -32,30 +39,44 @@ export function jsonReader<S extends TSchema>(schema: S): Reader<Static<S>> {
     } catch {
       return refuse("The body is not valid JSON"); // the parser's own words would echo the body
     }
+    const refused = first?.(value);
+    if (refused !== undefined) return { refused };
     return check<Static<S>>(schema, validator, value);
   };
 }
 
+/** Values in text that count before those of the query string. */
+export type MoreValues = (
+  request: HttpRequest,
+) => Readonly<Record<string, string>>;
+
+const NO_VALUES: MoreValues = () => ({});
+
 /** A reader of query strings: parameters named in the schema, the integers among them as numbers. The last of equal names counts. */
 export function queryReader<S extends Type.TObject>(
   schema: S,
+  more = NO_VALUES,
 ): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   const properties = schema.properties as Readonly<
     Record<string, { readonly type?: string }>
   >;
-  return ({ query }) => {
+  return (request) => {
     const value: Record<string, unknown> = {};
-    for (const pair of query.split("&")) {
-      const [name, text] = splitPair(pair);
-      if (text === undefined)
-        return refuse("The query string is not valid percent-encoding");
+    const take = (name: string, text: string) => {
       const type = Object.hasOwn(properties, name)
         ? properties[name]?.type
         : undefined;
       if (type !== undefined)
         value[name] = type === "integer" ? toInteger(text) : text;
+    };
+    for (const pair of request.query.split("&")) {
+      const [name, text] = splitPair(pair);
+      if (text === undefined)
+        return refuse("The query string is not valid percent-encoding");
+      take(name, text);
     }
+    for (const [name, text] of Object.entries(more(request))) take(name, text);
     return check<Static<S>>(schema, validator, value);
   };
 }
@@ -69,7 +90,9 @@ function check<T>(
   if (validator.Check(value)) return { value: value as T };
   const details = tooLong(schema, value) ?? explain(validator, value);
   const [first] = details;
-  const isOnlyIds = details.every((one) => one.message === ID_MESSAGE);
+  const isOnlyIds = details.every(
+    ({ message }) => message === ID_MESSAGE || message === OPTIONAL_ID_MESSAGE,
+  );
   return {
     refused: errorReply(isOnlyIds ? "bad_id" : "bad_request", {
       message: `${first?.path || "The body"} ${first?.message ?? "is not valid"}`,
@@ -105,8 +128,11 @@ function tooLong(
 
 const ID_MESSAGE =
   "must have 1 to 128 characters, no control characters and none of @ # &";
+const OPTIONAL_ID_MESSAGE =
+  "must have at most 128 characters, no control characters and none of @ # &";
 const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [ID_PATTERN, ID_MESSAGE],
+  [OPTIONAL_ID_PATTERN, OPTIONAL_ID_MESSAGE],
   [LABEL_PATTERN, "must have 1 to 128 characters"],
   [OPTIONAL_LABEL_PATTERN, "must have at most 128 characters"],
 ]);

@@ -6,6 +6,16 @@ import {
   createChannelCalls,
 } from "./channels.ts";
 import {
+  type ConversationCalls,
+  type ConversationParts,
+  createConversationCalls,
+} from "./conversations.ts";
+import {
+  createEventCalls,
+  type EventCalls,
+  type EventParts,
+} from "./events.ts";
+import {
   createManagerCalls,
   type ManagerCalls,
   type ManagerParts,
@@ -27,13 +37,19 @@ export interface CallParts
   extends UserParts,
     ChannelParts,
     MessageParts,
+    EventParts,
+    ConversationParts,
     ManagerParts,
-    SystemParts {}
+    SystemParts {
+  readonly messages: MessageParts["messages"];
+}
 
 export interface Calls {
   readonly users: UserCalls;
   readonly channels: ChannelCalls;
   readonly messages: MessageCalls;
+  readonly events: EventCalls;
+  readonly conversations: ConversationCalls;
   readonly managers: ManagerCalls;
   readonly system: SystemCalls;
 }
@@ -43,6 +59,8 @@ export function createCalls(parts: CallParts): Calls {
     users: createUserCalls(parts),
     channels: createChannelCalls(parts),
     messages: createMessageCalls(parts),
+    events: createEventCalls(parts),
+    conversations: createConversationCalls(parts),
     managers: createManagerCalls(parts),
     system: createSystemCalls(parts),
   };

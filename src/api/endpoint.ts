@@ -1,12 +1,12 @@
 // The control plane as one HTTP endpoint: the route table, built once over the use cases, each row behind the guard. State: none.
 
 import type { HttpEndpoint } from "../transport/types.ts";
-import { type CallParts, createCalls } from "./calls.ts";
 import { edgeReply } from "./errors.ts";
 import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
 import { openApiRoute } from "./openapi.ts";
-import { createRoutes } from "./routes.ts";
+import { createRoutes, type RouteParts } from "./routes.ts";
 import { type ApiLog, createServe, type ReplyObserver } from "./serve.ts";
+import { refuseMethod } from "./viewer-endpoint.ts";
 
 export interface ApiSettings {
   /** See `credentialRule` in protected-mode.ts. */
@@ -20,7 +20,7 @@ export interface ApiSettings {
   readonly version: string;
 }
 
-export interface ApiParts extends CallParts {
+export interface ApiParts extends RouteParts {
   readonly settings: ApiSettings;
   readonly log: ApiLog;
   readonly observe?: ReplyObserver;
@@ -31,14 +31,13 @@ export function createHttpEndpoint(parts: ApiParts): HttpEndpoint {
   const { settings, managers, log, observe } = parts;
   const guard = createGuard({ ...settings, managers });
   const serve = createServe({ guard, log, observe });
-  const routes = createRoutes(createCalls(parts), settings);
+  const routes = createRoutes(parts, settings);
   return {
     routes: [...routes, openApiRoute(routes, settings)].map(serve),
     headers: [...CREDENTIAL_HEADERS, "content-type"],
     maxBodyBytes: settings.maxBodyBytes,
     notFound: () => edgeReply("not_found"),
-    wrongMethod: (_request, allow) =>
-      edgeReply("method_not_allowed", { allow }),
+    wrongMethod: refuseMethod,
     tooLarge: () => edgeReply("body_too_large"),
   };
 }

@@ -3,6 +3,7 @@
 import { BrokerError, type ErrorCode } from "../broker/errors.ts";
 import type { Managers } from "../broker/managers.ts";
 import type { Messages } from "../broker/messages.ts";
+import type { Streams } from "../broker/streams.ts";
 
 /** What the control plane tells the metrics table; times in milliseconds. */
 export interface ApiMetrics {
@@ -23,6 +24,24 @@ export function measuredMessages(
         const sent = await messages.send(input);
         metrics.sent(input.channel.type, performance.now() - startedMs);
         return sent;
+      } catch (error) {
+        if (error instanceof BrokerError) metrics.refused(error.code);
+        throw error;
+      }
+    },
+  };
+}
+
+/** Events are counted and timed with their calls; here are their refusals. */
+export function measuredStreams(
+  streams: Streams,
+  metrics: ApiMetrics,
+): Streams {
+  return {
+    ...streams,
+    async post(input) {
+      try {
+        return await streams.post(input);
       } catch (error) {
         if (error instanceof BrokerError) metrics.refused(error.code);
         throw error;

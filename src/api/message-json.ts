@@ -1,6 +1,7 @@
 // Messages as the control plane writes and reads them: snake_case, integers for flags, payloads in base64. Pure.
 
 import { channelSeenBy, type Message } from "../broker/model.ts";
+import { streamJson } from "./stream-json.ts";
 
 /** The bytes, or undefined unless `text` is canonical standard base64: Buffer skips what it does not know, so the way back must agree. */
 export function decodeBase64(text: string): Uint8Array | undefined {
@@ -37,5 +38,8 @@ export function messageJson(message: Message, uid: string | undefined) {
     stream_no: message.streamNo ?? "",
     tag_key: message.tagKey ?? "",
     payload: bytes.toString("base64"),
+    ...(message.stream === undefined
+      ? {}
+      : { stream: streamJson(message.stream) }),
   };
 }

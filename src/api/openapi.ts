@@ -11,6 +11,7 @@ type Json = Readonly<Record<string, unknown>>;
 
 const BEARER = { bearer: [] };
 const STATIC_TOKEN = { staticToken: [] };
+const DEVICE_TOKEN = { deviceToken: [] };
 const ERROR_CONTENT = {
   "application/json": { schema: { $ref: "#/components/schemas/Error" } },
 };
@@ -47,8 +48,8 @@ export function openApiRoute(
 function openApiDocument(routes: readonly ApiRoute[], about: About): Json {
   const paths: Record<string, Json> = {};
   for (const route of routes)
-    paths[route.path] = {
-      ...paths[route.path],
+    paths[templateOf(route)] = {
+      ...paths[templateOf(route)],
       [route.method.toLowerCase()]: operation(route, about.requiresCredential),
     };
   return {
@@ -74,9 +75,21 @@ function openApiDocument(routes: readonly ApiRoute[], about: About): Json {
           name: "token",
           description: "The configured static API token",
         },
+        deviceToken: {
+          type: "apiKey",
+          in: "query",
+          name: "token",
+          description:
+            "The token of a device of the user in `uid`, registered with POST /user/token",
+        },
       },
     },
   };
+}
+
+/** The row's path with its parameters in braces. */
+export function templateOf({ path }: Pick<ApiRoute, "path">): string {
+  return path.replaceAll(/:(\w+)/g, "{$1}");
 }
 
 /** Every status a row may answer with, beside 200, with the codes behind it. */
@@ -112,7 +125,7 @@ function operation(route: ApiRoute, requiresCredential: boolean): Json {
     summary: route.summary,
     security: security(route, requiresCredential),
     ...(typeof access === "string" ? {} : { "x-permissions": access }),
-    ...(query === undefined ? {} : { parameters: parameters(query) }),
+    ...(query === undefined ? {} : { parameters: parameters(query, route) }),
     ...(body === undefined
       ? {}
       : {
@@ -126,17 +139,23 @@ function operation(route: ApiRoute, requiresCredential: boolean): Json {
 }
 
 /** An empty object among the alternatives means: or none at all. */
-function security({ access }: ApiRoute, required: boolean): readonly Json[] {
+function security(
+  { access, admit }: ApiRoute,
+  required: boolean,
+): readonly Json[] {
   if (access === "public") return [];
   if (access === "bearer") return [BEARER];
-  return required ? [BEARER, STATIC_TOKEN] : [{}, BEARER, STATIC_TOKEN];
+  const none = required ? [] : [{}];
+  const viewer = admit === undefined ? [] : [DEVICE_TOKEN];
+  return [...none, BEARER, STATIC_TOKEN, ...viewer];
 }
 
-function parameters(query: Type.TObject): readonly Json[] {
+function parameters(query: Type.TObject, { path }: ApiRoute): readonly Json[] {
   const required: readonly string[] = query.required ?? [];
+  const inPath = path.split("/");
   return Object.entries(query.properties).map(([name, schema]) => ({
     name,
-    in: "query",
+    in: inPath.includes(`:${name}`) ? "path" : "query",
     required: required.includes(name),
     schema,
   }));
@@ -148,9 +167,14 @@ function responses(route: ApiRoute): Json {
   const all: Record<string, Json> = {
     200: {
       description: success.description,
-      content: { [type]: { schema: success.body ?? {} } },
+      content: {
+        [type]: { schema: success.body ?? {} },
+        ...eventStream(success.eventStream),
+      },
     },
   };
+  if (success.nothing !== undefined)
+    all[204] = { description: success.nothing };
   for (const [status, codes] of documentedErrors(route))
     all[status] = {
       description: [...codes].join(", "),
@@ -158,6 +182,11 @@ function responses(route: ApiRoute): Json {
       ...headersOf(status),
     };
   return all;
+}
+
+function eventStream(description: string | undefined): Json {
+  if (description === undefined) return {};
+  return { "text/event-stream": { schema: { type: "string", description } } };
 }
 
 function headersOf(status: number): Json {

@@ -71,6 +71,14 @@ export const apiOptions = Type.Object(
       unit: "uids",
       description: "Most uids that one call of /user/onlinestatus may ask for.",
     }),
+    maxFollowers: Type.Integer({
+      default: 10_000,
+      minimum: 1,
+      maximum: 1_000_000,
+      unit: "readers",
+      description:
+        "Most readers that follow streams over HTTP at once; further ones are answered with 503.",
+    }),
   },
   CLOSED,
 );

@@ -9,6 +9,21 @@ export const JSON_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   "x-content-type-options": "nosniff",
 });
 
+/** Lets pages of every origin read the reply. */
+export const OPEN_TO_PAGES: Readonly<Record<string, string>> = Object.freeze({
+  "access-control-allow-origin": "*",
+});
+
+/** 204: there is nothing to say, and nothing will be. */
+export const NOTHING_REPLY: HttpReply = Object.freeze({
+  status: 204,
+  headers: Object.freeze({
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+  }),
+  body: "",
+});
+
 /** 200 with a body that is JSON text already. */
 export function jsonReply(body: string): HttpReply {
   return { status: 200, headers: JSON_HEADERS, body };

@@ -2,11 +2,17 @@
 
 import type { Static, TSchema, Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
-import type { HttpReply, HttpRequest } from "../transport/types.ts";
-import { jsonReader, queryReader, type Reader } from "./body.ts";
-import type { Access } from "./guard.ts";
+import type { HttpReply, HttpRequest, HttpStream } from "../transport/types.ts";
+import {
+  type BodyCheck,
+  jsonReader,
+  queryReader,
+  type Reader,
+} from "./body.ts";
+import type { Access, Guard } from "./guard.ts";
 
-export type Outcome = HttpReply | Promise<HttpReply>;
+export type Answered = HttpReply | HttpStream;
+export type Outcome = Answered | Promise<Answered>;
 
 /** What 200 means and looks like. */
 export interface Success {
@@ -15,6 +21,10 @@ export interface Success {
   readonly body: TSchema | undefined;
   /** In place of JSON. */
   readonly contentType?: string;
+  /** What a caller that accepts server-sent events gets in place of JSON. */
+  readonly eventStream?: string;
+  /** What 204 means; undefined: it is not answered. */
+  readonly nothing?: string;
 }
 
 /** What every row says of itself. */
@@ -26,14 +36,18 @@ export interface RowDocs {
   readonly success: Success;
   /** Codes that the use case may answer, beyond those every call may. */
   readonly errors: readonly ErrorCode[];
+  /** Request headers it reads beside those that every call may have, lower case. */
+  readonly headers?: readonly string[];
+  /** Judges who calls, in place of the guard's look at `access`. Such a row is also for viewers, and for pages of other origins. */
+  readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
 
-/** A row of the table, ready to serve. `run` may throw or reject with anything. */
+/** A row of the table, ready to serve. `run` may throw or reject with anything; `guard` is for a reply that goes on: who called is judged again. */
 export interface ApiRoute extends RowDocs {
   readonly method: "GET" | "POST";
   readonly body: TSchema | undefined;
   readonly query: Type.TObject | undefined;
-  readonly run: (request: HttpRequest) => Outcome;
+  readonly run: (request: HttpRequest, guard: Guard) => Outcome;
 }
 
 /** POST with a JSON body. */
@@ -46,6 +60,28 @@ export function postRoute<S extends TSchema>(
   const { handle, ...docs } = row;
   const run = reading(jsonReader(row.body), handle);
   return { ...docs, method: "POST", query: undefined, run };
+}
+
+/** POST with a JSON body and a query string. `first` looks at the body before its schema does. */
+export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
+  row: RowDocs & {
+    readonly body: S;
+    readonly query: Q;
+    readonly first: BodyCheck;
+    handle(body: Static<S>, query: Static<Q>): Outcome;
+  },
+): ApiRoute {
+  const { handle, first, ...docs } = row;
+  const readBody = jsonReader(row.body, first);
+  const readQuery = queryReader(row.query);
+  const run = (request: HttpRequest): Outcome => {
+    const body = readBody(request);
+    if ("refused" in body) return body.refused;
+    const query = readQuery(request);
+    if ("refused" in query) return query.refused;
+    return handle(body.value, query.value);
+  };
+  return { ...docs, method: "POST", run };
 }
 
 /** GET with a query string. */

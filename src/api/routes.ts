@@ -1,10 +1,24 @@
 // The one table of what the control plane serves: method, path, who may call, what it reads, what it answers, who does it.
 // The listener and the OpenAPI document are both made from it. State: none.
 
-import type { Calls } from "./calls.ts";
+import { type CallParts, type Calls, createCalls } from "./calls.ts";
+import type { ClusterParts } from "./cluster.ts";
+import { createClusterRoutes } from "./cluster-routes.ts";
 import * as replies from "./reply-schemas.ts";
-import { type ApiRoute, plainRoute, postRoute, queryRoute } from "./route.ts";
+import {
+  type ApiRoute,
+  plainRoute,
+  postQueryRoute,
+  postRoute,
+  queryRoute,
+} from "./route.ts";
 import { type BodyLimits, createSchemas, type Schemas } from "./schemas.ts";
+import { createStreamRoute, type StreamRouteParts } from "./stream-route.ts";
+
+/** Everything the rows call. */
+export interface RouteParts extends CallParts, ClusterParts, StreamRouteParts {
+  readonly streams: CallParts["streams"] & StreamRouteParts["streams"];
+}
 
 const DONE = { description: "Done", body: replies.statusBody };
 
@@ -18,15 +32,20 @@ const SEND_REFUSALS = [
 
 /** All rows but /openapi.json, which is made from them. */
 export function createRoutes(
-  calls: Calls,
+  parts: RouteParts,
   limits: BodyLimits,
 ): readonly ApiRoute[] {
+  const calls = createCalls(parts);
   const schemas = createSchemas(limits);
   return [
     ...userRoutes(calls, schemas),
     ...channelRoutes(calls, schemas),
     ...messageRoutes(calls, schemas),
+    eventRoute(calls, schemas),
+    createStreamRoute(parts, "all"),
+    ...conversationRoutes(calls, schemas),
     ...managerRoutes(calls, schemas),
+    ...createClusterRoutes(parts, limits.maxUidsPerPresenceCall),
     ...systemRoutes(calls),
   ];
 }
@@ -144,6 +163,78 @@ function messageRoutes(
       success: { description: "A page", body: replies.historyBody },
       errors: ["bad_id"],
       handle: messages.history,
+    }),
+  ];
+}
+
+function eventRoute({ events }: Calls, schemas: Schemas): ApiRoute {
+  return postQueryRoute({
+    path: "/event",
+    access: ["events:write"],
+    tag: "streams",
+    summary:
+      "Sends an event: streaming text, a tool call, or one of your own; answers once it is durable",
+    body: schemas.event,
+    query: schemas.eventQuery,
+    success: { description: "Accepted", body: replies.eventBody },
+    errors: [
+      "event_type_empty",
+      "stream_running",
+      "stream_not_found",
+      "stream_closed",
+      "bad_id",
+      "too_large",
+      ...SEND_REFUSALS,
+    ],
+    first: events.refuseUntyped,
+    handle: events.post,
+  });
+}
+
+function conversationRoutes(
+  { conversations }: Calls,
+  schemas: Schemas,
+): readonly ApiRoute[] {
+  const common = {
+    access: ["messages:write"],
+    tag: "conversations",
+  } as const;
+  return [
+    postRoute({
+      ...common,
+      path: "/conversation/sync",
+      summary: "Lists a user's conversations, newest message first",
+      body: schemas.conversationSync,
+      success: { description: "A page", body: replies.conversationsBody },
+      errors: ["bad_id"],
+      handle: conversations.sync,
+    }),
+    postRoute({
+      ...common,
+      path: "/conversations/clearUnread",
+      summary: "Makes everything in a conversation count as read",
+      body: schemas.conversationTarget,
+      success: DONE,
+      errors: ["bad_id", "not_in_channel"],
+      handle: conversations.clearUnread,
+    }),
+    postRoute({
+      ...common,
+      path: "/conversations/setUnread",
+      summary: "Makes the newest so many messages count as unread",
+      body: schemas.unread,
+      success: DONE,
+      errors: ["bad_id", "not_in_channel"],
+      handle: conversations.setUnread,
+    }),
+    postRoute({
+      ...common,
+      path: "/conversations/delete",
+      summary: "Hides a conversation and all it holds until a new message",
+      body: schemas.conversationTarget,
+      success: DONE,
+      errors: ["bad_id", "not_in_channel"],
+      handle: conversations.remove,
     }),
   ];
 }

@@ -2,30 +2,22 @@
 // cannot disagree. State: none. Unknown fields pass and are ignored [decisions: Unknown body fields].
 
 import { type Static, Type } from "typebox";
-
-/** An id as `broker/ids` takes it; the `u` flag is implied, so a lone surrogate is refused and a pair is one character. */
-export const ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}$";
-/** client_msg_no: any 1 to 128 characters. */
-export const LABEL_PATTERN = "^\\P{Cs}{1,128}$";
-/** A label where "" says the same as leaving it out. */
-export const OPTIONAL_LABEL_PATTERN = "^\\P{Cs}{0,128}$";
+import { conversationBodies } from "./conversation-schemas.ts";
+import {
+  channelId,
+  channelType,
+  flag,
+  id,
+  LABEL_PATTERN,
+  OPTIONAL_LABEL_PATTERN,
+  personUid,
+  uids,
+} from "./fields.ts";
+import { streamSchemas } from "./stream-schemas.ts";
 
 const MAX_EXPIRE_S = 4_294_967_295;
 const MAX_SEQ = Number.MAX_SAFE_INTEGER;
 const MAX_HISTORY = 500;
-
-const id = (description: string) =>
-  Type.String({ pattern: ID_PATTERN, description });
-const flag = (description: string) =>
-  Type.Enum([0, 1], { type: "integer", description });
-const uids = (description: string, maxItems: number) =>
-  Type.Array(id("user id"), { maxItems, description });
-
-const channelId = id("Channel id; for a personal channel the user's uid");
-const channelType = Type.Enum([1, 2], {
-  type: "integer",
-  description: "1 personal channel, 2 group channel",
-});
 
 const channelFlags = {
   ban: Type.Optional(flag("1: all members muted")),
@@ -101,11 +93,7 @@ const sendBody = (maxSubscribers: number) =>
 const historyQuery = Type.Object({
   channel_id: channelId,
   channel_type: channelType,
-  uid: Type.Optional(
-    id(
-      "Whose conversation with channel_id it is; needed for a personal channel",
-    ),
-  ),
+  uid: Type.Optional(personUid),
   from_seq: Type.Optional(
     Type.Integer({
       minimum: 0,
@@ -208,6 +196,8 @@ export function createSchemas(limits: BodyLimits) {
     ...channelBodies(limits.maxSubscribersPerCall),
     send: sendBody(limits.maxSubscribersPerCall),
     history: historyQuery,
+    ...streamSchemas,
+    ...conversationBodies,
     login: Type.Object({
       username: Type.String({ minLength: 1, maxLength: 128 }),
       password: Type.String({ minLength: 1, maxLength: 1024 }),

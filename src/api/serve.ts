@@ -5,7 +5,8 @@ import { BrokerError } from "../broker/errors.ts";
 import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
 import { HTTP_STATUS, thrownReply } from "./errors.ts";
 import type { Guard } from "./guard.ts";
-import type { ApiRoute, Outcome } from "./route.ts";
+import { OPEN_TO_PAGES } from "./reply.ts";
+import type { Answered, ApiRoute, Outcome } from "./route.ts";
 
 /** What is needed of a pino logger. */
 export interface ApiLog {
@@ -13,7 +14,7 @@ export interface ApiLog {
   warn(fields: object, message: string): void;
 }
 
-/** Told of each reply: the route's path, its status, and how long it took. */
+/** Told of each reply: the route's path, its status, and how long it took; of one that comes in pieces when it begins. */
 export type ReplyObserver = (
   path: string,
   status: number,
@@ -46,32 +47,51 @@ export function createServe({ guard, log, observe }: ServeParts): Serve {
         return fail(thrown);
       }
     };
-    const { method, path } = route;
-    return { method, path, handle: observed(answer, path, observe) };
+    const { method, path, headers = [] } = route;
+    const handle = observed(answer, path, observe);
+    if (route.admit === undefined) return { method, path, headers, handle };
+    return { method, path, headers, handle: openToPages(handle) };
   };
 }
 
+type Handle = (request: HttpRequest) => Outcome;
+
 function guarded(guard: Guard, route: ApiRoute, request: HttpRequest): Outcome {
-  const refusal = guard(request, route.access);
-  if (refusal === undefined) return route.run(request);
+  const refusal =
+    route.admit === undefined
+      ? guard(request, route.access)
+      : route.admit(request, guard);
+  if (refusal === undefined) return route.run(request, guard);
   if (!(refusal instanceof Promise)) return refusal;
-  return refusal.then((refused) => refused ?? route.run(request));
+  return refusal.then((refused) => refused ?? route.run(request, guard));
 }
 
 function observed(
-  answer: (request: HttpRequest) => Outcome,
+  answer: Handle,
   path: string,
   observe: ReplyObserver | undefined,
-): (request: HttpRequest) => Outcome {
+): Handle {
   if (observe === undefined) return answer;
   return (request) => {
     const startMs = performance.now();
-    const done = (reply: HttpReply): HttpReply => {
+    const done = (reply: Answered): Answered => {
       observe(path, reply.status, performance.now() - startMs);
       return reply;
     };
     const outcome = answer(request);
     return outcome instanceof Promise ? outcome.then(done) : done(outcome);
+  };
+}
+
+/** Lets pages of any origin read every reply, refusals too: such calls carry their credential themselves, nothing a browser adds. */
+function openToPages(answer: Handle): Handle {
+  const open = (reply: Answered): Answered =>
+    "opened" in reply // says it itself
+      ? reply
+      : { ...reply, headers: { ...reply.headers, ...OPEN_TO_PAGES } };
+  return (request) => {
+    const outcome = answer(request);
+    return outcome instanceof Promise ? outcome.then(open) : open(outcome);
   };
 }
 

@@ -1,11 +1,8 @@
 // The control plane in-process: real endpoint and managers over small use cases that note what they were asked and answer as told.
 // `inject` also holds every reply to the OpenAPI document: its status is documented, its body fits the documented schema.
 
-import assert from "node:assert/strict";
 import { scryptSync } from "node:crypto";
 import pino from "pino";
-import type { TSchema } from "typebox";
-import { Compile } from "typebox/compile";
 import {
   type ApiParts,
   type ApiSettings,
@@ -14,13 +11,21 @@ import {
 import type { AccountConfig } from "../../src/broker/manager-accounts.ts";
 import type { ManagersParts } from "../../src/broker/managers.ts";
 import type { HistoryPage, Sent } from "../../src/broker/messages.ts";
-import type { Presence } from "../../src/broker/model.ts";
+import type {
+  Conversation,
+  Message,
+  Presence,
+  StreamState,
+} from "../../src/broker/model.ts";
+import type { NodeInfo } from "../../src/broker/ports.ts";
 import type {
   HttpEndpoint,
   HttpReply,
   HttpRequest,
 } from "../../src/transport/types.ts";
 import { type TestManagers, testManagers } from "../broker/manager-store.ts";
+import { ModelStream } from "../broker/stream-model.ts";
+import { holdToDocument, holdToHeaders, type OpenApi } from "./document.ts";
 
 export const SETTINGS: ApiSettings = {
   requiresCredential: false,
@@ -39,6 +44,12 @@ export interface Backstage {
   presence: readonly Presence[];
   sent: Sent;
   page: HistoryPage;
+  /** What became of a posted event's stream. */
+  state: StreamState | undefined;
+  /** The stream there is to read. */
+  stream: ModelStream;
+  conversations: readonly Conversation[];
+  nodes: readonly NodeInfo[];
   ready: boolean;
 }
 
@@ -51,10 +62,33 @@ export interface TestApi extends Backstage, TestManagers {
   login(username?: string, password?: string): Promise<string>;
 }
 
+/** A conversation in which nothing was said. */
+export const IDLE: Conversation = {
+  channel: { id: "g", type: 2 },
+  headSeq: 0,
+  readSeq: 0,
+  unread: 0,
+  deletedSeq: 0,
+  changedAtMs: 0,
+  last: undefined,
+};
+
+/** A node that takes clients and has nothing to do; it is 61 s old. */
+export const IDLE_NODE: NodeInfo = {
+  nodeId: "n1",
+  clientAddress: "chat.example:5200",
+  version: "1.2.3",
+  startedAtMs: 1_000_000,
+  sessions: 0,
+  load: 0,
+  isDraining: false,
+};
+
 /** An endpoint with the managers admin (password `right`), ops and view (password `p`). */
 export async function startApi(
   settings: Partial<ApiSettings> = {},
   managerParts: Partial<Omit<ManagersParts, "clock">> = {},
+  parts: Partial<ApiParts> = {},
 ): Promise<TestApi> {
   const stage: Backstage = {
     asked: [],
@@ -62,6 +96,10 @@ export async function startApi(
     presence: [],
     sent: { messageId: 7, messageSeq: 3, clientMsgNo: "c1" },
     page: { messages: [], headSeq: 0, more: false },
+    state: undefined,
+    stream: new ModelStream(),
+    conversations: [IDLE],
+    nodes: [IDLE_NODE],
     ready: true,
   };
   const logged: string[] = [];
@@ -74,6 +112,7 @@ export async function startApi(
     settings: { ...SETTINGS, ...settings },
     log: pino({ level: "trace" }, { write: (line) => void logged.push(line) }),
     observe: (path, status) => observed.push([path, status]),
+    ...parts,
   });
   const login = async (username = "admin", password = "right") => {
     const one = await test.managers.login(username, password, "10.9.9.9");
@@ -126,6 +165,28 @@ function useCases(
       send: note("send", () => stage.sent),
       history: note("history", () => stage.page),
     },
+    streams: {
+      post: note("post", () => ({ state: stage.state })),
+      read: note("read", () => stage.stream.snapshot()),
+    },
+    followers: {
+      follow: note("follow", () => ({ resume: nothing, stop: nothing })),
+    },
+    viewers: { allowsOrigin: () => true, admit: note("admit", nothing) },
+    conversations: {
+      heads: note("heads", () => stage.conversations.filter(isHead)),
+      list: note("list", () => ({
+        conversations: stage.conversations,
+        more: false,
+      })),
+      change: note("change", () => {
+        const [one] = stage.conversations;
+        if (one === undefined) throw new Error("no conversation on the stage");
+        return one;
+      }),
+    },
+    cluster: { nodes: note("nodes", () => stage.nodes) },
+    clock: () => IDLE_NODE.startedAtMs + 61_000,
     migration: () => ({
       status: "migrated",
       step: "",
@@ -141,6 +202,12 @@ function useCases(
       metrics: note("metrics", () => "jindou_up 1\n"),
     },
   };
+}
+
+function isHead(
+  one: Conversation,
+): one is Conversation & { readonly last: Message } {
+  return one.last !== undefined;
 }
 
 export interface Call {
@@ -167,7 +234,9 @@ export async function inject(
   const request = toRequest(api.endpoint, target, call);
   const answer = toAnswer(await respond(api.endpoint, request));
   holdToHeaders(answer);
-  await holdToDocument(request, answer);
+  await holdToDocument(request, answer, () =>
+    startApi().then(({ endpoint }) => documentOf(endpoint)),
+  );
   return answer;
 }
 
@@ -189,15 +258,19 @@ function toRequest(
   const [method = "", url = ""] = target.split(" ");
   const [path = "", query = ""] = url.split("?");
   const given = call.headers ?? {};
+  const headers = [
+    ...endpoint.headers,
+    ...endpoint.routes.flatMap((one) => one.headers ?? []),
+  ];
   return {
     method,
     path,
     query,
     remoteAddress: call.remoteAddress ?? "127.0.0.1",
     headers: Object.fromEntries(
-      endpoint.headers.map((name) => [name, given[name] ?? ""]),
+      headers.map((name) => [name, given[name] ?? ""]),
     ),
-    params: [],
+    params: paramsOf(endpoint, path) ?? [],
     body: toBytes(call.body),
   };
 }
@@ -206,14 +279,40 @@ async function respond(
   endpoint: HttpEndpoint,
   request: HttpRequest,
 ): Promise<HttpReply> {
-  const here = endpoint.routes.filter((one) => one.path === request.path);
+  const here = endpoint.routes.filter(
+    (one) => paramsIn(one.path, request.path) !== undefined,
+  );
   if (here.length === 0) return endpoint.notFound(request);
   const route = here.find((one) => one.method === request.method);
   if (route === undefined)
     return endpoint.wrongMethod(request, here.map((one) => one.method).join());
   if (request.body.length > endpoint.maxBodyBytes)
     return endpoint.tooLarge(request);
-  return route.handle(request);
+  const answer = await route.handle(request);
+  if ("opened" in answer) throw new Error("a stream needs a real listener");
+  return answer;
+}
+
+/** The `:name` parts of `path`, decoded; undefined when it is not of the pattern. */
+function paramsIn(pattern: string, path: string): string[] | undefined {
+  const wanted = pattern.split("/");
+  const parts = path.split("/");
+  if (parts.length !== wanted.length) return undefined;
+  const fits = wanted.every(
+    (part, at) => part.startsWith(":") || part === parts[at],
+  );
+  if (!fits) return undefined;
+  return parts
+    .filter((_, at) => wanted[at]?.startsWith(":"))
+    .map(decodeURIComponent);
+}
+
+function paramsOf(endpoint: HttpEndpoint, path: string): string[] | undefined {
+  for (const route of endpoint.routes) {
+    const params = paramsIn(route.path, path);
+    if (params !== undefined) return params;
+  }
+  return undefined;
 }
 
 function toBytes(body: unknown): Uint8Array {
@@ -228,58 +327,8 @@ function toAnswer({ status, headers = {}, body }: HttpReply): Answer {
   return { status, headers, text, json: isJson ? JSON.parse(text) : undefined };
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: a parsed JSON document
-type Document = any;
-
 /** The OpenAPI document as served. */
-export async function documentOf(endpoint: HttpEndpoint): Promise<Document> {
+export async function documentOf(endpoint: HttpEndpoint): Promise<OpenApi> {
   const request = toRequest(endpoint, "GET /openapi.json", {});
   return toAnswer(await respond(endpoint, request)).json;
-}
-
-let open: Promise<Document> | undefined;
-const fits = new Map<string, (value: unknown) => boolean>();
-
-async function holdToDocument(
-  request: HttpRequest,
-  answer: Answer,
-): Promise<void> {
-  open ??= startApi().then(({ endpoint }) => documentOf(endpoint));
-  const document = await open;
-  const method = request.method.toLowerCase();
-  const operation = document.paths[request.path]?.[method];
-  if (operation === undefined) return; // an unknown path or method
-  const { status, json } = answer;
-  const documented = operation.responses[status];
-  const where = `${request.method} ${request.path} ${status} ${json?.code ?? ""}`;
-  assert.ok(documented, `${where} is documented`);
-  if (status !== 200)
-    assert.ok(documented.description.split(", ").includes(json.code), where);
-  if (json === undefined) return;
-  const { schema } = documented.content["application/json"];
-  const resolved = schema.$ref ? document.components.schemas.Error : schema;
-  const key = JSON.stringify(resolved);
-  const fit = fits.get(key) ?? compile(resolved);
-  fits.set(key, fit);
-  assert.ok(fit(json), `${where} fits its schema`);
-}
-
-function compile(schema: TSchema): (value: unknown) => boolean {
-  const validator = Compile(schema);
-  return (value) => validator.Check(value);
-}
-
-function holdToHeaders({ status, headers, json }: Answer): void {
-  assert.equal(headers["cache-control"], "no-store");
-  assert.equal(headers["x-content-type-options"], "nosniff");
-  if (status === 200) return;
-  assert.match(json.error, /^\S.+/);
-  assert.match(json.code, /^[a-z_]+$/);
-  assert.equal(json.status, status);
-  assert.equal(
-    headers["www-authenticate"],
-    status === 401 ? "Bearer" : undefined,
-  );
-  const mayRetry = status === 429 || status === 503;
-  assert.equal(headers["retry-after"] !== undefined, mayRetry);
 }

@@ -5,6 +5,7 @@ import t from "tap";
 import { startApi, statusOf, type TestApi } from "./harness.ts";
 
 const SEED = 20_261_120;
+const CONVERSATION = { uid: "a", channel_id: "g", channel_type: 2 };
 const VALID: Readonly<Record<string, unknown>> = {
   "POST /user/token": { uid: "u", token: "t", device_flag: 0, device_level: 1 },
   "POST /user/device_quit": { uid: "u", device_flag: 0 },
@@ -36,6 +37,27 @@ const VALID: Readonly<Record<string, unknown>> = {
     expire: 0,
     client_msg_no: "c",
   },
+  "POST /event": {
+    client_msg_no: "s",
+    channel_id: "g",
+    channel_type: 2,
+    from_uid: "a",
+    event: { type: "t", data: "d", timestamp: 1, id: "e" },
+  },
+  "POST /conversation/sync": {
+    uid: "a",
+    version: 1,
+    last_msg_seqs: "g:2:1",
+    msg_count: 1,
+    only_unread: 1,
+    exclude_channel_types: [1],
+    page: 1,
+    page_size: 1,
+  },
+  "POST /conversations/clearUnread": CONVERSATION,
+  "POST /conversations/setUnread": { ...CONVERSATION, unread: 0 },
+  "POST /conversations/delete": CONVERSATION,
+  "POST /route/batch": ["a"],
   "POST /manager/login": { username: "admin", password: "right" },
 };
 const TARGETS = Object.keys(VALID);
@@ -148,16 +170,17 @@ t.test("huge bodies are refused quickly", async (t) => {
     Buffer.alloc(1_048_576, 0x80),
     Buffer.alloc(2_000_000, 0x20),
   ];
-  let slowestMs = 0;
+  let costliestMs = 0; // of processor time: what else the machine does is not counted
   for (const target of TARGETS)
     for (const body of bodies) {
-      const startMs = performance.now();
+      const before = process.cpuUsage();
       const status = await statusOf(api, target, { body });
-      slowestMs = Math.max(slowestMs, performance.now() - startMs);
+      const { user, system } = process.cpuUsage(before);
+      costliestMs = Math.max(costliestMs, (user + system) / 1000);
       t.ok(isRefusal(status), `${target} ${status}`);
     }
   // Explaining each of half a million bad items took 900 ms.
-  t.ok(slowestMs < 400, `${slowestMs.toFixed(0)} ms`);
+  t.ok(costliestMs < 300, `${costliestMs.toFixed(0)} ms`);
 });
 
 t.test(

@@ -236,6 +236,7 @@ const MESSAGE: Message = {
   streamNo: undefined,
   tagKey: "k",
   payload: new Uint8Array(Buffer.from(`xx${TEXT}`)).subarray(2),
+  stream: undefined,
 };
 
 t.test(

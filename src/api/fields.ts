@@ -1,0 +1,30 @@
+// The fields that many calls share, as schemas: ids, labels, flags, channels. State: none.
+
+import { Type } from "typebox";
+
+/** An id as `broker/ids` takes it; the `u` flag is implied, so a lone surrogate is refused and a pair is one character. */
+export const ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}$";
+/** client_msg_no: any 1 to 128 characters. */
+export const LABEL_PATTERN = "^\\P{Cs}{1,128}$";
+/** from_uid of an event: "" is the system. */
+export const OPTIONAL_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{0,128}$";
+/** A label where "" says the same as leaving it out. */
+export const OPTIONAL_LABEL_PATTERN = "^\\P{Cs}{0,128}$";
+
+export const id = (description: string) =>
+  Type.String({ pattern: ID_PATTERN, description });
+export const flag = (description: string) =>
+  Type.Enum([0, 1], { type: "integer", description });
+export const uids = (description: string, maxItems: number) =>
+  Type.Array(id("user id"), { maxItems, description });
+
+export const channelId = id(
+  "Channel id; for a personal channel the user's uid",
+);
+export const channelType = Type.Enum([1, 2], {
+  type: "integer",
+  description: "1 personal channel, 2 group channel",
+});
+export const personUid = id(
+  "Whose conversation with channel_id it is; needed for a personal channel",
+);

@@ -1,0 +1,189 @@
+// The call that posts an event: /event [spec: POST /event, Event, Error messages of /event]. What the events do is the broker's; here is how
+// they are read and answered.
+
+import t from "tap";
+import { BrokerError, ERRORS } from "../../src/broker/errors.ts";
+import type { EventInput } from "../../src/broker/streams.ts";
+import { inject, startApi, type TestApi } from "./harness.ts";
+
+const TARGET = "POST /event";
+const EVENT = {
+  client_msg_no: "s1",
+  channel_id: "g1",
+  channel_type: 2,
+  event: { type: "___TextMessageContent" },
+};
+
+function posted(api: TestApi): EventInput {
+  const [input] = api.asked.at(-1)?.args ?? [];
+  return input as EventInput;
+}
+
+t.test(
+  "POST /event: absent fields have their defaults, the system among them [spec: Event]",
+  async (t) => {
+    const api = await startApi();
+    const { status, json } = await inject(api, TARGET, { body: EVENT });
+    t.equal(status, 200);
+    t.same(json, { status: "ok" });
+    t.same(posted(api), {
+      channel: { id: "g1", type: 2 },
+      fromUid: "",
+      clientMsgNo: "s1",
+      eventId: undefined,
+      type: "___TextMessageContent",
+      data: "",
+      timestampMs: undefined,
+      force: false,
+    });
+  },
+);
+
+t.test("POST /event: every field is passed on [spec: Event]", async (t) => {
+  const api = await startApi();
+  const event = {
+    type: "weather",
+    data: '{"t":21,"s":"☀️"}',
+    timestamp: 1_700_000_000_123,
+    id: "e-1",
+  };
+  const body = { ...EVENT, channel_type: 1, from_uid: "bot", event };
+  await inject(api, `${TARGET}?force=1`, { body });
+  t.same(posted(api), {
+    channel: { id: "g1", type: 1 },
+    fromUid: "bot",
+    clientMsgNo: "s1",
+    eventId: "e-1",
+    type: "weather",
+    data: '{"t":21,"s":"☀️"}',
+    timestampMs: 1_700_000_000_123,
+    force: true,
+  });
+});
+
+t.test(
+  "POST /event: force is 1 or it is not [spec: Query parameter]",
+  async (t) => {
+    const api = await startApi();
+    for (const [query, force] of [
+      ["", false],
+      ["?force=0", false],
+      ["?force=1", true],
+      ["?x=1", false],
+    ] as const) {
+      await inject(api, `${TARGET}${query}`, { body: EVENT });
+      t.equal(posted(api).force, force, query);
+    }
+    for (const query of ["?force=", "?force=true", "?force=2", "?force=%zz"])
+      t.match((await inject(api, `${TARGET}${query}`, { body: EVENT })).json, {
+        code: "bad_request",
+      });
+  },
+);
+
+t.test(
+  "POST /event: the answer tells how the stream stands, where there is one [issue 3: Stop button]",
+  async (t) => {
+    const api = await startApi();
+    for (const state of [
+      "active",
+      "closed",
+      "cancelled",
+      "interrupted",
+    ] as const) {
+      api.state = state;
+      const { json } = await inject(api, TARGET, { body: EVENT });
+      t.same(json, { status: "ok", stream: { state } });
+    }
+  },
+);
+
+t.test(
+  "POST /event: Event type cannot be empty, said before anything else [spec: Error messages of /event]",
+  async (t) => {
+    const api = await startApi();
+    for (const body of [
+      {},
+      { event: {} },
+      { event: { type: "" } },
+      { event: { type: null } },
+      { ...EVENT, event: { data: "x" } },
+      { channel_type: 9, event: { type: "", data: 5 } },
+    ]) {
+      const target = `${TARGET}?force=nonsense`;
+      const { status, json } = await inject(api, target, { body });
+      t.equal(status, 400);
+      t.equal(json.error, "Event type cannot be empty");
+      t.equal(json.code, "event_type_empty");
+    }
+    t.same(api.asked, []);
+  },
+);
+
+t.test(
+  "POST /event: the messages of the specification, word for word, with 400 [spec: Error messages of /event; decisions]",
+  async (t) => {
+    const api = await startApi();
+    for (const [code, error] of [
+      ["event_type_empty", "Event type cannot be empty"],
+      ["stream_running", "Stream already running in channel"],
+      ["stream_not_found", "Stream does not exist"],
+      ["stream_closed", "Stream is already closed"],
+    ] as const) {
+      t.equal(ERRORS[code].message, error);
+      api.thrown = new BrokerError(code);
+      const { json } = await inject(api, TARGET, { body: EVENT });
+      t.same(json, { error, code, status: 400 });
+    }
+  },
+);
+
+t.test("POST /event: refusals of sending are 403, limits 400", async (t) => {
+  const api = await startApi();
+  for (const [code, status] of [
+    ["not_subscriber", 403],
+    ["channel_banned", 403],
+    ["send_banned", 403],
+    ["stranger_refused", 403],
+    ["channel_disbanded", 403],
+    ["too_large", 400],
+    ["bad_request", 400],
+    ["bad_id", 400],
+    ["overloaded", 503],
+    ["unavailable", 503],
+  ] as const) {
+    api.thrown = new BrokerError(code);
+    const { json } = await inject(api, TARGET, { body: EVENT });
+    t.match(json, { code, status });
+  }
+});
+
+t.test("POST /event: what is wrong is named", async (t) => {
+  const api = await startApi();
+  const refused = async (change: object) =>
+    (await inject(api, TARGET, { body: { ...EVENT, ...change } })).json.details;
+  const { event } = EVENT;
+  for (const [change, path] of [
+    [{ client_msg_no: undefined }, "client_msg_no"],
+    [{ client_msg_no: "" }, "client_msg_no"],
+    [{ client_msg_no: "x".repeat(129) }, "client_msg_no"],
+    [{ channel_id: "a@b" }, "channel_id"],
+    [{ channel_type: 3 }, "channel_type"],
+    [{ channel_type: "2" }, "channel_type"],
+    [{ from_uid: "a#b" }, "from_uid"],
+    [{ from_uid: 7 }, "from_uid"],
+    [{ event: "start" }, "event"],
+    [{ event: [] }, "event"],
+    [{ event: { type: 5 } }, "event.type"],
+    [{ event: { ...event, data: { a: 1 } } }, "event.data"],
+    [{ event: { ...event, data: null } }, "event.data"],
+    [{ event: { ...event, timestamp: -1 } }, "event.timestamp"],
+    [{ event: { ...event, timestamp: 1.5 } }, "event.timestamp"],
+    [{ event: { ...event, timestamp: "1" } }, "event.timestamp"],
+    [{ event: { ...event, id: "" } }, "event.id"],
+    [{ event: { ...event, id: "x".repeat(129) } }, "event.id"],
+    [{ event: { ...event, id: 1 } }, "event.id"],
+  ] as const)
+    t.equal((await refused(change))?.[0]?.path, path, JSON.stringify(change));
+  t.same(api.asked, []);
+});
