@@ -1,0 +1,249 @@
+// One channel as this client sees it: gives its messages on in the order of their seq, each once, and asks history for what is missing.
+// State: how far it came, its own messages ahead of that, what waits behind a gap. Must never skip a message that can still be had.
+
+import type { ChannelRef, Message } from "../broker/model.ts";
+import type { Push } from "../protocol/protocol.ts";
+import { isLost, JindouError } from "./errors.ts";
+import type { Ask } from "./requests.ts";
+import { pause } from "./timer.ts";
+
+export type Run = Extract<Push, { readonly kind: "messages" }>;
+
+/** Where a message is in its channel, and which one it is. */
+export type Place = Pick<Message, "messageSeq" | "messageId">;
+
+export interface TimelineParts {
+  /** Repeats what fails for the moment. */
+  readonly ask: Ask;
+  deliver(message: Message): void;
+  /** Whether this client sent it and waits for its receipt, or just had it: `send` answers, not a message. */
+  isOwn(message: Message): boolean;
+  /** Own messages are under way: a gap may be theirs. */
+  isSending(channel: ChannelRef): boolean;
+  /** Something went wrong that no call can be rejected with. */
+  trouble(error: JindouError): void;
+}
+
+/** Behind a gap so many messages are kept; further ones come from history. */
+const MAX_HELD = 500;
+/** Own receipts kept while nothing else of the channel was seen. */
+const MAX_OWN = 100;
+/** A receipt may come just behind the messages that follow it; then there is nothing to ask for. */
+const RECEIPT_PATIENCE_MS = 100;
+const PAGE_MESSAGES = 200;
+/** A page that brings nothing new is asked for again after 0.5 s, 1 s, 2 s …, at the longest 32 s … */
+const RETRY_MS = 500;
+const MAX_DOUBLINGS = 6;
+/** … and told the third time. */
+const TELL_AFTER = 3;
+
+export class Timeline {
+  readonly channel: ChannelRef;
+  /** Server time of the last message given on. */
+  lastTimestampMs = 0;
+  readonly #parts: TimelineParts;
+  /** Everything through it was given on, or is known to be gone. Undefined: nothing was seen yet. */
+  #cursor: number | undefined;
+  /** The highest id of a message given on or sent. */
+  #lastId = 0;
+  /** There is something through this seq. */
+  #headSeen = 0;
+  readonly #own = new Set<number>();
+  readonly #held = new Map<number, Message>();
+  /** Nothing is given on before the beginning is known. */
+  #isWaiting = false;
+  #isFilling = false;
+  /** Counts connections: what was asked on an old one is void. */
+  #epoch = 0;
+
+  constructor(
+    channel: ChannelRef,
+    cursor: number | undefined,
+    parts: TimelineParts,
+  ) {
+    this.channel = channel;
+    this.#cursor = cursor;
+    this.#parts = parts;
+  }
+
+  /** From where to resume; undefined: nothing is known of it. */
+  get lastSeq(): number | undefined {
+    if (this.#cursor !== undefined || this.#own.size === 0) return this.#cursor;
+    return Math.min(...this.#own) - 1;
+  }
+
+  /** The channel had been seen before this connection. */
+  get isKnown(): boolean {
+    return this.#cursor !== undefined;
+  }
+
+  /** A message of the server's, live or from a run. */
+  take(message: Message): void {
+    const { messageSeq } = message;
+    if (messageSeq === 0) return this.#parts.deliver(message); // has no place to wait for
+    if (this.#isBehind(message)) return;
+    this.#headSeen = Math.max(this.#headSeen, messageSeq);
+    if (this.#held.size < MAX_HELD) this.#held.set(messageSeq, message);
+    this.#advance();
+  }
+
+  /** All there is of the channel after `afterSeq` through `throughSeq`. */
+  run({ afterSeq, throughSeq, messages }: Run): void {
+    this.#cursor ??= afterSeq;
+    if (afterSeq > this.#cursor) {
+      for (const message of messages) this.take(message);
+      return this.reach(throughSeq);
+    }
+    for (const message of messages) this.#give(message);
+    this.#passed(throughSeq);
+    this.#advance();
+  }
+
+  /** The server has messages through `headSeq`. */
+  reach(headSeq: number): void {
+    this.#headSeen = Math.max(this.#headSeen, headSeq);
+    this.#advance();
+  }
+
+  /** The receipt of an own message. */
+  acked(ack: Place): void {
+    if (this.#isBehind(ack)) return;
+    const { messageSeq, messageId } = ack;
+    this.#lastId = Math.max(this.#lastId, messageId);
+    this.#own.add(messageSeq);
+    if (this.#cursor === undefined && this.#own.size > MAX_OWN)
+      this.#cursor = Math.min(...this.#own) - 1;
+    if (this.#cursor !== undefined) this.reach(messageSeq);
+  }
+
+  /** Holds everything until `begin`, where nothing is known of the channel. */
+  wait(): void {
+    this.#isWaiting = this.#cursor === undefined;
+  }
+
+  /** Ends the waiting: the first message to give on is the one behind `afterSeq`; undefined: the first that came. */
+  begin(afterSeq: number | undefined): void {
+    this.#isWaiting = false;
+    this.#cursor ??= afterSeq;
+    this.#advance();
+  }
+
+  /** A new connection is open. A server that has less than was seen was set back: what it says is true. */
+  resumed(headSeq: number): void {
+    if (this.#cursor !== undefined && headSeq < this.#cursor) {
+      this.#cursor = headSeq;
+      this.#own.clear();
+    }
+  }
+
+  /** The connection is gone: what waits comes again with the next one. */
+  lost(): void {
+    this.#epoch += 1;
+    this.#held.clear();
+    this.#headSeen = 0;
+    this.#isFilling = false;
+    this.#isWaiting = false;
+  }
+
+  /** Whether its place was passed. Where that is a new message's, the server lost what was there: what it says is true. */
+  #isBehind({ messageSeq, messageId }: Place): boolean {
+    if (messageSeq > (this.#cursor ?? 0)) return false;
+    if (this.#lastId === 0 || messageId <= this.#lastId) return true;
+    this.lost();
+    this.#own.clear();
+    this.#cursor = messageSeq - 1;
+    return false;
+  }
+
+  /** Gives on what is next, as far as it is there; what is missing before the rest is asked for. */
+  #advance(): void {
+    if (this.#isWaiting) return;
+    this.#cursor ??= this.#beginning();
+    if (this.#cursor === undefined) return;
+    let next = this.#next();
+    while (next !== undefined) {
+      this.#held.delete(this.#cursor + 1);
+      if (next === "own") this.#passed(this.#cursor + 1);
+      else this.#give(next);
+      next = this.#next();
+    }
+    if (this.#headSeen > this.#cursor && !this.#isFilling) void this.#fill();
+  }
+
+  /** What comes right behind the cursor. */
+  #next(): Message | "own" | undefined {
+    const seq = (this.#cursor ?? 0) + 1;
+    return this.#own.has(seq) ? "own" : this.#held.get(seq);
+  }
+
+  /** Just before the first message that came; own receipts alone tell nothing, an earlier message may be on its way. */
+  #beginning(): number | undefined {
+    if (this.#headSeen === 0) return undefined;
+    return Math.min(...this.#held.keys(), ...this.#own, this.#headSeen) - 1;
+  }
+
+  #give(message: Message): void {
+    const { messageSeq, messageId } = message;
+    if (messageSeq <= (this.#cursor ?? 0)) return;
+    const isOwn = this.#own.has(messageSeq) || this.#parts.isOwn(message);
+    this.#lastId = Math.max(this.#lastId, messageId);
+    this.#passed(messageSeq);
+    this.lastTimestampMs = message.timestampMs;
+    if (!isOwn) this.#parts.deliver(message);
+  }
+
+  /** Everything through `seq` is done with. */
+  #passed(seq: number): void {
+    if (seq <= (this.#cursor ?? -1)) return;
+    this.#cursor = seq;
+    for (const places of [this.#own, this.#held])
+      for (const one of places.keys()) if (one <= seq) places.delete(one);
+  }
+
+  /** Reads what is missing, page after page, until level. No server can make it spin. */
+  async #fill(): Promise<void> {
+    const epoch = this.#epoch;
+    this.#isFilling = true;
+    if (this.#parts.isSending(this.channel)) await pause(RECEIPT_PATIENCE_MS);
+    let idle = 0;
+    while (epoch === this.#epoch && this.#headSeen > (this.#cursor ?? 0)) {
+      const cursor = this.#cursor ?? 0;
+      await this.#fillPage(cursor);
+      if (epoch !== this.#epoch) return;
+      if (this.#cursor !== cursor) idle = 0;
+      else await this.#idled(idle++);
+    }
+    if (epoch === this.#epoch) this.#isFilling = false;
+  }
+
+  /** A page that brought nothing, after `before` such. */
+  async #idled(before: number): Promise<void> {
+    const message = `History of ${this.channel.id} does not go on`;
+    if (before + 1 === TELL_AFTER)
+      this.#parts.trouble(new JindouError("internal", { message }));
+    await pause(RETRY_MS * 2 ** Math.min(before, MAX_DOUBLINGS));
+  }
+
+  async #fillPage(cursor: number): Promise<void> {
+    const epoch = this.#epoch;
+    const held = [...this.#held.keys()];
+    const toSeq = Math.min(this.#headSeen, ...held.map((seq) => seq - 1));
+    try {
+      const page = await this.#parts.ask({
+        kind: "history",
+        channel: this.channel,
+        fromSeq: cursor + 1,
+        toSeq,
+        limit: PAGE_MESSAGES,
+        reverse: false,
+      });
+      if (epoch !== this.#epoch) return;
+      for (const message of page.messages) this.#give(message);
+      if (!page.more) this.#passed(toSeq);
+    } catch (error) {
+      if (epoch !== this.#epoch || isLost(error)) return;
+      this.#passed(toSeq); // it is not for us
+    }
+    this.#advance();
+  }
+}

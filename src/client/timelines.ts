@@ -1,0 +1,156 @@
+// All channels this client has seen, and where each stands. State: their timelines, least recently used first.
+// After a reconnect it also finds what came in channels that the connect could not name (see catch-up.ts).
+
+import {
+  type ChannelKey,
+  type ChannelRef,
+  channelKey,
+  type Message,
+} from "../broker/model.ts";
+import type { ResumePoint } from "../protocol/protocol.ts";
+import type { Cursor } from "./api.ts";
+import { missedBy } from "./catch-up.ts";
+import { isLost, JindouError } from "./errors.ts";
+import type { Connack } from "./link.ts";
+import {
+  type Place,
+  type Run,
+  Timeline,
+  type TimelineParts,
+} from "./timeline.ts";
+
+export interface TimelinesParts extends TimelineParts {
+  readonly uid: string;
+  /** Channels the app goes on with, least recently used first. */
+  readonly cursors: readonly Cursor[];
+}
+
+/** The least recently used channel beyond that is forgotten. */
+const MAX_TIMELINES = 10_000;
+
+export class Timelines {
+  readonly #parts: TimelinesParts;
+  readonly #all = new Map<ChannelKey, Timeline>();
+  /** The channels that the server resumes. */
+  #named = new Set<ChannelKey>();
+  /** Server time: what came later in a channel that was never seen came while this client was there, or away for a moment. */
+  #sinceMs: number | undefined;
+  #isCatchingUp = false;
+  #epoch = 0;
+
+  constructor(parts: TimelinesParts) {
+    this.#parts = parts;
+    for (const { channel, lastSeq } of parts.cursors)
+      this.#all.set(this.#keyOf(channel), this.#make(channel, lastSeq));
+  }
+
+  /** Most recently used first. */
+  resume(limit: number): readonly ResumePoint[] {
+    return [...this.cursors()].reverse().slice(0, limit);
+  }
+
+  cursors(): readonly Cursor[] {
+    return [...this.#all.values()].flatMap(({ channel, lastSeq }) =>
+      lastSeq === undefined ? [] : [{ channel, lastSeq }],
+    );
+  }
+
+  opened({ serverTimeMs, resume }: Connack): void {
+    this.#named = new Set(resume.map(({ channel }) => this.#keyOf(channel)));
+    for (const { channel, status, headSeq } of resume)
+      if (status === "ok")
+        this.#all.get(this.#keyOf(channel))?.resumed(headSeq);
+      else this.#denied(channel);
+    const isFirst = this.#sinceMs === undefined;
+    this.#sinceMs ??= serverTimeMs;
+    const unnamed = this.cursors().some(
+      ({ channel }) => !this.#named.has(this.#keyOf(channel)),
+    );
+    if (isFirst && !unnamed) return;
+    this.#isCatchingUp = true;
+    for (const timeline of this.#all.values()) timeline.wait();
+    void this.#catchUp(unnamed);
+  }
+
+  lost(): void {
+    this.#epoch += 1;
+    this.#isCatchingUp = false;
+    for (const timeline of this.#all.values()) timeline.lost();
+  }
+
+  message(channel: ChannelRef, message: Message): void {
+    this.#at(channel).take(message);
+  }
+
+  run(run: Run): void {
+    this.#at(run.channel).run(run);
+  }
+
+  acked(channel: ChannelRef, ack: Place): void {
+    if (ack.messageSeq > 0) this.#at(channel).acked(ack);
+  }
+
+  /** What is newer than `#sinceMs` in channels never seen, and the rest of those that were not named. */
+  async #catchUp(unnamed: boolean): Promise<void> {
+    const epoch = this.#epoch;
+    const found = missedBy({
+      ask: this.#parts.ask,
+      sinceMs: this.#sinceMs ?? 0,
+      all: unnamed,
+      isKnown: (channel) => this.#all.get(this.#keyOf(channel))?.isKnown,
+    });
+    try {
+      for await (const { channel, afterSeq, headSeq } of found) {
+        if (epoch !== this.#epoch) return;
+        if (this.#named.has(this.#keyOf(channel))) continue;
+        const known = this.#all.get(this.#keyOf(channel)); // asking for it is no use of it
+        if (afterSeq !== undefined) this.#at(channel).begin(afterSeq);
+        (known ?? this.#at(channel)).reach(headSeq);
+      }
+    } catch (error) {
+      if (epoch !== this.#epoch || isLost(error)) return; // the next connection does it all again
+      this.#parts.trouble(error as JindouError); // `ask` rejects with nothing else
+    }
+    if (epoch !== this.#epoch) return;
+    this.#isCatchingUp = false;
+    for (const timeline of this.#all.values()) timeline.begin(undefined);
+  }
+
+  /** The user left the group while away. */
+  #denied(channel: ChannelRef): void {
+    this.#all.delete(this.#keyOf(channel));
+    const message = `No member of ${channel.id} any more`;
+    this.#parts.trouble(new JindouError("not_in_channel", { message }));
+  }
+
+  #keyOf(channel: ChannelRef): ChannelKey {
+    return channelKey(channel, this.#parts.uid);
+  }
+
+  /** The channel's timeline, which becomes the most recently used one. */
+  #at(channel: ChannelRef): Timeline {
+    const key = this.#keyOf(channel);
+    const timeline = this.#all.get(key) ?? this.#make(channel, undefined);
+    this.#all.delete(key);
+    this.#all.set(key, timeline);
+    this.#dropOldest();
+    return timeline;
+  }
+
+  #make(channel: ChannelRef, cursor: number | undefined): Timeline {
+    const { id, type } = channel;
+    const timeline = new Timeline({ id, type }, cursor, this.#parts);
+    if (this.#isCatchingUp) timeline.wait();
+    return timeline;
+  }
+
+  /** What is forgotten must not look like a channel that was never seen. */
+  #dropOldest(): void {
+    if (this.#all.size <= MAX_TIMELINES) return;
+    const [oldest] = this.#all;
+    if (oldest === undefined) return;
+    const [key, { lastTimestampMs }] = oldest;
+    this.#all.delete(key);
+    this.#sinceMs = Math.max(this.#sinceMs ?? 0, lastTimestampMs);
+  }
+}

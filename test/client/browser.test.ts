@@ -1,0 +1,50 @@
+// The scenarios in headless Chromium, with the SDK as a browser gets it, against a broker process.
+
+import { fileURLToPath } from "node:url";
+import t from "tap";
+import { launchBrowser, openPage } from "./browser.ts";
+import { startWorld } from "./restartable.ts";
+import type { Fact, ScenarioName, World } from "./scenario.ts";
+
+const MODULE = fileURLToPath(new URL("scenario.ts", import.meta.url));
+const NAMES: readonly ScenarioName[] = [
+  "talk",
+  "follow",
+  "account",
+  "kick",
+  "restart",
+  "restartStream",
+];
+
+/** What the page has: the bundled module, and the world's functions as the test exposes them. */
+interface PageGlobals {
+  readonly bundled: typeof import("./scenario.ts");
+  readonly world: Omit<World, "url">;
+}
+
+t.test("the scenarios that Node runs all run here", async (t) => {
+  const { SCENARIOS } = await import("./scenario.ts");
+  t.same(NAMES, Object.keys(SCENARIOS));
+});
+
+const browser = launchBrowser(t);
+browser.catch(() => undefined); // each test that needs it fails with it
+
+for (const name of NAMES)
+  t.test(`Chromium: ${name}`, { timeout: 60_000 }, async (t) => {
+    const world = await startWorld(t);
+    const page = await openPage(t, await browser, MODULE);
+    await page.exposeFunction("post", world.post);
+    await page.exposeFunction("kill", world.kill);
+    await page.exposeFunction("start", world.start);
+    const facts: readonly Fact[] = await page.evaluate(
+      ([name, url]) => {
+        const { bundled, ...rest } = globalThis as unknown as PageGlobals &
+          Omit<World, "url">;
+        const { post, kill, start } = rest;
+        return bundled.SCENARIOS[name]({ url, post, kill, start });
+      },
+      [name, world.url] as const,
+    );
+    for (const [what, seen, expected] of facts) t.same(seen, expected, what);
+  });
