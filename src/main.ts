@@ -41,6 +41,8 @@ async function run(line: CommandLine): Promise<void> {
       return print(
         `${JSON.stringify(maskSecrets(configOf(line)), undefined, 2)}\n`,
       );
+    case "migrate":
+      return migrate(line);
     case "hash-password":
       return hashPassword();
     case "start":
@@ -53,6 +55,17 @@ async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
   const { startNode } = await import("./start.ts");
   await startNode(config, version());
+}
+
+async function migrate(line: CommandLine): Promise<void> {
+  const config = configOf(line);
+  if (config.migrate.from === "")
+    throw new ConfigError([
+      "jindou migrate needs --from=<folder>, which is what store.path was, and --to=<url of Redis>.",
+    ]);
+  const { moveData } = await import("./move.ts");
+  await moveData(config);
+  process.exit(0);
 }
 
 function configOf({ configFile, flags }: CommandLine) {

@@ -22,14 +22,16 @@ export async function startNode(
   const logger = createLogger(config.log);
   exitOnBug(logger);
   const server = createServer(config, { logger, version, announcePassword });
-  stopOnSignal(server, {
+  const stopping = stopOnSignal(server, {
     logger,
     timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS,
   });
   const ports = await server.start().catch((err: unknown) => {
+    if (stopping.isAsked()) return undefined; // it waited for data that is being moved
     logger.fatal({ err }, "start failed");
     throw err;
   });
+  if (ports === undefined) return; // the process ends when the server is closed
   logger.info({ version, ...ports }, "ready");
   if (process.stderr.isTTY)
     process.stderr.write(startSummary(config, ports, version));
@@ -57,7 +59,10 @@ interface StopPlan {
   readonly timeoutMs: number;
 }
 
-function stopOnSignal(server: Server, plan: StopPlan): void {
+function stopOnSignal(
+  server: Server,
+  plan: StopPlan,
+): { readonly isAsked: () => boolean } {
   let stoppingSinceMs: number | undefined;
   const stop = (signal: NodeJS.Signals) => {
     const nowMs = performance.now();
@@ -71,6 +76,7 @@ function stopOnSignal(server: Server, plan: StopPlan): void {
   };
   process.on("SIGTERM", stop);
   process.on("SIGINT", stop);
+  return { isAsked: () => stoppingSinceMs !== undefined };
 }
 
 async function closeAndExit(

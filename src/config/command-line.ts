@@ -12,6 +12,7 @@ export const COMMANDS = {
   start: "run a node (the default)",
   "check-config": "check the configuration and exit",
   "print-config": "print the configuration as JSON, secrets masked",
+  migrate: "move an embedded store's folder (--from) into Redis (--to)",
   "hash-password": "read a password from standard input, print its hash",
 } as const;
 
@@ -22,6 +23,12 @@ export interface CommandLine {
   readonly configFile: string | undefined;
   readonly flags: readonly Flag[];
 }
+
+/** Of `migrate`, as short names of keys. */
+const SHORT: ReadonlyMap<string, string> = new Map([
+  ["from", "migrate.from"],
+  ["to", "redis.url"],
+]);
 
 const SWITCHES: ReadonlyMap<string, Command> = new Map([
   ["help", "help"],
@@ -47,15 +54,30 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
       flags.push(readFlag(token));
     }
   }
+  const command = readCommand(words);
   return {
-    command: readCommand(words),
+    command,
     configFile: flags.findLast((flag) => flag.name === "config")?.value,
-    flags: flags.filter((flag) => flag.name !== "config"),
+    flags: flags
+      .filter((flag) => flag.name !== "config")
+      .map((flag) => inFull(flag, command)),
   };
 }
 
+function inFull({ name, value }: Flag, command: Command): Flag {
+  const full = SHORT.get(name);
+  if (full === undefined) return { name, value };
+  if (command !== "migrate")
+    throw new ConfigError([unknownFlag(name, CONFIG_KEYS)]);
+  return { name: full, value };
+}
+
 function optionsOf() {
-  const taking = ["config", ...CONFIG_KEYS.map((key) => key.name)];
+  const taking = [
+    "config",
+    ...SHORT.keys(),
+    ...CONFIG_KEYS.map((key) => key.name),
+  ];
   return {
     ...Object.fromEntries(taking.map((name) => [name, { type: "string" }])),
     help: { type: "boolean", short: "h" },
@@ -71,7 +93,9 @@ function readFlag(token: {
 }): Flag {
   const { name, rawName, value, inlineValue } = token;
   const isKnown =
-    name === "config" || CONFIG_KEYS.some((key) => key.name === name);
+    name === "config" ||
+    SHORT.has(name) ||
+    CONFIG_KEYS.some((key) => key.name === name);
   if (!rawName.startsWith("--"))
     throw new ConfigError([`${rawName} is no known flag; see jindou --help.`]);
   if (!isKnown) throw new ConfigError([unknownFlag(name, CONFIG_KEYS)]);

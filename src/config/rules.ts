@@ -23,7 +23,10 @@ export function inconsistencies(config: Config): readonly string[] {
     ...sharedListener(config),
     ...unprotected(config),
     ...sizes(config),
-    ...dedupe(config.store),
+    ...(config.redis.url === "" ? dedupe(config.store) : []),
+    ...redis(config.redis),
+    ...migration(config),
+    ...heartbeats(config.cluster),
     ...accounts(config.managers),
     ...origins(config.client.allowedOrigins),
   ];
@@ -112,6 +115,57 @@ function dedupe({ dedupeWindowS, checkpointMs }: Config["store"]) {
   if (dedupeWindowS * 1000 >= 2 * checkpointMs) return [];
   return [
     `store.dedupeWindowS is ${dedupeWindowS}, but store.checkpointMs needs at least ${Math.ceil((2 * checkpointMs) / 1000)}.`,
+  ];
+}
+
+function redis(settings: Config["redis"]): readonly string[] {
+  const { url, cluster, sentinelName, sentinelPassword, caFile } = settings;
+  const addresses = url === "" ? [] : url.split(",").map((one) => one.trim());
+  const problems = addresses.some((one) => !isRedisAddress(one))
+    ? [
+        "redis.url must be addresses like redis://user:password@host:6379/0 or rediss://…, with a comma between.", // without them: it holds a password
+      ]
+    : [];
+  if (cluster && sentinelName !== "")
+    problems.push(
+      "redis.cluster and redis.sentinelName contradict each other: Sentinels watch a single primary.",
+    );
+  if (sentinelPassword !== "" && sentinelName === "")
+    problems.push("redis.sentinelPassword needs redis.sentinelName.");
+  if (caFile !== "" && !addresses.some((one) => one.startsWith("rediss:")))
+    problems.push("redis.caFile needs a redis.url that begins with rediss://.");
+  return problems;
+}
+
+function isRedisAddress(text: string): boolean {
+  const named = text.includes("://") ? text : `redis://${text}`;
+  if (!URL.canParse(named)) return false;
+  const { protocol, hostname, pathname, username, password } = new URL(named);
+  if (!isEncoded(username) || !isEncoded(password)) return false;
+  if (hostname === "") return false;
+  return /^rediss?:$/.test(protocol) && /^(\/\d*)?$/.test(pathname);
+}
+
+/** Percent signs stand for bytes of UTF-8. */
+function isEncoded(text: string): boolean {
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false; // its error says no more
+  }
+}
+
+function migration({ migrate, redis }: Config): readonly string[] {
+  if (migrate.from === "" || redis.url !== "") return [];
+  return ["migrate.from needs redis.url: what is in the folder moves there."];
+}
+
+/** One late sign of life is not a death. */
+function heartbeats({ heartbeatMs, deadAfterMs }: Config["cluster"]) {
+  if (deadAfterMs >= 3 * heartbeatMs) return [];
+  return [
+    `cluster.deadAfterMs is ${deadAfterMs}, but cluster.heartbeatMs needs at least ${3 * heartbeatMs}.`,
   ];
 }
 

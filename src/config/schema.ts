@@ -7,9 +7,17 @@ import {
   authOptions,
   managersOptions,
 } from "../api/options.ts";
-import { contentOptions, messagesOptions } from "../broker/options.ts";
+import {
+  commandsOptions,
+  contentOptions,
+  messagesOptions,
+  streamsOptions,
+} from "../broker/options.ts";
+import { clusterOptions } from "../cluster/options.ts";
 import { clientOptions } from "../gateway/options.ts";
+import { migrateOptions } from "../migrate/options.ts";
 import { logOptions } from "../observe/options.ts";
+import { redisOptions } from "../redis/options.ts";
 import { storeOptions } from "../store/options.ts";
 import { type ConfigKey, keysOf, type OptionSchema } from "./keys.ts";
 import { drainOptions, nodeOptions } from "./options.ts";
@@ -24,7 +32,12 @@ export const configSchema = Type.Object(
     client: clientOptions,
     messages: messagesOptions,
     content: contentOptions,
+    streams: streamsOptions,
+    commands: commandsOptions,
     store: storeOptions,
+    redis: redisOptions,
+    cluster: clusterOptions,
+    migrate: migrateOptions,
     log: logOptions,
     node: nodeOptions,
     drain: drainOptions,

@@ -17,14 +17,14 @@ export function startSummary(
   ports: Ports,
   version: string,
 ): string {
-  const { api, client, store } = config;
+  const { api, client } = config;
   const apiUrl = url("http", api, ports.apiPort);
   return [
     `Jindou ${version} is ready`,
     `  API      ${apiUrl}  (${apiAccess(config)})`,
     `  clients  ${url("ws", client, ports.clientPort)}  (${clientAccess(config)})`,
     `  metrics  ${apiUrl}/metrics`,
-    `  data     ${resolve(store.path)}  (survives the death of the ${store.durability === "disk" ? "machine" : "process"})`,
+    `  data     ${dataPlace(config)}`,
     "",
   ].join("\n");
 }
@@ -37,6 +37,13 @@ function url(
   const host = parseAddress(section.listen)?.host ?? "";
   const secure = section.tls.certFile === "" ? "" : "s";
   return `${scheme}${secure}://${formatAddress({ host, port })}`;
+}
+
+function dataPlace({ store, redis }: Config): string {
+  if (redis.url !== "")
+    return `Redis, keys ${redis.prefix}:…  (one of the nodes that share it)`;
+  const survives = store.durability === "disk" ? "machine" : "process";
+  return `${resolve(store.path)}  (survives the death of the ${survives})`;
 }
 
 function apiAccess({ api, auth }: Config): string {

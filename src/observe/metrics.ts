@@ -34,6 +34,13 @@ export interface GatewayPart {
   acknowledged(ms: number): void;
   /** A run of so many missed messages went out. */
   resumed(messages: number): void;
+  /** An event went out to so many sessions. */
+  eventPushed(sessions: number): void;
+  /** A session that lagged or joined was given so many streams from the store, merged. */
+  caughtUp(streams: number): void;
+  levelling(by: number): void;
+  commandsPushed(copies: number): void;
+  commandsAcknowledged(commands: number): void;
 }
 
 /** What the control plane reports. `route` is a route's pattern, never a path somebody sent; times are milliseconds. */
@@ -89,6 +96,8 @@ function gatewayPart(families: Families): GatewayPart {
   const recvackDelay = families.recvackDelay.of();
   const runs = families.resumeRuns.of();
   const missed = families.resumeMessages.of();
+  const events = families.eventFanouts.of();
+  const eventDeliveries = families.eventDeliveries.of();
   return {
     connectionOpened() {
       connections.add();
@@ -109,7 +118,19 @@ function gatewayPart(families: Families): GatewayPart {
       runs.add();
       missed.add(messages);
     },
+    eventPushed(sessions) {
+      events.add();
+      eventDeliveries.add(sessions);
+    },
+    caughtUp: adderOf(families.streamCatchUps.of()),
+    levelling: adderOf(families.sessionsJoining.of()),
+    commandsPushed: adderOf(families.commandsPushed.of()),
+    commandsAcknowledged: adderOf(families.commandsAcknowledged.of()),
   };
+}
+
+function adderOf(cell: Cell): (count: number) => void {
+  return (count) => cell.add(count);
 }
 
 function sentFrom(source: "socket" | "http", families: Families) {

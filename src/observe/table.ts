@@ -92,6 +92,30 @@ export const METRICS = {
     "Runs of missed messages sent after reconnects",
   ),
   resumeMessages: counter("resume_messages_total", "Messages in those runs"),
+  eventFanouts: counter(
+    "event_fanouts_total",
+    "Events of streams, tool calls and custom ones that were taken to sessions of this node",
+  ),
+  eventDeliveries: counter(
+    "event_deliveries_total",
+    "Sessions those events went to as they came",
+  ),
+  streamCatchUps: counter(
+    "stream_catch_ups_total",
+    "Streams whose missed part was read again and sent merged, to sessions that lagged or joined meanwhile",
+  ),
+  sessionsJoining: gauge(
+    "sessions_joining",
+    "Sessions, and groups of theirs, that are being given what they missed and the streams that go on",
+  ),
+  commandsPushed: counter(
+    "commands_pushed_total",
+    "Copies of commands sent to sessions, live or from an inbox",
+  ),
+  commandsAcknowledged: counter(
+    "commands_acknowledged_total",
+    "Commands that clients took out of their inboxes",
+  ),
 
   httpRequests: counter("http_requests_total", "Control-plane requests", [
     "route",
@@ -105,6 +129,16 @@ export const METRICS = {
   logins: counter("manager_logins_total", "Logins of managers by outcome", [
     "outcome",
   ]),
+
+  streamsActive: gauge("streams_active", "Streams that go on now"),
+  streamsActiveBytes: gauge(
+    "streams_active_bytes",
+    "Memory those streams take, about, in bytes",
+  ),
+  commandsDropped: counter(
+    "commands_dropped_total",
+    "Commands that left a full inbox unacknowledged",
+  ),
 
   storeAppends: counter("store_appends_total", "Messages made durable"),
   storeCheckpoints: counter(
@@ -122,6 +156,23 @@ export const METRICS = {
   storeJournalBytes: gauge(
     "store_journal_bytes",
     "Size of the journal's files, in bytes",
+  ),
+
+  redisUp: gauge(
+    "redis_up",
+    "1 while Redis takes this node's commands, else 0",
+  ),
+  redisInFlight: gauge(
+    "redis_commands_in_flight",
+    "Commands that wait for Redis' answer",
+  ),
+  clusterRepairs: counter(
+    "cluster_repairs_total",
+    "Channels of which something published did not come, or not in turn, and was read from Redis",
+  ),
+  clusterResubscribed: counter(
+    "cluster_resubscribed_topics_total",
+    "Topics that were lost with a connection to Redis, or moved to another server, and are listened to again",
   ),
 } as const satisfies Record<string, MetricRow>;
 

@@ -14,6 +14,7 @@ t.test(
       JINDOU_CLIENT_TLS_PASSPHRASE: "hunter2",
       JINDOU_MANAGERS:
         '[{"username":"ops","password":"hunter2"},{"username":"dev","passwordHash":"hunter2"}]',
+      JINDOU_REDIS_URL: "redis://:hunter2@localhost",
     };
     const config = loadConfig({ env });
     const shown = maskSecrets(config);
@@ -21,6 +22,7 @@ t.test(
     t.match(shown, {
       api: { token: MASK, listen: "127.0.0.1:5001" },
       admin: { password: "" },
+      redis: { url: MASK, prefix: "jd" },
       managers: [
         { username: "ops", password: MASK, passwordHash: "" },
         { username: "dev", password: "", passwordHash: MASK },

@@ -63,19 +63,24 @@ t.test(
   },
 );
 
-t.test("passwords, tokens and passphrases are secret", async (t) => {
-  const marked = (name: string, schema: OptionSchema) =>
-    t.equal(
-      schema.secret === true,
-      /(token|password|passwordHash|passphrase)$/.test(name),
-      name,
-    );
-  for (const { name, schema } of CONFIG_KEYS) {
-    if (schema.items === undefined) marked(name, schema);
-    for (const [field, item] of Object.entries(schema.items?.properties ?? {}))
-      marked(`${name}.${field}`, item);
-  }
-});
+t.test(
+  "passwords, tokens, passphrases and addresses that hold one are secret",
+  async (t) => {
+    const marked = (name: string, schema: OptionSchema) =>
+      t.equal(
+        schema.secret === true,
+        /(token|[pP]assword|passwordHash|passphrase|^redis\.url)$/.test(name),
+        name,
+      );
+    for (const { name, schema } of CONFIG_KEYS) {
+      if (schema.items === undefined) marked(name, schema);
+      for (const [field, item] of Object.entries(
+        schema.items?.properties ?? {},
+      ))
+        marked(`${name}.${field}`, item);
+    }
+  },
+);
 
 t.test(
   "config/default.json is fresh and is itself a valid configuration",

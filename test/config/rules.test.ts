@@ -88,3 +88,47 @@ t.test("an allowed origin is an origin or a host pattern", async (t) => {
   for (const bad of ["a.example", "https://a.example/", "https://*.a.example"])
     t.equal(problemsOf({ "client.allowedOrigins": bad }).length, 1, bad);
 });
+
+t.test(
+  "a Redis address that is none is refused, and not repeated",
+  async (t) => {
+    const none = [
+      "http://hunter2",
+      "redis://h/path",
+      "redis://",
+      "redis://h,,x",
+      "redis://u:hunter2%ZZ@h",
+    ];
+    for (const url of none) {
+      const problems = problemsOf({ "redis.url": url });
+      t.match(problems, [/^redis\.url must/], url);
+      t.notMatch(problems.join(), /hunter2/);
+    }
+    const good = ["h", "h:7000", "redis://u:p@h:1/2", "rediss://h", "a:1, b:2"];
+    for (const url of good) t.same(problemsOf({ "redis.url": url }), [], url);
+  },
+);
+
+t.test(
+  "settings of Redis that contradict each other are refused",
+  async (t) => {
+    const url = { "redis.url": "redis://a:1,redis://b:2" };
+    const sentinel = { ...url, "redis.sentinelName": "primary" };
+    t.same(problemsOf(sentinel), []);
+    t.match(problemsOf({ ...sentinel, "redis.cluster": "true" }), [
+      /contradict/,
+    ]);
+    t.match(problemsOf({ ...url, "redis.sentinelPassword": "p" }), [
+      /sentinelName/,
+    ]);
+    t.match(problemsOf({ ...url, "redis.caFile": "ca.pem" }), [/rediss/]);
+  },
+);
+
+t.test("a node is not dead for one late sign of life", async (t) => {
+  const heartbeat = { "cluster.heartbeatMs": "500" };
+  t.match(problemsOf({ ...heartbeat, "cluster.deadAfterMs": "1499" }), [
+    /^cluster\.deadAfterMs/,
+  ]);
+  t.same(problemsOf({ ...heartbeat, "cluster.deadAfterMs": "1500" }), []);
+});

@@ -30,3 +30,10 @@ t.test("the banner tells TLS, IPv6 and protected mode", async (t) => {
   t.match(text, "wss://");
   t.notMatch(text, /hunter2/);
 });
+
+t.test("the banner of a node on Redis tells no address of it", async (t) => {
+  const env = { JINDOU_REDIS_URL: "redis://:hunter2@10.0.0.1:7000" };
+  const text = startSummary(loadConfig({ env }), ports, "1");
+  t.match(text, /data +Redis, keys jd:/);
+  t.notMatch(text, /hunter2|10\.0\.0\.1/);
+});

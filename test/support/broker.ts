@@ -10,12 +10,15 @@ import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 import { loadConfig } from "../../src/config/load.ts";
 import { createLogger } from "../../src/observe/logger.ts";
-import { createServer, type Server } from "../../src/server.ts";
+import { createServer } from "../../src/server.ts";
+import { DRIVER, driverSettings, nodeCount } from "./driver.ts";
+import { spread } from "./spread.ts";
 
 /** Settings as environment variables, the way an operator gives them. */
 export type Settings = Readonly<Record<string, string>>;
 
 export interface Broker {
+  /** Of one of its nodes; with several, of another one each time it is asked. */
   readonly apiPort: number;
   readonly clientPort: number;
   readonly dataPath: string;
@@ -23,6 +26,10 @@ export interface Broker {
   readonly passwords: readonly string[];
   /** POSTs JSON (GETs without a body) and returns status and parsed body. */
   call(path: string, body?: unknown, headers?: Settings): Promise<Answer>;
+  /** Resolves once everything published before has reached all nodes; undefined: it has when the call is answered. */
+  readonly settled?: (() => Promise<void>) | undefined;
+  /** Resolves once the sessions that were opened before are level; undefined: they are with their connack. */
+  readonly levelled?: (() => Promise<void>) | undefined;
   close(): Promise<void>;
 }
 
@@ -51,29 +58,36 @@ function environment(dataPath: string, settings: Settings): Settings {
   };
 }
 
-/** A broker in this process. */
+/** A broker in this process: of one node or several, on what the environment says (see `driver.ts`). */
 export async function startBroker(
   t: Test,
   settings: Settings = {},
   dataPath?: string,
 ): Promise<Broker> {
   const path = dataPath ?? (await tempFolder(t));
-  const config = loadConfig({ env: environment(path, settings) });
+  const given = { ...(await driverSettings(path)), ...settings };
+  const config = loadConfig({ env: environment(path, given) });
   const passwords: string[] = [];
-  const server: Server = createServer(config, {
-    logger: createLogger({ level: config.log.level }),
-    version: "test",
-    announcePassword: (_username, password) => passwords.push(password),
-  });
-  const ports = await server.start();
-  t.teardown(() => server.close());
-  return {
-    ...ports,
-    dataPath: path,
-    passwords,
-    call: caller(ports.apiPort),
-    close: () => server.close(),
+  const servers = Array.from({ length: nodeCount(settings) }, () =>
+    createServer(config, {
+      logger: createLogger({ level: config.log.level }),
+      version: "test",
+      announcePassword: (_username, password) => passwords.push(password),
+    }),
+  );
+  const close = async () => {
+    await Promise.all(servers.map((server) => server.close()));
   };
+  t.teardown(close);
+  const nodes = await Promise.all(servers.map((server) => server.start()));
+  const [only, ...others] = nodes.map((ports) => ({
+    ...ports,
+    call: caller(ports.apiPort),
+  }));
+  if (only === undefined) throw new Error("no node");
+  const broker = { dataPath: path, passwords, close };
+  if (DRIVER === "embedded") return { ...only, ...broker };
+  return { ...broker, ...spread([only, ...others]), close };
 }
 
 /** The built binary as its own process (`npm test` builds it first), ready or not. */

@@ -5,10 +5,18 @@ import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { type WebSocket, WebSocketServer } from "ws";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
+import { STREAM_CONTENT } from "../../src/broker/model.ts";
 import { createNativeProtocol } from "../../src/protocol/native/native.ts";
 import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";
 import { LIMITS } from "../wire/native-codec.ts";
-import { PERSONAL } from "../wire/native-samples.ts";
+import {
+  ALICE,
+  CHUNK,
+  PERSONAL,
+  RUNNING,
+  STREAMED,
+  TALK,
+} from "../wire/native-sample-values.ts";
 import { connectNative, openNative } from "./native-client.ts";
 import { textOf } from "./native-session.ts";
 
@@ -194,4 +202,86 @@ t.test("what is no server frame ends the connection", async (t) => {
   await t.rejects(connectNative(t, { port, uid: "bob" }), {
     code: "bad_server_frame",
   });
+});
+
+/** What a broker says to each of the operations about streams, commands, conversations and presence. */
+function answerTo(operation: Operation): Reply | undefined {
+  const { ref } = operation;
+  const presence = [{ uid: "alice", online: true, flag: 0 }] as const;
+  switch (operation.kind) {
+    case "connect":
+      return connack(ref);
+    case "stream":
+      return { kind: "stream", ref, channel: ALICE, snapshot: RUNNING };
+    case "cancel":
+      return { kind: "cancel", ref, state: "cancelled" };
+    case "conversations":
+      return { kind: "conversations", ref, more: false, conversations: [TALK] };
+    case "conversation":
+      return { kind: "conversation", ref, conversation: TALK };
+    case "commandack":
+      return { kind: "commandack", ref, count: operation.inboxSeqs.length };
+    case "watch":
+      return { kind: "watch", ref, presence };
+    default:
+      return undefined;
+  }
+}
+
+t.test("every kind of request gets its reply", async (t) => {
+  const asked: Operation[] = [];
+  const port = await play(t, (operation, peer) => {
+    asked.push(operation);
+    const reply = answerTo(operation);
+    if (reply !== undefined) peer.reply(reply);
+  });
+  const bob = await connectNative(t, { port, uid: "bob" });
+  const { snapshot } = await bob.stream(ALICE, "s-1");
+  t.same(snapshot, RUNNING);
+  t.match(bob.view(ALICE, "s-1"), { text: RUNNING.text, nextIndex: 4 });
+  t.match(await bob.cancel(ALICE, "s-1"), { state: "cancelled" });
+  t.match(await bob.conversations({ offset: 3 }), { conversations: [TALK] });
+  const change = { kind: "read", seq: 7 } as const;
+  const changed = await bob.changeConversation(ALICE, change);
+  t.same(changed.conversation, TALK);
+  t.match(await bob.acknowledge([4, 5]), { count: 2 });
+  t.match(await bob.watch(["alice"]), { presence: [{ uid: "alice" }] });
+  t.match(asked.slice(1), [
+    { kind: "stream", channel: ALICE, clientMsgNo: "s-1" },
+    { kind: "cancel", channel: ALICE, clientMsgNo: "s-1" },
+    { kind: "conversations", limit: 100, offset: 3 },
+    { kind: "conversation", channel: ALICE, change },
+    { kind: "commandack", inboxSeqs: [4, 5] },
+    { kind: "watch", uids: ["alice"] },
+  ]);
+});
+
+t.test("pushes are kept by kind, and streams as they grow", async (t) => {
+  const more = { messageSeq: 8, index: 4, nextIndex: 6, textOffset: 4 };
+  const stream = { ...more, state: "active" } as const;
+  const grown = { ...CHUNK, type: STREAM_CONTENT, data: "!", stream };
+  const presence = [{ uid: "alice", online: false, flag: 0 }] as const;
+  const pushes: readonly Push[] = [
+    { kind: "message", channel: ALICE, message: STREAMED },
+    { kind: "event", channel: ALICE, event: grown },
+    { kind: "command", channel: ALICE, inboxSeq: 3, message: PERSONAL },
+    { kind: "conversation", change: "read", conversation: TALK },
+    { kind: "presence", presence },
+  ];
+  const port = await play(t, ({ kind, ref }, peer) => {
+    if (kind === "connect") peer.reply(connack(ref));
+    if (kind === "ping") for (const push of pushes) peer.push(push);
+  });
+  const bob = await connectNative(t, { port, uid: "bob" });
+  bob.ping().catch(() => undefined); // is answered with pushes only
+  await bob.waitFor((client) => client.pushes.length === pushes.length);
+  t.same(bob.pushes, pushes);
+  t.same(bob.events, [grown]);
+  t.match(bob.commands, [{ inboxSeq: 3, message: { messageSeq: 7 } }]);
+  t.match(bob.pushed("presence"), [{ presence }]);
+  const view = bob.view(ALICE, "s-1");
+  t.match(view, { text: `${RUNNING.text}!`, merged: 1, problems: [] });
+  const { streams } = bob;
+  const again = await connectNative(t, { port, uid: "bob", streams });
+  t.equal(again.view(ALICE, "s-1"), view, "it outlives the connection");
 });

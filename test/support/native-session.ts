@@ -1,13 +1,13 @@
-// A small real client of the native protocol over one `ws` socket, for tests. It keeps everything it was pushed, in order, never
-// reconnects, and fails loudly: what a server should not send ends the connection and rejects whoever waits.
+// A small real client of the native protocol over one `ws` socket, for tests. It keeps everything it was pushed, in order, and what streams
+// come to, never reconnects, and fails loudly: what a server should not send ends the connection and rejects whoever waits.
 
 import { WebSocket } from "ws";
 import type {
+  ChannelEvent,
   ChannelRef,
   DeviceFlag,
   DeviceLevel,
   Message,
-  MessageHeader,
 } from "../../src/broker/model.ts";
 import {
   decodeServerFrame,
@@ -16,11 +16,21 @@ import {
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { NATIVE_VERSION } from "../../src/protocol/native/ops.ts";
 import type {
+  ConversationChange,
   Operation,
   Push,
   Reply,
   ResumePoint,
 } from "../../src/protocol/protocol.ts";
+import {
+  type HistoryOptions,
+  historyRequest,
+  type PayloadInput,
+  type Request,
+  type SendOptions,
+  sendRequest,
+} from "./native-requests.ts";
+import { type StreamView, StreamViews } from "./stream-view.ts";
 import { Waiters } from "./waiters.ts";
 
 /** Whom a client connects as, and how patient it is. */
@@ -33,8 +43,12 @@ export interface NativeConnect {
   readonly deviceId?: string;
   readonly level?: DeviceLevel;
   readonly resume?: readonly ResumePoint[];
+  /** What is held of streams already, by an earlier connection. Default: nothing. */
+  readonly streams?: StreamViews;
   /** For every wait. Default: 5000. */
   readonly timeoutMs?: number;
+  /** Resolves once everything published before has reached the client's node. Default: that node published it. */
+  readonly settled?: (() => Promise<void>) | undefined;
 }
 
 /** A request that was refused, or could not be answered because the connection ended. */
@@ -52,26 +66,7 @@ export class NativeClientError extends Error {
 }
 
 type ReplyOf<K extends Reply["kind"]> = Extract<Reply, { kind: K }>;
-type WithoutRef<T> = T extends { readonly ref: number } ? Omit<T, "ref"> : T;
-
-export interface SendOptions extends Partial<MessageHeader> {
-  /** Default: empty, the server makes one. */
-  readonly clientMsgNo?: string;
-  readonly syncOnce?: boolean;
-  readonly expireS?: number;
-  readonly streamNo?: string;
-  readonly tagKey?: string;
-}
-
-export interface HistoryOptions {
-  readonly fromSeq?: number;
-  readonly toSeq?: number;
-  readonly limit?: number;
-  readonly reverse?: boolean;
-}
-
-/** A text becomes `{type: 1, content}`, an object its JSON; bytes stay as they are. */
-export type PayloadInput = string | Uint8Array | object;
+type PushOf<K extends Push["kind"]> = Extract<Push, { kind: K }>;
 
 export class NativeClient {
   readonly uid: string;
@@ -79,6 +74,8 @@ export class NativeClient {
   readonly pushes: Push[] = [];
   /** Every ERROR frame so far, also those that rejected a request. */
   readonly errors: ReplyOf<"error">[] = [];
+  /** What the pushes make of each stream. */
+  readonly streams: StreamViews;
   /** Settles when the connection is over, however it ended. */
   readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
   readonly #socket: WebSocket;
@@ -92,6 +89,7 @@ export class NativeClient {
 
   constructor(socket: WebSocket, options: NativeConnect) {
     this.uid = options.uid;
+    this.streams = options.streams ?? new StreamViews();
     this.#socket = socket;
     this.#options = options;
     this.#waiters = new Waiters(options.timeoutMs ?? 5000);
@@ -126,6 +124,28 @@ export class NativeClient {
     });
   }
 
+  /** All events pushed so far, in order of arrival. */
+  get events(): readonly ChannelEvent[] {
+    return this.pushed("event").map(({ event }) => event);
+  }
+
+  /** All commands pushed so far, repeated ones included, in order of arrival. */
+  get commands(): readonly PushOf<"command">[] {
+    return this.pushed("command");
+  }
+
+  /** All pushes of one kind so far. */
+  pushed<K extends Push["kind"]>(kind: K): readonly PushOf<K>[] {
+    return this.pushes.filter(
+      (push): push is PushOf<K> => push.kind === kind, // a generic does not narrow by itself
+    );
+  }
+
+  /** How a stream stands for this viewer; undefined: it heard nothing of it. */
+  view(channel: ChannelRef, clientMsgNo: string): StreamView | undefined {
+    return this.streams.of(channel, clientMsgNo);
+  }
+
   /** Says CONNECT as the options tell, with what differs in `changes`. */
   async connect(
     changes: { readonly version?: number } = {},
@@ -149,20 +169,7 @@ export class NativeClient {
     payload: PayloadInput,
     options: SendOptions = {},
   ): Promise<ReplyOf<"sendack">> {
-    return this.request("sendack", {
-      kind: "send",
-      channel,
-      clientMsgNo: options.clientMsgNo ?? "",
-      header: {
-        noPersist: options.noPersist ?? false,
-        redDot: options.redDot ?? false,
-        syncOnce: options.syncOnce ?? false,
-      },
-      expireS: options.expireS ?? 0,
-      streamNo: options.streamNo,
-      tagKey: options.tagKey,
-      payload: payloadBytes(payload),
-    });
+    return this.request("sendack", sendRequest(channel, payload, options));
   }
 
   /** Default: the oldest 100 of the channel. */
@@ -170,20 +177,57 @@ export class NativeClient {
     channel: ChannelRef,
     options: HistoryOptions = {},
   ): Promise<ReplyOf<"history">> {
-    const range = { fromSeq: 0, toSeq: 0, limit: 100, reverse: false };
-    return this.request("history", {
-      kind: "history",
-      channel,
-      ...range,
-      ...options,
-    });
+    return this.request("history", historyRequest(channel, options));
   }
 
   presence(uids: readonly string[]): Promise<ReplyOf<"presence">> {
     return this.request("presence", { kind: "presence", uids });
   }
 
-  ping(): Promise<ReplyOf<"pong">> {
+  /** What it answers is also taken into `streams`. */
+  stream(channel: ChannelRef, clientMsgNo: string): Promise<ReplyOf<"stream">> {
+    return this.request("stream", { kind: "stream", channel, clientMsgNo });
+  }
+
+  /** The stop button. */
+  cancel(channel: ChannelRef, clientMsgNo: string): Promise<ReplyOf<"cancel">> {
+    return this.request("cancel", { kind: "cancel", channel, clientMsgNo });
+  }
+
+  /** Default: the newest 100. */
+  conversations(
+    page: { readonly limit?: number; readonly offset?: number } = {},
+  ): Promise<ReplyOf<"conversations">> {
+    const { limit = 100, offset = 0 } = page;
+    return this.request("conversations", {
+      kind: "conversations",
+      limit,
+      offset,
+    });
+  }
+
+  changeConversation(
+    channel: ChannelRef,
+    change: ConversationChange,
+  ): Promise<ReplyOf<"conversation">> {
+    return this.request("conversation", {
+      kind: "conversation",
+      channel,
+      change,
+    });
+  }
+
+  acknowledge(inboxSeqs: readonly number[]): Promise<ReplyOf<"commandack">> {
+    return this.request("commandack", { kind: "commandack", inboxSeqs });
+  }
+
+  watch(uids: readonly string[]): Promise<ReplyOf<"watch">> {
+    return this.request("watch", { kind: "watch", uids });
+  }
+
+  /** Answered behind everything that was published before. */
+  async ping(): Promise<ReplyOf<"pong">> {
+    if (this.#options.settled !== undefined) await this.#options.settled();
     return this.request("pong", { kind: "ping" });
   }
 
@@ -200,7 +244,7 @@ export class NativeClient {
   /** Sends any operation and resolves with its reply of the given kind; rejects on an ERROR, another kind, a close, a time-out. */
   request<K extends Reply["kind"]>(
     kind: K,
-    operation: WithoutRef<Operation>,
+    operation: Request,
   ): Promise<ReplyOf<K>> {
     const ref = this.#nextRef++;
     let reply: Reply | Error | undefined = this.#ended;
@@ -295,6 +339,7 @@ export class NativeClient {
   }
 
   #take(frame: ServerFrame): void {
+    this.streams.take(frame);
     if (!("ref" in frame)) {
       this.pushes.push(frame);
       return;
@@ -318,13 +363,6 @@ export class NativeClient {
 export function textOf(message: Pick<Message, "payload">): string {
   const { content } = JSON.parse(new TextDecoder().decode(message.payload));
   return content;
-}
-
-function payloadBytes(payload: PayloadInput): Uint8Array {
-  if (payload instanceof Uint8Array) return payload;
-  const body =
-    typeof payload === "string" ? { type: 1, content: payload } : payload;
-  return new TextEncoder().encode(JSON.stringify(body));
 }
 
 function answerOf<K extends Reply["kind"]>(

@@ -1,0 +1,56 @@
+// What a move from an embedded folder to a Redis is made of, from plain values of the configuration. State: none.
+
+import type { RedisSettings } from "../redis/client.ts";
+import { RedisLink } from "../redis/link.ts";
+import { moveIdIn, openMoveSource } from "../store/embedded/export.ts";
+import { importScripts } from "../store/redis/import.ts";
+import { leaseScript } from "./lease.ts";
+import { Migration, type MigrationParts } from "./migration.ts";
+import { saveScript } from "./record.ts";
+
+/** What a link of a move must know. */
+export const migrationScripts = [...importScripts, leaseScript, saveScript];
+
+type EmbeddedSettings = Omit<
+  Parameters<typeof openMoveSource>[0],
+  "path" | "clock" | "onProblem"
+>;
+
+export interface MoveSettings {
+  /** The embedded store's folder; "": nothing is moved, another's move is waited for. */
+  readonly from: string;
+  readonly redis: RedisSettings;
+  /** How the folder is read, and what is still of use in it. */
+  readonly store: EmbeddedSettings & { readonly retentionS: number };
+}
+
+export interface MoveParts
+  extends Pick<MigrationParts, "onProgress" | "onFailure"> {
+  /** Unix milliseconds. */
+  readonly clock: () => number;
+  /** Hears of failures that no caller is told of. */
+  readonly onProblem: (error: unknown, what: string) => void;
+}
+
+/** Nothing is opened yet. */
+export function createMigration(
+  { from, redis, store }: MoveSettings,
+  { clock, onProblem, onProgress, onFailure }: MoveParts,
+): Migration {
+  const { dedupeWindowS, retentionS } = store;
+  return new Migration({
+    ...{ clock, dedupeWindowS, retentionS, onProgress, onFailure },
+    connect: () =>
+      new RedisLink(redis, {
+        ...{ scripts: migrationScripts, name: "jindou-migrate", onProblem },
+      }),
+    folder:
+      from === ""
+        ? undefined
+        : {
+            open: () =>
+              openMoveSource({ ...store, path: from, clock, onProblem }),
+            id: () => moveIdIn(from),
+          },
+  });
+}

@@ -1,0 +1,212 @@
+// The client side of a node: the hub that delivers to sessions and the gateway they come in by. State: none.
+
+import { MAX_ID_LENGTH } from "../broker/model.ts";
+import { createSessions } from "../broker/sessions.ts";
+import type { Config } from "../config/schema.ts";
+import { Admissions } from "../gateway/admissions.ts";
+import { CatchUps } from "../gateway/catch-ups.ts";
+import type { ClientContext } from "../gateway/client.ts";
+import { createGateway, type Gateway } from "../gateway/endpoint.ts";
+import { Hub } from "../gateway/hub.ts";
+import type { JoinLimits } from "../gateway/join.ts";
+import { Rereads } from "../gateway/rereads.ts";
+import { PresenceWatch } from "../gateway/watch.ts";
+import { Line } from "../lib/line.ts";
+import { roomLogger } from "../observe/logger.ts";
+import { createNativeProtocol } from "../protocol/native/native.ts";
+import { NATIVE_VERSION } from "../protocol/native/ops.ts";
+import type { TopicPublisher } from "../transport/types.ts";
+import { gatedSockets } from "./gate.ts";
+import { hasData, type Node } from "./node.ts";
+
+/** Payload bytes of one resume run and of one history reply on a socket. */
+const RUN_BYTES = 131_072;
+/** About what a message takes in a frame beside its payload. */
+const MESSAGE_OVERHEAD_BYTES = 256;
+const MAX_PRESENCE_UIDS = 1000;
+/** Uids whose online state one session may watch. */
+const MAX_WATCHED_UIDS = 200;
+const MAX_COMMAND_ACKS = 1000;
+
+/** After a read failed that is repeated until it succeeds. */
+const RETRY_MS = 1000;
+/** Sessions that are opened at once; further ones stand in line. */
+const OPENINGS = 128;
+/** Looks for active streams in channels that are joined; further ones stand in line. */
+const LOOKS = 512;
+
+/** Where the node's sessions are known. */
+export interface LocalSessions {
+  readonly hub: Hub;
+  readonly watch: PresenceWatch;
+}
+
+function createPresenceWatch(node: Node): PresenceWatch {
+  const { cluster, interest, logger } = node;
+  const log = roomLogger(logger, "gateway");
+  return new PresenceWatch({
+    cluster: interest,
+    directory: cluster,
+    retryMs: RETRY_MS,
+    onBug: (error, what) => log.error({ err: error }, what),
+  });
+}
+
+function createCatchUps({
+  store,
+  cluster,
+  config,
+  metrics,
+  logger,
+}: Node): CatchUps {
+  const log = roomLogger(logger, "gateway");
+  const looks = new Line(LOOKS);
+  return new CatchUps({
+    store,
+    cluster,
+    inTurn: (look) => looks.run(look),
+    maxBufferedBytes: config.client.maxBufferedBytes,
+    metrics: metrics.gateway,
+    onBug: (error, what) => log.error({ err: error }, what),
+  });
+}
+
+function createAdmissions({
+  store,
+  cluster,
+  config,
+  metrics,
+}: Node): Admissions {
+  const limits = joinLimits(config.client);
+  return new Admissions({ store, cluster, metrics: metrics.gateway, limits });
+}
+
+function createRereads({ store, config, metrics, logger }: Node): Rereads {
+  const log = roomLogger(logger, "gateway");
+  return new Rereads({
+    store,
+    metrics: metrics.gateway,
+    limits: joinLimits(config.client),
+    retryMs: RETRY_MS,
+    onBug: (error, what) => log.error({ err: error }, what),
+  });
+}
+
+/** The listener the hub publishes on is made after the hub, and holds what the hub delivers to. */
+export function createHub(
+  node: Node,
+  topics: { readonly publisher?: TopicPublisher },
+): LocalSessions {
+  const { cluster, interest, metrics, followers } = node;
+  const watch = createPresenceWatch(node);
+  const publisher: TopicPublisher = {
+    publish: (topic, frame) => topics.publisher?.publish(topic, frame),
+  };
+  const hub = new Hub({
+    cluster: interest,
+    publisher,
+    catchUps: createCatchUps(node),
+    watch,
+    admissions: createAdmissions(node),
+    rereads: createRereads(node),
+    metrics: metrics.gateway,
+  });
+  cluster.onEvent((event) => {
+    hub.deliver(event);
+    followers.heard(event);
+  });
+  metrics.families.fanouts.of().from(() => hub.stats.fanouts);
+  metrics.families.deliveries.of().from(() => hub.stats.deliveries);
+  return { hub, watch };
+}
+
+export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
+  const { client, messages } = node.config;
+  const protocol = createNativeProtocol({
+    maxIdLength: MAX_ID_LENGTH,
+    maxPayloadBytes: messages.maxPayloadBytes,
+    maxResumePoints: client.maxResumeChannels,
+    maxPresenceUids: MAX_PRESENCE_UIDS,
+    maxWatchedUids: MAX_WATCHED_UIDS,
+    maxCommandAcks: MAX_COMMAND_ACKS,
+  });
+  const gateway = createGateway(clientContext(node, local), protocol, client);
+  const endpoint = gatedSockets(gateway.endpoint, () => hasData(node));
+  return { ...gateway, endpoint };
+}
+
+function clientContext(
+  node: Node,
+  { hub, watch }: LocalSessions,
+): ClientContext {
+  const { config, store, cluster, metrics, logger } = node;
+  const { client, messages, auth } = config;
+  const ports = { store, directory: cluster, publisher: cluster };
+  const log = roomLogger(logger, "gateway");
+  const openings = new Line(OPENINGS);
+  let sessionCount = 0;
+  return {
+    clients: new Set(),
+    opening: {
+      hub,
+      metrics: metrics.gateway,
+      store,
+      cluster,
+      sessions: createSessions(ports, auth.clients),
+      nodeId: cluster.nodeId,
+      clock: Date.now,
+      protocolVersion: NATIVE_VERSION,
+      told: {
+        maxFrameBytes: client.maxFrameBytes,
+        maxPayloadBytes: messages.maxPayloadBytes,
+        idleTimeoutS: client.idleTimeoutS,
+        maxFramesPerSecond: client.maxFramesPerSecond,
+      },
+      limits: joinLimits(client),
+      inTurn: (step) => openings.run(step),
+      maxHeldBytes: client.maxBufferedBytes,
+      maxSessionsPerUser: client.maxConnectionsPerUser,
+      nextSessionId() {
+        sessionCount += 1;
+        return `${cluster.nodeId}-${sessionCount.toString(36)}`;
+      },
+    },
+    operations: {
+      messages: node.messages,
+      streams: node.streams,
+      conversations: node.conversations,
+      store,
+      cluster,
+      directory: cluster,
+      hub,
+      watch,
+      clock: Date.now,
+      metrics: metrics.gateway,
+      maxHistoryBytes: runBytes(client),
+    },
+    limits: {
+      authTimeoutMs: client.authTimeoutMs,
+      maxFramesPerSecond: client.maxFramesPerSecond,
+      frameBurst: client.frameBurst,
+      maxInFlightOperations: client.maxInFlightSends,
+    },
+    onBug: (error, what) => log.error({ err: error }, what),
+  };
+}
+
+function joinLimits(client: Config["client"]): JoinLimits {
+  const pageBytes = runBytes(client);
+  return {
+    pageMessages: Math.min(
+      client.resumePageMessages,
+      Math.floor(pageBytes / MESSAGE_OVERHEAD_BYTES),
+    ),
+    pageBytes,
+    maxUnreadBytes: client.maxBufferedBytes / 4,
+  };
+}
+
+/** A run that a slow link leaves unread must not by itself make a slow reader of the client. */
+function runBytes({ maxBufferedBytes }: Config["client"]): number {
+  return Math.min(RUN_BYTES, maxBufferedBytes / 4);
+}

@@ -1,0 +1,98 @@
+// The control plane of a node: its managers and the HTTP endpoint backends call. State: none.
+
+import { createHttpEndpoint } from "../api/endpoint.ts";
+import {
+  measuredManagers,
+  measuredMessages,
+  measuredStreams,
+} from "../api/measured.ts";
+import { credentialRule } from "../api/protected-mode.ts";
+import { createViewerEndpoint } from "../api/viewer-endpoint.ts";
+import { createViewers, type Viewers } from "../api/viewers.ts";
+import { createChannels } from "../broker/channels.ts";
+import { createManagers, type Managers } from "../broker/managers.ts";
+import { createUsers } from "../broker/users.ts";
+import { isOriginAllowed } from "../gateway/origins.ts";
+import { isLoopback } from "../lib/address.ts";
+import { roomLogger } from "../observe/logger.ts";
+import type { HttpEndpoint } from "../transport/types.ts";
+import { gatedHttp } from "./gate.ts";
+import { addressOf } from "./listeners.ts";
+import { hasData, type Node, readiness } from "./node.ts";
+
+export function createNodeManagers(node: Node): Managers {
+  const { auth, managers, admin } = node.config;
+  return createManagers({
+    store: node.store,
+    throttle: node.throttle,
+    accounts: managers,
+    adminPassword: admin.password,
+    clock: Date.now,
+    limits: {
+      tokenTtlS: auth.tokenTtlS,
+      attempts: auth.loginAttempts,
+      windowS: auth.loginWindowS,
+    },
+    announcePassword: node.announcePassword,
+  });
+}
+
+const NOTHING_TO_MOVE = {
+  ...({ status: "migrated", step: "", lastErr: null, tryCount: 0 } as const),
+};
+
+export function createApi(node: Node, managers: Managers): HttpEndpoint {
+  const { config, store, cluster, metrics } = node;
+  const ports = { store, directory: cluster, publisher: cluster };
+  const { host } = addressOf(config.api.listen);
+  const endpoint = createHttpEndpoint({
+    users: createUsers(ports),
+    channels: createChannels(ports),
+    messages: measuredMessages(node.messages, metrics.api),
+    streams: measuredStreams(node.streams, metrics.api),
+    followers: node.followers,
+    viewers: viewersOf(node),
+    conversations: node.conversations,
+    managers: measuredManagers(managers, metrics.api),
+    ...{ cluster, clock: Date.now },
+    migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
+    readiness: () => readiness(node),
+    metrics: metrics.registry,
+    log: roomLogger(node.logger, "api"),
+    observe: metrics.api.request,
+    settings: {
+      requiresCredential: credentialRule({
+        listensBeyondLoopback: !isLoopback(host),
+        staticToken: config.api.token,
+        authApi: config.auth.api,
+      }),
+      staticToken: config.api.token,
+      maxBodyBytes: config.api.maxBodyBytes,
+      maxSubscribersPerCall: config.api.maxSubscribersPerCall,
+      maxUidsPerPresenceCall: config.api.maxUidsPerPresenceCall,
+      version: node.version,
+    },
+  });
+  return gatedHttp(endpoint, () => hasData(node));
+}
+
+/** What the clients' listener serves beside sockets. */
+export function createViewerApi(node: Node): HttpEndpoint {
+  const endpoint = createViewerEndpoint({
+    streams: node.streams,
+    followers: node.followers,
+    viewers: viewersOf(node),
+    log: roomLogger(node.logger, "api"),
+    observe: node.metrics.api.request,
+  });
+  return gatedHttp(endpoint, () => hasData(node));
+}
+
+function viewersOf({ store, config }: Node): Viewers {
+  const { allowedOrigins } = config.client;
+  return createViewers({
+    store,
+    clientAuth: config.auth.clients,
+    allowsOrigin: (origin) => isOriginAllowed(origin, allowedOrigins),
+  });
+}

@@ -1,0 +1,120 @@
+// The parts of a node that all its sides share: store, cluster, use cases, metrics. State: the node's own status. Holds no rule.
+
+import { randomBytes } from "node:crypto";
+import {
+  type Conversations,
+  createConversations,
+} from "../broker/conversations.ts";
+import { BrokerError } from "../broker/errors.ts";
+import { type Interest, shareInterest } from "../broker/interest.ts";
+import { createMessages, type Messages } from "../broker/messages.ts";
+import type { Cluster, Store, Throttle } from "../broker/ports.ts";
+import {
+  createStreamFollowers,
+  type StreamFollowers,
+} from "../broker/stream-followers.ts";
+import { createStreams, type Streams } from "../broker/streams.ts";
+import type { Config } from "../config/schema.ts";
+import type { Migration } from "../migrate/migration.ts";
+import { type Logger, roomLogger } from "../observe/logger.ts";
+import { createMetrics, type Metrics } from "../observe/metrics.ts";
+import type { DriverParts, Drivers } from "./drivers.ts";
+import { createEmbeddedDrivers } from "./embedded.ts";
+import { nodeMigration } from "./migration.ts";
+import { createRedisDrivers } from "./redis.ts";
+
+export interface ServerDeps {
+  readonly logger: Logger;
+  readonly version: string;
+  /** Shows the operator a password that was just made; it must not reach the log. */
+  announcePassword(username: string, password: string): void;
+}
+
+/** What every part of a node may need of it. */
+export interface Node extends ServerDeps {
+  readonly config: Config;
+  readonly metrics: Metrics;
+  readonly drivers: Pick<Drivers, "close">;
+  /** What must be over before the store is started; undefined: nothing ever is moved here. */
+  readonly migration: Migration | undefined;
+  readonly cluster: Cluster;
+  readonly store: Store;
+  readonly throttle: Throttle;
+  readonly messages: Messages;
+  readonly streams: Streams;
+  readonly followers: StreamFollowers;
+  readonly conversations: Conversations;
+  /** Topics as one part of the node sees them; the followers have another view. */
+  readonly interest: Interest;
+  status: "stopped" | "starting" | "ready" | "draining" | "closed";
+}
+
+export function createNode(config: Config, deps: ServerDeps): Node {
+  const nodeId = config.node.id || randomBytes(4).toString("hex");
+  const metrics = createMetrics(deps);
+  const logger = deps.logger.child({ node: nodeId });
+  const drivers = createDrivers({
+    ...{ config, logger, metrics },
+    about: {
+      nodeId,
+      clientAddress: config.cluster.clientAddress,
+      version: deps.version,
+      startedAtMs: Date.now(),
+      isDraining: () => node.status === "draining",
+    },
+  });
+  const { store, cluster, throttle } = drivers;
+  const messages = createMessages(store, {
+    ...config.messages,
+    contentValidation: config.content.validation,
+  });
+  const log = roomLogger(logger, "broker");
+  const onProblem = (error: unknown, what: string) =>
+    log.error({ err: error }, what);
+  const streams = createStreams({
+    ...{ store, publisher: cluster, clock: Date.now, nodeId, onProblem },
+    limits: config.streams,
+  });
+  const interest = shareInterest(cluster);
+  const followers = createStreamFollowers({
+    ...{ store, onProblem },
+    interest: interest.owner(),
+    maxFollowers: config.api.maxFollowers,
+    maxFollowersPerUser: config.client.maxConnectionsPerUser,
+  });
+  const node: Node = {
+    ...{ ...deps, logger, config, metrics, drivers, cluster, store, throttle },
+    ...{ messages, streams, followers, interest: interest.owner() },
+    migration: nodeMigration(config, logger),
+    conversations: createConversations({ store, publisher: cluster }),
+    status: "stopped",
+  };
+  return node;
+}
+
+function createDrivers(parts: DriverParts): Drivers {
+  return parts.config.redis.url === ""
+    ? createEmbeddedDrivers(parts)
+    : createRedisDrivers(parts);
+}
+
+/** Whether there is something to answer from: not while it is being moved. */
+export function hasData({ status }: Pick<Node, "status">): boolean {
+  return status !== "starting";
+}
+
+export async function readiness(
+  node: Node,
+): Promise<{ readonly ready: boolean; readonly reason: string }> {
+  if (node.status !== "ready")
+    return { ready: false, reason: `The node is ${node.status}` };
+  try {
+    await node.store.ping();
+    await node.cluster.ping();
+    await node.cluster.barrier(); // what is published comes
+    return { ready: true, reason: "" };
+  } catch (error) {
+    if (!(error instanceof BrokerError)) throw error;
+    return { ready: false, reason: error.message };
+  }
+}

@@ -1,0 +1,124 @@
+// One of many nodes on a Redis that they share: link, topics, store and cluster, and who of them knows whom. State: none of its own.
+
+import { BrokerError } from "../broker/errors.ts";
+import { endedByCredential } from "../broker/sessions.ts";
+import { RedisCluster } from "../cluster/redis/cluster.ts";
+import { registryScripts } from "../cluster/redis/registry.ts";
+import { directoryScripts } from "../cluster/redis/steps.ts";
+import {
+  createRedisThrottle,
+  throttleScripts,
+} from "../cluster/redis/throttle.ts";
+import { RedisTopics } from "../cluster/redis/topics.ts";
+import { roomLogger } from "../observe/logger.ts";
+import type { Metrics } from "../observe/metrics.ts";
+import type { ChannelFeed } from "../redis/arrivals.ts";
+import { RedisLink } from "../redis/link.ts";
+import {
+  createRedisStore,
+  type RedisStore,
+  redisStoreScripts,
+} from "../store/redis/store.ts";
+import { type DriverParts, type Drivers, maxStreamBytes } from "./drivers.ts";
+
+type OnProblem = (error: unknown, what: string) => void;
+
+const SCRIPTS = [
+  ...redisStoreScripts,
+  ...registryScripts,
+  ...directoryScripts,
+  ...throttleScripts,
+];
+
+export function createRedisDrivers(parts: DriverParts): Drivers {
+  const { config, about } = parts;
+  const { nodeId } = about;
+  const onProblem = problemLog(parts);
+  const link = new RedisLink(config.redis, {
+    scripts: SCRIPTS,
+    name: `jindou-${nodeId}`,
+    onProblem,
+  });
+  const common = { link, clock: Date.now, onProblem };
+  const feed: ChannelFeed = {
+    standing: (...asked) => store.standing(...asked),
+    pubOf: (key) => store.pubOf(key),
+    messages: (...asked) => store.messages(...asked),
+    personalChannelsSince: (...asked) => store.personalChannelsSince(...asked),
+  };
+  const { lingerMs, heartbeatMs, deadAfterMs } = config.cluster;
+  const topics = new RedisTopics({
+    ...{ ...common, feed, nodeId, lingerMs },
+    metrics: topicsMetrics(parts.metrics),
+  });
+  const { arrivals } = topics;
+  const store = createRedisStore({
+    ...{ ...common, arrivals },
+    limits: storeLimits(parts),
+  });
+  const cluster = new RedisCluster({
+    ...{ ...common, topics, about, heartbeatMs, deadAfterMs },
+    judge: (session) => endedByCredential(session, store),
+  });
+  exposeStats({ store, link }, parts.metrics);
+  return {
+    store: { ...store, start: () => inWords(store.start()) },
+    cluster,
+    throttle: createRedisThrottle(link, Date.now),
+    close: () => link.close(),
+  };
+}
+
+function storeLimits({ config }: DriverParts) {
+  const { store, commands } = config;
+  const { dedupeWindowS, retentionS, sweepIntervalMs } = store;
+  return {
+    ...{ dedupeWindowS, retentionS, sweepIntervalMs },
+    maxStreamBytes: maxStreamBytes(config),
+    maxInbox: commands.maxInbox,
+    inboxTtlS: commands.expireS,
+  };
+}
+
+/** Redis away is told while it lasts, and is no fault of this node. */
+function problemLog({ logger }: DriverParts): OnProblem {
+  const log = roomLogger(logger, "redis");
+  return (error, what) => {
+    const isAway =
+      what === "redis" ||
+      (error instanceof BrokerError && error.code === "unavailable");
+    if (isAway) log.warn({ err: error }, what);
+    else log.error({ err: error }, what);
+  };
+}
+
+/** What keeps a node from its Redis, for the operator. */
+async function inWords(starting: Promise<void>): Promise<void> {
+  try {
+    await starting;
+  } catch (cause) {
+    const words = cause instanceof Error ? cause.message : String(cause);
+    const sentence = `Redis cannot be used: ${words}`.replace(/[.!?]$/, "");
+    throw new Error(`${sentence}; see redis in the configuration`, { cause });
+  }
+}
+
+function topicsMetrics({ families }: Metrics) {
+  const repairs = families.clusterRepairs.of();
+  const resubscribed = families.clusterResubscribed.of();
+  return {
+    repaired: () => repairs.add(),
+    resubscribed: (topics: number) => resubscribed.add(topics),
+  };
+}
+
+function exposeStats(
+  { store, link }: { readonly store: RedisStore; readonly link: RedisLink },
+  { families }: Metrics,
+): void {
+  families.redisUp.of().from(() => (link.isUp ? 1 : 0));
+  families.redisInFlight.of().from(() => link.inFlight);
+  families.storeAppends.of().from(() => store.stats().appends);
+  families.messagesDuplicate.of().from(() => store.stats().duplicates);
+  families.commandsDropped.of().from(() => store.stats().inboxDropped);
+}

@@ -1,0 +1,223 @@
+// Private Redis servers for tests: real processes on free ports, each with a folder of its own, ended with the test. Never one that runs already.
+
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { Redis } from "ioredis";
+import type { Test } from "tap";
+import type { RedisSettings } from "../../src/redis/client.ts";
+
+const HOST = "127.0.0.1";
+const SLOTS = 16_384;
+const START_MS = 10_000;
+
+export interface RedisServer {
+  readonly port: number;
+  readonly url: string;
+  /** A connection of the test's own; ended with the test. */
+  client(): Redis;
+  /** Sends the process a signal: SIGKILL, SIGSTOP, SIGCONT. */
+  signal(name: NodeJS.Signals): void;
+  /** Ends the process (`SIGTERM` saves nothing but what the AOF has; `SIGKILL` is a crash) and waits for it. */
+  stop(how?: "SIGTERM" | "SIGKILL"): Promise<void>;
+  /** Starts it again on the same port and folder. */
+  restart(): Promise<void>;
+}
+
+/** Settings of the configuration for a Redis at `url`. */
+export function redisSettings(
+  url: string,
+  over: Partial<RedisSettings> = {},
+): RedisSettings {
+  return {
+    ...{ url, cluster: false, sentinelName: "", sentinelPassword: "" },
+    ...{ caFile: "", prefix: "jd", minReplicas: 0 },
+    ...{ timeoutMs: 3000, maxInFlight: 20_000 },
+    ...over,
+  };
+}
+
+/** A free port that was nobody's a moment ago. */
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, HOST, resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (address === null || typeof address === "string")
+    throw new Error("no port");
+  return address.port;
+}
+
+/** Starts a server of its own; `args` follow its options, e.g. `["--appendonly", "yes"]`. */
+export async function startRedis(
+  t: Pick<Test, "teardown">,
+  args: readonly string[] = [],
+): Promise<RedisServer> {
+  const folder = mkdtempSync(join(tmpdir(), "jindou-redis-"));
+  const port = await freePort();
+  const options = ["--port", `${port}`, "--bind", HOST, "--dir", folder];
+  const quiet = ["--save", "", "--loglevel", "warning"];
+  const clients: Redis[] = [];
+  let child: ChildProcess | undefined;
+
+  async function start(): Promise<void> {
+    assertInstalled();
+    child = spawn("redis-server", [...options, ...quiet, ...args], {
+      stdio: "ignore",
+    });
+    endWithProcess(child);
+    await answers(port);
+  }
+  async function stop(how: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
+    const running = child;
+    child = undefined;
+    if (running === undefined || running.exitCode !== null) return;
+    const ended = new Promise((resolve) => running.once("exit", resolve));
+    running.kill("SIGCONT");
+    running.kill(how);
+    await ended;
+  }
+  t.teardown(async () => {
+    for (const client of clients) client.disconnect();
+    await stop("SIGKILL");
+    rmSync(folder, { recursive: true, force: true });
+  });
+  await start();
+  return {
+    port,
+    url: `redis://${HOST}:${port}`,
+    client() {
+      const client = new Redis(port, HOST, { protocol: 2 });
+      clients.push(client);
+      return client;
+    },
+    signal: (name) => child?.kill(name),
+    stop,
+    restart: async () => {
+      await stop();
+      await start();
+    },
+  };
+}
+
+const running = new Set<ChildProcess>();
+
+/** Also where the test process ends before its teardown: a test that never settles, an error nobody caught. */
+function endWithProcess(child: ChildProcess): void {
+  if (running.size === 0)
+    process.once("exit", () => {
+      for (const one of running) one.kill("SIGKILL");
+    });
+  running.add(child);
+}
+
+export interface RedisClusterServers {
+  /** Of all primaries, for `redis.url`. */
+  readonly url: string;
+  readonly primaries: readonly RedisServer[];
+  /** One of each primary, in their order; none without `replicas`. */
+  readonly replicas: readonly RedisServer[];
+}
+
+/** Three primaries with all slots, each with a replica if asked. */
+export async function startRedisCluster(
+  t: Pick<Test, "teardown">,
+  { replicas = false }: { readonly replicas?: boolean } = {},
+): Promise<RedisClusterServers> {
+  const all = await Promise.all(
+    Array.from({ length: replicas ? 6 : 3 }, () =>
+      startClusterNode(t, replicas),
+    ),
+  );
+  const [primaries, followers] = [all.slice(0, 3), all.slice(3)];
+  const clients = all.map((one) => one.client());
+  const share = Math.ceil(SLOTS / 3);
+  for (const [at, client] of clients.slice(0, 3).entries())
+    await client.call(
+      ...(["CLUSTER", "ADDSLOTSRANGE"] as const),
+      ...[`${at * share}`, `${Math.min((at + 1) * share, SLOTS) - 1}`],
+    );
+  for (const [at, client] of clients.entries())
+    await client.call("CLUSTER", "SET-CONFIG-EPOCH", `${at + 1}`);
+  for (const { port, busPort } of all.slice(1))
+    await clients[0]?.call("CLUSTER", "MEET", HOST, `${port}`, `${busPort}`);
+  for (const client of clients) await clusterIsOk(client, all.length);
+  for (const [at] of followers.entries()) {
+    const id = await clients[at]?.call("CLUSTER", "MYID");
+    await clients[at + 3]?.call("CLUSTER", "REPLICATE", String(id));
+  }
+  for (const [at] of followers.entries())
+    await until(async () =>
+      /master_link_status:up/.test((await clients[at + 3]?.info()) ?? ""),
+    );
+  for (const client of clients) client.disconnect(); // a server that is killed later is no news to them
+  return {
+    url: primaries.map(({ url }) => url).join(","),
+    primaries,
+    replicas: followers,
+  };
+}
+
+/** `failsOver`: one that is away is replaced soon; else a busy machine is given time before servers think each other dead. */
+async function startClusterNode(
+  t: Pick<Test, "teardown">,
+  failsOver: boolean,
+): Promise<RedisServer & { readonly busPort: number }> {
+  const busPort = await freePort();
+  const timeoutMs = failsOver ? "1500" : "10000";
+  const server = await startRedis(t, [
+    ...["--cluster-enabled", "yes", "--cluster-port", `${busPort}`],
+    ...["--cluster-node-timeout", timeoutMs, "--appendonly", "yes"],
+    ...["--cluster-require-full-coverage", "no"],
+    ...["--repl-diskless-sync-delay", "0"],
+  ]);
+  return { ...server, busPort };
+}
+
+async function clusterIsOk(client: Redis, nodes: number): Promise<void> {
+  await until(async () => {
+    const info = String(await client.call("CLUSTER", "INFO"));
+    return (
+      info.includes("cluster_state:ok") &&
+      info.includes(`cluster_known_nodes:${nodes}`)
+    );
+  });
+}
+
+let isInstalled = false;
+
+function assertInstalled(): void {
+  if (isInstalled) return;
+  try {
+    execFileSync("redis-server", ["--version"], { stdio: "ignore" });
+    isInstalled = true;
+  } catch (cause) {
+    throw new Error(
+      "redis-server is not installed: npm test installs it as root or with sudo; else: apt-get install redis-server",
+      { cause },
+    );
+  }
+}
+
+async function answers(port: number): Promise<void> {
+  const client = new Redis(port, HOST, {
+    ...{ protocol: 2, retryStrategy: () => 20, maxRetriesPerRequest: null },
+  });
+  client.on("error", () => {}); // it is not there yet: that is what we wait for
+  try {
+    await until(async () => (await client.ping()) === "PONG");
+  } finally {
+    client.disconnect();
+  }
+}
+
+async function until(holds: () => Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + START_MS;
+  for (;;) {
+    if (await holds().catch(() => false)) return;
+    if (Date.now() > deadline) throw new Error("Redis did not come up in time");
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}

@@ -1,0 +1,72 @@
+// Several nodes as one broker: each call and each socket goes to the next node. State: whose turn it is.
+
+import type { Answer, Broker } from "./broker.ts";
+
+export type NodePorts = Pick<Broker, "apiPort" | "clientPort" | "call">;
+
+const JOINING = /^jindou_sessions_joining (\d+)$/m;
+const MOST_LEVELLING_MS = 500;
+
+/** An API behind TLS is not asked so. */
+const ignore = (): void => {};
+
+/** What is asked of all nodes is put together: metrics are summed. */
+export function spread(
+  nodes: readonly [NodePorts, ...NodePorts[]],
+): NodePorts & Pick<Broker, "settled" | "levelled"> {
+  let calls = 0;
+  let sockets = 1;
+  const at = (turn: number): NodePorts =>
+    nodes[turn % nodes.length] ?? nodes[0];
+  const all = (path: string) =>
+    Promise.all(nodes.map(({ call }) => call(path)));
+  const joining = async () => {
+    const pages = await all("/metrics").catch(() => []);
+    const found = pages.map(({ body }) => JOINING.exec(String(body))?.[1]);
+    return found.reduce((sum, count) => sum + Number(count ?? 0), 0);
+  };
+  return {
+    get apiPort() {
+      return at(calls++).apiPort;
+    },
+    get clientPort() {
+      return at(sockets++).clientPort;
+    },
+    call: async (path, body, headers) =>
+      path === "/metrics" && body === undefined
+        ? sumOf(
+            await Promise.all(
+              nodes.map((one) => one.call(path, body, headers)),
+            ),
+          )
+        : at(calls++).call(path, body, headers),
+
+    /** A node is ready when what is published comes back to it. */
+    async settled() {
+      await all("/readyz").catch(ignore);
+    },
+
+    /** As far as the nodes tell: a client that takes nothing is not waited for. */
+    async levelled() {
+      const deadline = performance.now() + MOST_LEVELLING_MS;
+      while ((await joining()) > 0 && performance.now() < deadline)
+        await new Promise((go) => setTimeout(go, 2));
+    },
+  };
+}
+
+/** The first answer, with each sample the sum of all nodes'. */
+function sumOf(answers: readonly Answer[]): Answer {
+  const [first] = answers;
+  if (first === undefined) throw new Error("no node");
+  if (first.status !== 200) return first;
+  const sums = new Map<string, number>();
+  for (const { body } of answers)
+    for (const line of String(body).split("\n")) {
+      const [, name, value] = /^([^#].*) (\S+)$/.exec(line) ?? [];
+      if (name !== undefined)
+        sums.set(name, (sums.get(name) ?? 0) + Number(value));
+    }
+  const body = [...sums].map(([name, sum]) => `${name} ${sum}`).join("\n");
+  return { ...first, body };
+}

@@ -1,0 +1,38 @@
+// What a broker's storage holds of a channel, whatever it is kept in: for tests that storage is given back.
+
+import { join } from "node:path";
+import type { Test } from "tap";
+import type { ChannelKey } from "../../src/broker/model.ts";
+import { Keys } from "../../src/redis/keys.ts";
+import { openTables } from "../../src/store/embedded/database.ts";
+import { DRIVER, prefixOf, sharedRedis } from "./driver.ts";
+
+/** Records of messages, and notes of when they expire. */
+export interface Stored {
+  readonly messages: number;
+  readonly expiries: number;
+}
+
+/** Tells what is there now each time it is asked. Of all channels where that is how it is counted: let the channel be the only one. */
+export async function countStored(
+  t: Test,
+  dataPath: string,
+  key: ChannelKey,
+): Promise<() => Promise<Stored>> {
+  if (DRIVER === "embedded") return countInFolder(t, dataPath);
+  const client = (await sharedRedis()).client();
+  const keys = new Keys(prefixOf(dataPath));
+  return async () => ({
+    messages: await client.xlen(keys.channel("log", key)),
+    expiries: await client.zcard(keys.channel("exp", key)),
+  });
+}
+
+function countInFolder(t: Test, dataPath: string): () => Promise<Stored> {
+  const tables = openTables(join(dataPath, "lmdb"));
+  t.teardown(() => tables.env.close());
+  return async () => ({
+    messages: tables.log.getCount(),
+    expiries: tables.expiry.getCount(),
+  });
+}

@@ -1,0 +1,199 @@
+// What a test's viewer makes of pushes: the text they spell, and every promise they break.
+
+import t from "tap";
+import {
+  type ChannelEvent,
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+  type StreamPlace,
+  type StreamSnapshot,
+} from "../../src/broker/model.ts";
+import type { Push, Reply } from "../../src/protocol/protocol.ts";
+import {
+  ALICE,
+  CHUNK,
+  RUNNING,
+  STREAMED,
+} from "../wire/native-sample-values.ts";
+import { StreamViews } from "./stream-view.ts";
+
+const NAME = RUNNING.clientMsgNo;
+
+/** An event push of one index, unless `place` says more. */
+function event(
+  type: string,
+  data: string,
+  place: Pick<StreamPlace, "index" | "textOffset"> & Partial<StreamPlace>,
+): Push {
+  const nextIndex = place.nextIndex ?? place.index + 1;
+  const stream = {
+    messageSeq: 8,
+    state: "active",
+    ...place,
+    nextIndex,
+  } as const;
+  const told: ChannelEvent = { ...CHUNK, type, data, stream };
+  return { kind: "event", channel: ALICE, event: told };
+}
+
+const start = event(STREAM_START, "{}", { index: 0, textOffset: 0 });
+const chunk = (index: number, textOffset: number, data: string) =>
+  event(STREAM_CONTENT, data, { index, textOffset });
+const snapshot = (changes: Partial<StreamSnapshot>) => ({
+  channel: ALICE,
+  snapshot: { ...RUNNING, ...changes },
+});
+const push = (changes: Partial<StreamSnapshot>): Push => ({
+  kind: "stream",
+  ...snapshot(changes),
+});
+const reply = (changes: Partial<StreamSnapshot>): Reply => ({
+  kind: "stream",
+  ref: 1,
+  ...snapshot(changes),
+});
+
+function viewAfter(...frames: readonly (Push | Reply)[]) {
+  const views = new StreamViews();
+  for (const frame of frames) views.take(frame);
+  const view = views.of(ALICE, NAME);
+  if (view === undefined) throw new Error("no view");
+  return view;
+}
+
+t.test("events from the start spell the text", async (t) => {
+  const view = viewAfter(
+    start,
+    chunk(1, 0, "Hé"),
+    event("___ToolCallStart", "search", { index: 2, textOffset: 2 }),
+    chunk(3, 2, "😀"),
+    event(STREAM_END, "done", { index: 4, textOffset: 4, state: "closed" }),
+  );
+  t.match(view, {
+    text: RUNNING.text,
+    nextIndex: 5,
+    state: "closed",
+    startData: "{}",
+    endData: "done",
+    notes: [{ index: 2, textOffset: 2, data: "search" }],
+  });
+  t.same(view.problems, []);
+});
+
+t.test("a late viewer goes on from a snapshot", async (t) => {
+  const view = viewAfter(push({}), chunk(4, 4, "!"));
+  t.match(view, { text: `${RUNNING.text}!`, nextIndex: 5, snapshots: 1 });
+  t.same(view.problems, []);
+});
+
+t.test("a stream's message is a snapshot too", async (t) => {
+  const message: Push = { kind: "message", channel: ALICE, message: STREAMED };
+  const run: Push = {
+    kind: "messages",
+    channel: ALICE,
+    afterSeq: 7,
+    throughSeq: 8,
+    messages: [STREAMED],
+  };
+  for (const first of [message, run]) {
+    const view = viewAfter(first, chunk(4, 4, "!"));
+    t.match(view, { text: `${RUNNING.text}!`, problems: [] });
+  }
+});
+
+t.test("so is the newest message of a conversation", async (t) => {
+  const read = { headSeq: 8, readSeq: 8, unread: 0, deletedSeq: 0 };
+  const about = { ...read, changedAtMs: 0, last: STREAMED };
+  const conversation = { channel: ALICE, ...about };
+  const frames: readonly (Push | Reply)[] = [
+    { kind: "conversation", change: "read", conversation },
+    { kind: "conversation", ref: 1, conversation },
+    {
+      kind: "conversations",
+      ref: 1,
+      more: false,
+      conversations: [conversation],
+    },
+  ];
+  for (const first of frames) {
+    const view = viewAfter(first, chunk(4, 4, "!"));
+    t.match(view, { text: `${RUNNING.text}!`, nextIndex: 5, problems: [] });
+  }
+});
+
+t.test(
+  "of merged content that began before, the new part is taken",
+  async (t) => {
+    const merged = (data: string, textOffset: number) =>
+      event(STREAM_CONTENT, data, { index: 3, nextIndex: 6, textOffset });
+    const more = RUNNING.text.slice(2);
+    const view = viewAfter(reply({}), merged(`${more}!!`, 2), chunk(6, 6, "?"));
+    t.match(view, { text: `${RUNNING.text}!!?`, nextIndex: 7, problems: [] });
+    t.not(viewAfter(reply({}), merged("!", 5)).problems.length, 0, "a gap");
+  },
+);
+
+t.test("merged content is applied and counted", async (t) => {
+  const merged = event(STREAM_CONTENT, "abc", {
+    index: 1,
+    nextIndex: 9,
+    textOffset: 0,
+  });
+  const view = viewAfter(start, merged, chunk(9, 3, "d"));
+  t.match(view, { text: "abcd", nextIndex: 10, merged: 1 });
+  t.same(view.problems, []);
+});
+
+t.test("what is there already is counted and not applied", async (t) => {
+  const view = viewAfter(start, chunk(1, 0, "a"), start, chunk(1, 0, "a"));
+  t.match(view, { text: "a", nextIndex: 2, repeated: 2 });
+});
+
+t.test("an answer that knows less than the events is left out", async (t) => {
+  const older = { text: "", nextIndex: 1, notes: [] };
+  const view = viewAfter(start, chunk(1, 0, "a"), reply(older));
+  t.match(view, { text: "a", nextIndex: 2, snapshots: 0, problems: [] });
+});
+
+t.test("a push goes back, with the events after it to come", async (t) => {
+  const view = viewAfter(
+    reply({}),
+    push({ nextIndex: 3, text: "Hé" }),
+    chunk(3, 2, "😀"),
+    chunk(4, 4, "!"),
+  );
+  t.match(view, { text: `${RUNNING.text}!`, nextIndex: 5, problems: [] });
+});
+
+t.test("broken promises are problems", async (t) => {
+  const broken = {
+    "a gap": [start, chunk(2, 0, "a")],
+    "an unknown stream's middle": [chunk(7, 20, "a")],
+    "a wrong place in the text": [start, chunk(1, 3, "a")],
+    "another text": [start, chunk(1, 0, "a"), push({ text: "b" })],
+    "a push that lags behind its events": [
+      push({}),
+      push({ nextIndex: 3, text: "H" }),
+      chunk(4, 4, "a"),
+    ],
+    "content after the end": [push({ state: "cancelled" }), chunk(4, 4, "a")],
+    "an end that does not end": [
+      start,
+      event(STREAM_END, "", { index: 1, textOffset: 0 }),
+    ],
+    "an end that is none": [
+      start,
+      event(STREAM_CONTENT, "", { index: 1, textOffset: 0, state: "closed" }),
+    ],
+  };
+  for (const [what, frames] of Object.entries(broken))
+    t.not(viewAfter(...frames).problems.length, 0, what);
+});
+
+t.test("events of no stream make no view", async (t) => {
+  const views = new StreamViews();
+  const custom = { ...CHUNK, stream: undefined };
+  views.take({ kind: "event", channel: ALICE, event: custom });
+  t.same(views.all(), []);
+});
