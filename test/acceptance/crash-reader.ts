@@ -99,7 +99,7 @@ export class Follower {
   }
 
   #take(push: Push): void {
-    if (push.kind === "disconnect") return;
+    if (push.kind !== "message" && push.kind !== "messages") return;
     const followed = this.#followed.get(channelKey(push.channel, this.uid));
     if (followed === undefined) throw new Error("a channel it does not follow");
     const run = runOf(push);
@@ -108,7 +108,10 @@ export class Follower {
   }
 }
 
-function runOf(push: Exclude<Push, { readonly kind: "disconnect" }>): Run {
+/** A push as the checker takes it. */
+export function runOf(
+  push: Extract<Push, { readonly kind: "message" | "messages" }>,
+): Run {
   const atMs = Date.now();
   if (push.kind === "message") {
     const { message } = push;

@@ -4,6 +4,7 @@ import type { Broker } from "../support/broker.ts";
 import type {
   HistoryChecker,
   Reader,
+  Run,
   Shown,
 } from "../support/history-checker.ts";
 import { STATIC_TOKEN } from "./crash-names.ts";
@@ -12,33 +13,43 @@ const PAGE = 500;
 
 /** Reads a channel from the reader's cursor to its end over HTTP, oldest or newest first, has it judged, and returns the head. */
 export async function judgeHistory(
-  broker: Broker,
+  broker: Pick<Broker, "call">,
   { checker, reader }: { checker: HistoryChecker; reader: Reader },
   order: "asc" | "desc" = "asc",
 ): Promise<number> {
+  const { key, cursor } = reader;
+  const run = await readHistory(broker, { key, afterSeq: cursor }, order);
+  checker.check(reader, run);
+  checker.checkEnd(reader);
+  return run.throughSeq;
+}
+
+/** Reads a channel after `afterSeq` to its end over HTTP. */
+export async function readHistory(
+  broker: Pick<Broker, "call">,
+  { key, afterSeq }: { readonly key: string; readonly afterSeq: number },
+  order: "asc" | "desc" = "asc",
+): Promise<Run> {
   const askedAtMs = Date.now();
-  const afterSeq = reader.cursor;
   const messages: Shown[] = [];
   let range = { from: afterSeq + 1, to: 0 };
-  let page = await historyPage(broker, reader.key, { ...range, order });
+  let page = await historyPage(broker, key, { ...range, order });
   const throughSeq = Math.max(page.headSeq, afterSeq);
   messages.push(...page.messages);
   while (page.more) {
     const lastSeq = messages.at(-1)?.messageSeq ?? 0;
     if (order === "asc") range = { ...range, from: lastSeq + 1 };
     else range = { ...range, to: lastSeq - 1 };
-    page = await historyPage(broker, reader.key, { ...range, order });
+    page = await historyPage(broker, key, { ...range, order });
     messages.push(...page.messages);
   }
   if (order === "desc") messages.reverse();
   const atMs = Date.now();
-  checker.check(reader, { afterSeq, throughSeq, messages, askedAtMs, atMs });
-  checker.checkEnd(reader);
-  return throughSeq;
+  return { afterSeq, throughSeq, messages, askedAtMs, atMs };
 }
 
 async function historyPage(
-  broker: Broker,
+  broker: Pick<Broker, "call">,
   key: string,
   range: { readonly from: number; readonly to: number; readonly order: string },
 ): Promise<{ messages: Shown[]; headSeq: number; more: boolean }> {

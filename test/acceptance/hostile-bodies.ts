@@ -47,7 +47,33 @@ export const RIGHT_BODIES: Readonly<
     expire: 0,
     tag_key: "k",
   },
+  "/event": {
+    client_msg_no: "c",
+    channel_id: "g",
+    channel_type: 2,
+    from_uid: "a",
+    event: { id: "e", type: "progress", data: "d", timestamp: 1 },
+  },
+  "/conversation/sync": {
+    uid: "a",
+    version: 0,
+    last_msg_seqs: "g:2:1",
+    msg_count: 1,
+    only_unread: 0,
+    exclude_channel_types: [1],
+    page: 1,
+    page_size: 10,
+  },
+  "/conversations/clearUnread": { uid: "a", channel_id: "g", channel_type: 2 },
+  "/conversations/setUnread": {
+    uid: "a",
+    channel_id: "g",
+    channel_type: 2,
+    unread: 1,
+  },
+  "/conversations/delete": { uid: "a", channel_id: "g", channel_type: 2 },
   "/manager/login": { username: "admin", password: "wrong" },
+  "/route/batch": ["a", "b"],
 };
 
 /** Fields that hold an id, and how a body with another one there looks. */
@@ -58,6 +84,7 @@ export const ID_FIELDS: readonly (readonly [
   ["/user/token", (uid) => ({ uid, token: "t", device_flag: 0 })],
   ["/user/device_quit", (uid) => ({ uid, device_flag: 0 })],
   ["/user/onlinestatus", (uid) => ["a", uid]],
+  ["/route/batch", (uid) => ["a", uid]],
   ["/channel", (id) => ({ channel_id: id, channel_type: 2 })],
   ["/channel", (uid) => group({ channel_id: "x", subscribers: [uid] })],
   ["/channel/info", (id) => group({ channel_id: id, ban: 1 })],
@@ -73,7 +100,20 @@ export const ID_FIELDS: readonly (readonly [
     "/message/send",
     (id) => ({ ...message(), channel_id: id, channel_type: 1 }),
   ],
+  // an empty sender of an event is the system
+  ["/event", (uid) => ({ ...event(), from_uid: uid || "@" })],
+  ["/event", (id) => ({ ...event(), channel_id: id })],
+  ["/conversation/sync", (uid) => ({ uid })],
+  ["/conversations/clearUnread", (uid) => conversation({ uid })],
+  ["/conversations/delete", (id) => conversation({ channel_id: id })],
+  [
+    "/conversations/setUnread",
+    (uid) => conversation({ uid, channel_type: 1, unread: 0 }),
+  ],
 ];
+
+const event = () => RIGHT_BODIES["/event"];
+const conversation = (fields: Fields) => group({ uid: "a", ...fields });
 
 const group = (fields: Fields) => ({
   channel_id: "g",

@@ -18,6 +18,7 @@ import {
 import {
   BROKEN_QUERIES,
   BROKEN_REQUESTS,
+  BROKEN_STREAM_PATHS,
   randomRequest,
 } from "./hostile-requests.ts";
 import { RawSocket } from "./raw-socket.ts";
@@ -123,6 +124,11 @@ t.test("queries that are wrong, unknown paths and wrong methods", async (t) => {
     const reply = await call(`/channel/messages?${query}`, { method: "GET" });
     t.ok(isRefusal(reply), `${query}: ${reply.status} ${reply.code}`);
   }
+  for (const path of BROKEN_STREAM_PATHS)
+    for (const accept of ["*/*", "text/event-stream"]) {
+      const reply = await call(path, { method: "GET", headers: { accept } });
+      t.ok(isRefusal(reply), `${path}: ${reply.status} ${reply.code}`);
+    }
   for (const path of [
     "/",
     "/%00",

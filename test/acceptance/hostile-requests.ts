@@ -88,3 +88,27 @@ export const BROKEN_QUERIES: readonly string[] = [
   "__proto__=g&constructor=2",
   "&&&===%3D",
 ];
+
+/** Of GET /stream, each to be refused, or answered as a stream that is not there. */
+export const BROKEN_STREAM_PATHS: readonly string[] = [
+  "/stream/2/g/none",
+  "/stream/3/g/s",
+  "/stream/2.0/g/s",
+  "/stream/__proto__/g/s",
+  "/stream/1/g/s",
+  "/stream/1/g/s?uid=",
+  "/stream/1/g/s?uid=a%26b",
+  "/stream/2/%00/s",
+  "/stream/2/a%40b/s",
+  `/stream/2/${"x".repeat(129)}/s`,
+  `/stream/2/g/${"x".repeat(129)}`,
+  "/stream/2/g/%ed%a0%80",
+  "/stream/2/g/s?from=-1",
+  "/stream/2/g/s?from=1e2",
+  "/stream/2/g/s?from=9007199254740993",
+  "/stream/2/g/s?from=99999999999999999999",
+  "/stream/2/g/s?uid=a&token=wrong",
+  "/stream/2/g/s?uid=a&token=&device_flag=9",
+  "/stream/2/g/s?uid=____system&token=x",
+  "/stream//g/s",
+];

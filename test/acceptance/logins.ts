@@ -37,7 +37,7 @@ export interface AtOnce {
 
 /** Logs all devices in at the same instant and resolves when the survivors are connected and the others are over. */
 export async function logInAtOnce(
-  broker: Broker,
+  broker: Pick<Broker, "clientPort">,
   devices: readonly Device[],
   { survivors = 1, impatient = false }: AtOnce = {},
 ): Promise<{
@@ -92,7 +92,7 @@ async function connect(client: NativeClient): Promise<string | undefined> {
 
 /** A socket that has not said CONNECT. */
 export function openSocket(
-  broker: Broker,
+  broker: Pick<Broker, "clientPort">,
   device: Device,
 ): Promise<NativeClient> {
   const port = broker.clientPort;

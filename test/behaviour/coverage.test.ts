@@ -3,6 +3,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import t from "tap";
 import { DECISION_ROWS, ISSUE_ROWS, SPEC_ROWS } from "./rows.ts";
+import { SUITES } from "./suites.ts";
 
 const FOLDER = new URL("./", import.meta.url);
 
@@ -36,3 +37,17 @@ t.test("every row that a title names is on the list", async (t) => {
   const unknown = [...named].filter((row) => !known.has(row));
   t.same(unknown, []);
 });
+
+t.test(
+  "every behaviour test also runs on Redis and on three nodes",
+  async (t) => {
+    const listed = Object.values(SUITES).flat();
+    const runners = ["redis", "three"].flatMap((driver) =>
+      Object.keys(SUITES).map((about) => `${driver}-${about}`),
+    );
+    const there = readdirSync(FOLDER)
+      .filter((name) => name.endsWith(".test.ts"))
+      .map((name) => name.slice(0, -".test.ts".length));
+    t.same(there.sort(), [...listed, ...runners, "coverage"].sort());
+  },
+);

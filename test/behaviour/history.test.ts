@@ -1,11 +1,10 @@
 // History, over HTTP and on the socket: ranges in both directions, limits, whose conversation it is, and messages that expire.
 
-import { join } from "node:path";
 import t from "tap";
-import type { ChannelRef } from "../../src/broker/model.ts";
-import { openTables } from "../../src/store/embedded/database.ts";
+import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import { textPayload } from "../support/broker.ts";
 import { textOf } from "../support/native-session.ts";
+import { countStored } from "../support/stored.ts";
 import {
   codeOf,
   eventually,
@@ -267,10 +266,10 @@ t.test(
       const { body } = await get(short, channel);
       return body.messages.length === 1;
     });
-    const tables = openTables(join(short.dataPath, "lmdb"));
-    t.teardown(() => tables.env.close());
-    await eventually(() => tables.log.getCount() === 1);
-    t.equal(tables.expiry.getCount(), 0);
+    const key = channelKey(channel, "alice");
+    const stored = await countStored(t, short.dataPath, key);
+    await eventually(async () => (await stored()).messages === 1);
+    t.same(await stored(), { messages: 1, expiries: 0 });
     t.equal((await short.send("alice", channel, "x")).body.message_seq, 7);
   },
 );

@@ -7,6 +7,11 @@ import { startWorld, type World } from "./world.ts";
 
 const LOGIN = "/manager/login";
 const RIGHT = { username: "admin", password: "right" };
+const CONVERSATION = { uid: "u", channel_id: "v", channel_type: 1 };
+const EVENT = {
+  ...{ client_msg_no: "c", channel_id: "v", channel_type: 1 },
+  event: { type: "status" },
+};
 const WRITES: readonly [path: string, body: object][] = [
   ["/user/token", { uid: "u", token: "t", device_flag: 0 }],
   ["/user/device_quit", { uid: "u", device_flag: 0 }],
@@ -26,6 +31,11 @@ const WRITES: readonly [path: string, body: object][] = [
       payload: "eyJ0eXBlIjoxfQ==",
     },
   ],
+  ["/event", EVENT],
+  ["/conversation/sync", { uid: "u" }],
+  ["/conversations/clearUnread", CONVERSATION],
+  ["/conversations/setUnread", { ...CONVERSATION, unread: 0 }],
+  ["/conversations/delete", CONVERSATION],
 ];
 const READS = ["/migrate/result", "/metrics", "/openapi.json"];
 
@@ -214,6 +224,36 @@ t.test(
       t.equal(status, path.startsWith("/user/") ? 200 : 403, path);
     }
     t.equal((await world.call("/metrics", undefined, headers)).status, 403);
+  },
+);
+
+t.test(
+  "POST /event needs events:write, reading a stream messages:write [decisions: Roles and permissions; issue: events:write; issue: GET /stream]",
+  async (t) => {
+    const named = (username: string, permission: string) => ({
+      ...{ username, password: "p", role: "viewer" },
+      permissions: [permission],
+    });
+    const accounts = [
+      named("events", "events:write"),
+      named("messages", "messages:write"),
+    ];
+    const world = await startWorld(t, {
+      JINDOU_AUTH_API: "required",
+      JINDOU_MANAGERS: JSON.stringify(accounts),
+    });
+    const posted = async (headers: Settings) =>
+      (await world.call("/event", EVENT, headers)).status;
+    const stream = "/stream/1/v/c?uid=u";
+    const read = async (headers: Settings) =>
+      (await world.call(stream, undefined, headers)).status;
+    const [first, second] = [
+      await login(world, { username: "events", password: "p" }),
+      await login(world, { username: "messages", password: "p" }),
+    ];
+    t.same([await posted(first), await posted(second)], [200, 403]);
+    t.equal(await read(second), 404, "there is none, which it may know");
+    t.same([await posted({}), await read({})], [401, 401]);
   },
 );
 

@@ -2,6 +2,7 @@
 
 import t from "tap";
 import { textPayload } from "../support/broker.ts";
+import { textOf } from "../support/native-session.ts";
 import {
   group,
   person,
@@ -307,7 +308,12 @@ t.test(
       subscribers: [bob, eve],
     });
     t.equal(status, 200);
-    const got = await Promise.all(clients.map(received));
+    const got = await Promise.all(
+      clients.map(async (client) => {
+        await client.ping();
+        return client.commands.map(({ message }) => textOf(message));
+      }),
+    );
     t.same(got, [["command"], [], []], "not carol, not listed; not eve");
   },
 );

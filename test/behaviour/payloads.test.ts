@@ -80,8 +80,10 @@ t.test(
       const more = { payload, header };
       const sent = await world.send("alice", person(bob), "", more);
       t.match(sent, { status: 200, body: { message_seq: 0 } });
-      const pushed = await client.nextMessage();
-      t.equal(Buffer.from(pushed.payload).toString("base64"), payload);
+      const push = await client.nextPush(({ kind }) => kind === "command");
+      if (push.kind !== "command") throw new Error(push.kind);
+      const bytes = Buffer.from(push.message.payload);
+      t.equal(bytes.toString("base64"), payload);
     }
     const bare = await world.send("alice", person(bob), "", {
       payload: json(command),

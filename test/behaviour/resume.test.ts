@@ -36,7 +36,8 @@ function runsOf(client: NativeClient, channel: ChannelRef) {
 /** The seqs of one channel in order of arrival, runs and live pushes alike. */
 function seqsIn(client: NativeClient, channel: ChannelRef): readonly number[] {
   return client.pushes.flatMap((push) => {
-    if (push.kind === "disconnect" || push.channel.id !== channel.id) return [];
+    if (push.kind !== "message" && push.kind !== "messages") return [];
+    if (push.channel.id !== channel.id) return [];
     return push.kind === "message"
       ? [push.message.messageSeq]
       : seqs(push.messages);

@@ -7,7 +7,7 @@ import { eventually, farewell, person, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
 
-/** The endpoints of issue 2, as a client of them would list them. */
+/** Every endpoint, as a client of them would list them. */
 const ENDPOINTS = [
   "POST /user/token",
   "POST /user/device_quit",
@@ -18,8 +18,17 @@ const ENDPOINTS = [
   "POST /channel/subscriber_remove",
   "POST /message/send",
   "GET /channel/messages",
+  "POST /event",
+  "GET /stream/{channel_type}/{channel_id}/{client_msg_no}",
+  "POST /conversation/sync",
+  "POST /conversations/clearUnread",
+  "POST /conversations/setUnread",
+  "POST /conversations/delete",
   "POST /manager/login",
   "POST /manager/logout",
+  "GET /cluster/nodes",
+  "GET /route",
+  "POST /route/batch",
   "GET /migrate/result",
   "GET /healthz",
   "GET /readyz",

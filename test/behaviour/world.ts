@@ -69,6 +69,8 @@ export interface World extends Broker {
     text: string,
     more?: object,
   ): Promise<Answer>;
+  /** Resolves once the sessions follow the groups their users are members of; what is not stored and told before does not come. */
+  following(): Promise<void>;
   /** Online status of one user. */
   status(uid: string): Promise<{ online: number; device_flag: number }>;
   /** Waits until the user is offline. */
@@ -87,6 +89,12 @@ export function worldOf(broker: Broker): World {
   let names = 0;
   const world: World = {
     ...broker,
+    get apiPort() {
+      return broker.apiPort;
+    },
+    get clientPort() {
+      return broker.clientPort;
+    },
     name(word) {
       names += 1;
       return `${word}-${names}`;
@@ -113,14 +121,18 @@ export function worldOf(broker: Broker): World {
       });
     },
 
-    connect: (t, uid, options = {}) =>
-      connectNative(t, {
+    async connect(t, uid, options = {}) {
+      const client = await connectNative(t, {
         token: `token-${uid}`,
         timeoutMs: PATIENCE_MS,
         ...options,
         uid,
         port: broker.clientPort,
-      }),
+        settled: broker.settled,
+      });
+      await broker.levelled?.();
+      return client;
+    },
 
     async join(t, uid, { level, ...options } = {}) {
       await world.register(uid, {
@@ -143,6 +155,11 @@ export function worldOf(broker: Broker): World {
         payload: textPayload(text),
         ...more,
       }),
+
+    async following() {
+      await broker.settled?.();
+      await broker.levelled?.();
+    },
 
     async status(uid) {
       const [record] = await world.ok("/user/onlinestatus", [uid]);
@@ -209,6 +226,10 @@ export async function farewell(client: NativeClient): Promise<string> {
   const told = client.pushes.find((push) => push.kind === "disconnect");
   return `${told?.kind === "disconnect" ? told.reason : "silent"} ${code}`;
 }
+
+/** The contents of text messages. */
+export const textsOf = (messages: readonly Message[]): readonly string[] =>
+  messages.map(textOf);
 
 export const seqs = (messages: readonly Message[]): readonly number[] =>
   messages.map((message) => message.messageSeq);

@@ -58,8 +58,9 @@ t.test("the tour shows what it says, line by line", LONG, async (t) => {
     "the two commands at the top",
   );
   const tour = blocks(section(README, TOUR)).map(({ text }) => text);
-  t.equal(tour.length, 5);
-  const [register = "", client = "", send = "", look = "", metrics = ""] = tour;
+  t.equal(tour.length, 6);
+  const [register = "", client = "", send = "", look = ""] = tour;
+  const [stream = "", metrics = ""] = tour.slice(4);
 
   const folder = await freshCopy(t);
   const first = openTerminal(t, folder, PORTS);
@@ -89,9 +90,10 @@ t.test("the tour shows what it says, line by line", LONG, async (t) => {
     { uid: "bob", online: 0 },
   ]);
   t.match(JSON.parse(history), { head_seq: 1, messages: { length: 1 } });
+  await streamShows(t, { backend, alice, block: here(stream) });
   t.match(await backend.run(here(metrics)), /^jindou_messages_accepted_total/m);
   t.same(
-    alice.screen().match(/^bob .*$/gm),
+    alice.screen().match(/^bob in .*hello.*$/gm),
     [shown],
     "shown once, as promised",
   );
@@ -102,8 +104,24 @@ t.test("the tour shows what it says, line by line", LONG, async (t) => {
   again.type(start);
   const restarted = await ready(again);
   const kept = (await backend.run(restarted.here(look))).split("\n").at(-1);
-  t.equal(kept, history, "what was acknowledged is there");
+  const { messages } = JSON.parse(kept ?? "");
+  t.same(messages[0], JSON.parse(history).messages[0], "the message is there");
+  const answer = { state: "closed", text: "It is a quarter past." };
+  t.match(messages[1].stream, answer, "and so is the stream");
 });
+
+/** The stream of the tour, in the backend's terminal and in Alice's. */
+async function streamShows(
+  t: Test,
+  tour: { backend: Terminal; alice: Terminal; block: string },
+): Promise<void> {
+  const lines = (await tour.backend.run(tour.block)).split("\n");
+  const [first = "", , , read = ""] = lines;
+  t.ok(README.includes(first), "the state that the README shows");
+  t.match(JSON.parse(read), { text: "It is a quarter past." });
+  t.match(lines.at(-1), /"closed"/);
+  await tour.alice.shows(/^bob ___TextMessageContent a quarter past\.$/m);
+}
 
 t.test("every dependency has its sentence and licence", async (t) => {
   const { dependencies, devDependencies } = JSON.parse(

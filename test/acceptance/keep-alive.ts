@@ -1,0 +1,95 @@
+// JSON calls over kept connections, many at once and quick: what a busy backend does. State: the connections, and which of them are free.
+// Knows just as much of HTTP as the broker's answers need; the client of node:http takes longer for a call than the broker does.
+
+import { connect, type Socket } from "node:net";
+
+export interface JsonAnswer {
+  readonly status: number;
+  // biome-ignore lint/suspicious/noExplicitAny: bodies are looked into freely by tests
+  readonly body: any;
+}
+
+const HEAD_END = "\r\n\r\n";
+
+export class KeepAlive {
+  readonly #free = new Map<number, Line[]>();
+  readonly #all = new Set<Line>();
+
+  /** POSTs JSON; without a body: GETs. Rejects when the connection breaks before the answer is whole. */
+  async call(port: number, path: string, body?: unknown): Promise<JsonAnswer> {
+    const free = this.#free.get(port) ?? [];
+    this.#free.set(port, free);
+    let line = free.pop();
+    while (line?.isOver) line = free.pop();
+    line ??= new Line(port);
+    this.#all.add(line);
+    const answer = await line.call(path, body);
+    free.push(line);
+    return answer;
+  }
+
+  close(): void {
+    for (const line of this.#all) line.close();
+  }
+}
+
+/** One connection: one call at a time. */
+class Line {
+  readonly #socket: Socket;
+  #received: Buffer = Buffer.alloc(0);
+  #settle: ((answer: JsonAnswer | Error) => void) | undefined;
+  #isOver = false;
+
+  constructor(port: number) {
+    this.#socket = connect({ host: "127.0.0.1", port, noDelay: true });
+    this.#socket.on("data", (data) => this.#take(data));
+    this.#socket.on("error", () => undefined); // the close that follows tells
+    this.#socket.on("close", () => {
+      this.#isOver = true;
+      this.#done(new Error("the connection broke"));
+    });
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  call(path: string, body: unknown): Promise<JsonAnswer> {
+    const text = body === undefined ? "" : JSON.stringify(body);
+    const method = body === undefined ? "GET" : "POST";
+    const length = Buffer.byteLength(text);
+    this.#socket.write(
+      `${method} ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${length}${HEAD_END}${text}`,
+    );
+    return new Promise((resolve, reject) => {
+      this.#settle = (answer) =>
+        answer instanceof Error ? reject(answer) : resolve(answer);
+      if (this.#isOver) this.#done(new Error("the connection broke"));
+    });
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #take(data: Buffer): void {
+    const { length } = this.#received;
+    this.#received =
+      length === 0 ? data : Buffer.concat([this.#received, data]);
+    const headEnd = this.#received.indexOf(HEAD_END);
+    if (headEnd < 0) return;
+    const head = this.#received.subarray(0, headEnd).toString("latin1");
+    const size = Number(/^content-length: (\d+)/im.exec(head)?.[1]);
+    const bodyAt = headEnd + HEAD_END.length;
+    if (this.#received.length < bodyAt + size) return;
+    const body = this.#received.subarray(bodyAt, bodyAt + size).toString();
+    this.#received = Buffer.alloc(0);
+    this.#done({ status: Number(head.slice(9, 12)), body: JSON.parse(body) });
+  }
+
+  #done(answer: JsonAnswer | Error): void {
+    const settle = this.#settle;
+    this.#settle = undefined;
+    settle?.(answer);
+  }
+}

@@ -1,0 +1,116 @@
+// A large folder of an embedded store, and a checksum of each channel and user as the Store port tells them, so that two stores can be compared without
+// holding either. State: none.
+
+import { channelKey } from "../../src/broker/model.ts";
+import type { Store } from "../../src/broker/ports.ts";
+import { crc32 } from "../../src/lib/crc32.ts";
+import { ALL, draftOf, group } from "../contract/store-bench.ts";
+import { hashOf } from "../migrate/data.ts";
+
+export interface Size {
+  readonly messages: number;
+  readonly channels: number;
+  readonly users: number;
+}
+
+const AT_ONCE = 1000;
+const MEMBERS = 5;
+/** Every so many-th channel is a personal one. */
+const PERSONAL = 10;
+
+/** Of every so many-th user the list of conversations is compared too. */
+const LISTED = 20;
+
+const uidOf = (i: number) => `user-${i}-ü`;
+
+/** The channel of a number, as its first member names it. */
+function channelOf(i: number, { users }: Size) {
+  const [one, other] = [uidOf(i % users), uidOf((i + 1) % users)];
+  const channel =
+    i % PERSONAL === 0
+      ? ({ id: other, type: 1 } as const)
+      : ({ id: `group-${i}`, type: 2 } as const);
+  return { channel, uid: one, key: channelKey(channel, one) };
+}
+
+export async function fillLarge(store: Store, size: Size): Promise<void> {
+  const { channels, messages, users } = size;
+  await each(users, (i) =>
+    store.putDevice({
+      ...{ uid: uidOf(i), flag: 0, level: 1 },
+      tokenHash: hashOf(`${i}`),
+    }),
+  );
+  await each(channels, async (i) => {
+    const { channel } = channelOf(i, size);
+    if (channel.type === 1) return;
+    const members = Array.from({ length: MEMBERS }, (_, at) =>
+      uidOf((i + at * 7) % users),
+    );
+    await store.createChannel(group(channel.id), members);
+  });
+  await each(messages, (i) => {
+    const { channel, uid, key } = channelOf(i % channels, size);
+    return store.append(
+      draftOf({
+        ...{ channel, key, fromUid: uid, clientMsgNo: `m${i}`, dedupe: true },
+        payload: Buffer.from(`{"type":1,"content":"message ${i} of ${uid}"}`),
+      }),
+    );
+  });
+  await each(channels, async (i) => {
+    const { channel, uid } = channelOf(i, size);
+    await store.changeConversation(uid, channel, { kind: "unread", unread: 2 });
+  });
+}
+
+/** One number per channel and per user: equal ones say the same. */
+export async function checksums(
+  store: Store,
+  size: Size,
+): Promise<ReadonlyMap<string, number>> {
+  const found = new Map<string, number>();
+  const note = (name: string, what: unknown) =>
+    found.set(name, crc32(Buffer.from(JSON.stringify(what))));
+  await each(size.channels, async (i) => {
+    const { channel, uid, key } = channelOf(i, size);
+    const { messages } = await store.readMessages(key, ALL);
+    const first = messages[0];
+    note(key, {
+      messages: messages.map((message) => [
+        ...[message.messageId, message.messageSeq, message.clientMsgNo],
+        ...[message.fromUid, message.timestampMs],
+        Buffer.from(message.payload).toString("base64"),
+      ]),
+      count: messages.length,
+      members: [...(await store.members(channel))].sort(),
+      standing: await store.conversation(uid, channel),
+      earlier: first && (await store.earlier(first)),
+    });
+  });
+  await each(size.users, async (i) => {
+    const uid = uidOf(i);
+    const device = await store.device(uid, 0);
+    const isLooked = i % LISTED === 0;
+    const listed = isLooked ? await store.conversationsOf(uid) : [];
+    const heads = listed.map(({ channel, headSeq, readSeq, unread }) =>
+      [channel.id, headSeq, readSeq, unread].join(" "),
+    );
+    note(uid, {
+      device: device && Buffer.from(device.tokenHash).toString("hex"),
+      groups: [...(await store.groupsOf(uid))].sort(),
+      heads: heads.sort(),
+    });
+  });
+  return found;
+}
+
+async function each(
+  count: number,
+  step: (i: number) => Promise<unknown>,
+): Promise<void> {
+  for (let first = 0; first < count; first += AT_ONCE) {
+    const length = Math.min(AT_ONCE, count - first);
+    await Promise.all(Array.from({ length }, (_, at) => step(first + at)));
+  }
+}

@@ -1,0 +1,155 @@
+// The data of an embedded node moves into Redis while the node that does it is killed three times: everything is there afterwards, and
+// /migrate/result was true all along. JINDOU_MIGRATE_MESSAGES sets how much.
+
+import { setTimeout as pause } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { WebSocket } from "ws";
+import { redisStore } from "../migrate/mover.ts";
+import { openStore, testFolder } from "../store/embedded/folder.ts";
+import { type Broker, launchBroker } from "../support/broker.ts";
+import { redisSettings, startRedis } from "../support/redis.ts";
+import { checksums, fillLarge, type Size } from "./migration-data.ts";
+
+const SIZE: Size = {
+  messages: Number(process.env.JINDOU_MIGRATE_MESSAGES ?? 100_000),
+  channels: 1000,
+  users: 5000,
+};
+/** Steps at which the node is killed, and the share of the messages that are moved by then. */
+const KILLS = [
+  ["message", 0.1],
+  ["message", 0.5],
+  ["verify", 0],
+] as const;
+const STEPS = ["", "user", "channel", "message", "verify"];
+const RUNNING = { status: "running", last_err: null };
+const POLL_MS = 10;
+const RECONNECT_LATER = 4102;
+
+t.test(
+  "100 000 messages move through three kills, and the node serves them",
+  { timeout: 240_000 },
+  async (t) => {
+    const from = testFolder(t);
+    const filled = await openStore(t, from);
+    await timed(t, "filling", () => fillLarge(filled, SIZE));
+    const before = await timed(t, "reading the folder", () =>
+      checksums(filled, SIZE),
+    );
+    await filled.close();
+
+    const redis = await startRedis(t);
+    const settings = {
+      ...{ JINDOU_REDIS_URL: redis.url, JINDOU_MIGRATE_FROM: from },
+    };
+    const look = redis.client();
+    const progress = async () => {
+      const [step = "", rows] = await look.hmget(
+        ...(["jd:{all}:migration", "step", "rows"] as const),
+      );
+      return { step: step ?? "", rows: Number(rows) };
+    };
+    for (const [index, [step, share]] of KILLS.entries()) {
+      const startMs = performance.now();
+      const launched = await launchBroker(t, settings);
+      const node = await launched.ready();
+      let seen = await resultOf(node);
+      if (index === 0) await answersLittle(t, node);
+      for (;;) {
+        const at = await progress();
+        if (at.step === step && at.rows >= share * SIZE.messages) break;
+        seen = await resultOf(node);
+        if (seen.status !== "running") break;
+        await pause(POLL_MS);
+      }
+      seen = await resultOf(node);
+      t.match(seen, { ...RUNNING, try_count: index + 1 });
+      t.ok(STEPS.indexOf(seen.step) >= STEPS.indexOf(step), seen.step); // it goes on meanwhile
+      const { rows } = await progress();
+      t.comment(
+        `killed at ${step}, row ${rows}, ${seconds(startMs)} s after its start`,
+      );
+      await launched.kill();
+    }
+
+    const last = await launchBroker(t, settings);
+    const node = await last.ready();
+    const steps = await timed(t, "the rest", () => untilDone(t, node));
+    t.ok(steps.size > 0);
+    t.same(await resultOf(node), {
+      ...{ status: "completed", step: "verify" },
+      ...{ last_err: null, try_count: KILLS.length + 1 },
+    });
+    while ((await node.call("/readyz")).status !== 200) await pause(POLL_MS);
+    t.equal((await node.call("/user/onlinestatus", ["a"])).status, 200);
+    await last.stop("SIGTERM");
+
+    const store = await redisStore(
+      t,
+      redisSettings(redis.url, { timeoutMs: 60_000 }),
+      Date.now,
+    );
+    const after = await timed(t, "reading Redis", () => checksums(store, SIZE));
+    const differing = [...before].filter(
+      ([name, sum]) => after.get(name) !== sum,
+    );
+    t.same(differing.slice(0, 3), []);
+    t.equal(after.size, before.size);
+
+    const again = await launchBroker(t, settings);
+    const restarted = await again.ready();
+    t.match(await resultOf(restarted), { status: "migrated", last_err: null });
+  },
+);
+
+/** What a node says while its data is not there. */
+async function answersLittle(t: Test, node: Broker): Promise<void> {
+  t.equal((await node.call("/healthz")).status, 200);
+  t.equal((await node.call("/metrics")).status, 200);
+  t.equal((await node.call("/readyz")).status, 503);
+  const refused = await node.call("/user/onlinestatus", ["a"]);
+  t.equal(refused.status, 503);
+  t.ok(Number(refused.headers.get("retry-after")) > 0);
+  const socket = new WebSocket(`ws://127.0.0.1:${node.clientPort}`);
+  const code = await new Promise((resolve) => socket.once("close", resolve));
+  t.equal(code, RECONNECT_LATER);
+}
+
+/** The steps that were seen. */
+async function untilDone(t: Test, node: Broker): Promise<ReadonlySet<string>> {
+  const seen = new Set<string>();
+  for (;;) {
+    const result = await resultOf(node);
+    if (result.status !== "running") return seen;
+    seen.add(result.step);
+    if (!STEPS.includes(result.step) || result.last_err !== null)
+      t.fail(`not true: ${JSON.stringify(result)}`);
+    await pause(POLL_MS);
+  }
+}
+
+interface Result {
+  readonly status: string;
+  readonly step: string;
+  readonly last_err: string | null;
+  readonly try_count: number;
+}
+
+async function resultOf(node: Broker): Promise<Result> {
+  return (await node.call("/migrate/result")).body;
+}
+
+async function timed<T>(
+  t: Test,
+  what: string,
+  run: () => Promise<T>,
+): Promise<T> {
+  const startMs = performance.now();
+  const value = await run();
+  t.comment(`${what}: ${seconds(startMs)} s`);
+  return value;
+}
+
+function seconds(sinceMs: number): string {
+  return ((performance.now() - sinceMs) / 1000).toFixed(1);
+}

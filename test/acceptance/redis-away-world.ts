@@ -1,0 +1,280 @@
+// Two nodes on a Redis of their own, senders that insist on every message over HTTP and sockets, and two who only read. State: the
+// connections, what was sent, how far each reader is.
+
+import type { Test } from "tap";
+import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
+import {
+  type Answer,
+  type ChildBroker,
+  spawnBroker,
+  textPayload,
+} from "../support/broker.ts";
+import {
+  HistoryChecker,
+  liveRun,
+  Reader,
+  type Sending,
+} from "../support/history-checker.ts";
+import { connectNative } from "../support/native-client.ts";
+import {
+  type NativeClient,
+  NativeClientError,
+  textOf,
+} from "../support/native-session.ts";
+import { type RedisServer, startRedis } from "../support/redis.ts";
+
+const PATIENCE_MS = 20_000;
+const PAUSE_MS = 20;
+const GROUP: ChannelRef = { id: "g", type: 2 };
+const BOB: ChannelRef = { id: "bob", type: 1 };
+const READERS = ["bob", "dave"];
+const WRITERS = ["alice", "carol"];
+const SETTINGS = {
+  JINDOU_AUTH_CLIENTS: "none",
+  JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
+  JINDOU_REDIS_TIMEOUT_MS: "1000",
+};
+
+const pause = (ms = PAUSE_MS) => new Promise((go) => setTimeout(go, ms));
+
+export class AwayWorld {
+  readonly redis: RedisServer;
+  readonly nodes: readonly [ChildBroker, ChildBroker];
+  readonly #checker = new HistoryChecker();
+  readonly #clients = new Map<string, NativeClient>();
+  readonly #gone: string[] = [];
+  readonly #loops: Promise<void>[] = [];
+  #isOver = false;
+
+  private constructor(
+    redis: RedisServer,
+    nodes: readonly [ChildBroker, ChildBroker],
+  ) {
+    this.redis = redis;
+    this.nodes = nodes;
+  }
+
+  static async open(t: Test): Promise<AwayWorld> {
+    const redis = await startRedis(t, [
+      ...["--appendonly", "yes", "--appendfsync", "always"],
+    ]);
+    const settings = { ...SETTINGS, JINDOU_REDIS_URL: redis.url };
+    const nodes = await Promise.all([
+      spawnBroker(t, settings),
+      spawnBroker(t, settings),
+    ]);
+    const world = new AwayWorld(redis, nodes);
+    await nodes[0].call("/channel", {
+      ...{ channel_id: GROUP.id, channel_type: GROUP.type },
+      subscribers: [...READERS, ...WRITERS],
+    });
+    for (const [at, uid] of [...READERS, ...WRITERS].entries())
+      await world.#connect(t, uid, at);
+    world.#write();
+    t.teardown(() => {
+      world.#isOver = true;
+    });
+    return world;
+  }
+
+  get problems(): HistoryChecker["problems"] {
+    return this.#checker.problems;
+  }
+
+  get acknowledgedCount(): number {
+    return this.#checker.acknowledgedCount;
+  }
+
+  /** Whose connection ended, and with which code. */
+  gone(): readonly string[] {
+    return this.#gone;
+  }
+
+  /** Resolves when so many more messages were acknowledged. */
+  async progress(count: number): Promise<void> {
+    const wanted = this.acknowledgedCount + count;
+    await until("messages go on", () => this.acknowledgedCount >= wanted);
+  }
+
+  /** A send that the node refused. */
+  async untilRefused(node: ChildBroker): Promise<Answer> {
+    let answer = await this.#post(node, "refused?");
+    await until("sends are refused", async () => {
+      answer = await this.#post(node, "refused?");
+      return answer.status === 503;
+    });
+    return answer;
+  }
+
+  /** Of a send of each reader's socket. */
+  socketCodes(): Promise<readonly string[]> {
+    return Promise.all(
+      READERS.map((uid) =>
+        this.#client(uid)
+          .send({ id: "nobody", type: 1 }, "x")
+          .then(
+            () => "ok",
+            (error: unknown) =>
+              error instanceof NativeClientError ? error.code : String(error),
+          ),
+      ),
+    );
+  }
+
+  /** So many sends at once on each node; their statuses. */
+  async flood(count: number): Promise<readonly number[]> {
+    const calls = this.nodes.flatMap((node) =>
+      Array.from({ length: count }, () => this.#post(node, "flood")),
+    );
+    return (await Promise.all(calls)).map(({ status }) => status);
+  }
+
+  /** Commands that wait for Redis, of both nodes. */
+  async inFlight(): Promise<number> {
+    const pages = await Promise.all(
+      this.nodes.map(({ call }) => call("/metrics")),
+    );
+    return pages
+      .map(({ body }) => /^jindou_redis_commands_in_flight (\d+)$/m.exec(body))
+      .reduce((sum, found) => sum + Number(found?.[1] ?? Number.NaN), 0);
+  }
+
+  async untilReady(): Promise<void> {
+    for (const { call } of this.nodes)
+      await until("nodes are ready", async () => {
+        return (await call("/readyz")).status === 200;
+      });
+  }
+
+  /** Everybody is online as either node sees it. */
+  async untilOnline(): Promise<void> {
+    const uids = [...READERS, ...WRITERS];
+    for (const { call } of this.nodes)
+      await until("everybody is online", async () => {
+        const { body } = await call("/user/onlinestatus", uids);
+        return Array.isArray(body) && body.every(({ online }) => online === 1);
+      });
+  }
+
+  /** Ends the senders once all they sent is acknowledged, and judges what the readers were pushed. */
+  async finish(): Promise<void> {
+    this.#isOver = true;
+    await Promise.all(this.#loops);
+    for (const uid of READERS)
+      for (const channel of uid === "bob" ? [GROUP, BOB] : [GROUP])
+        await this.#judge(uid, channel);
+  }
+
+  async #judge(uid: string, channel: ChannelRef): Promise<void> {
+    const key = channelKey(channel, "alice");
+    const reader = new Reader(uid, key);
+    const client = this.#client(uid);
+    const mine = () => client.messages.filter((one) => one.key === key);
+    const { headSeq } = await client.history(
+      channel.type === 1 ? { id: "alice", type: 1 } : channel,
+    );
+    await until(
+      `${uid} has everything`,
+      () => (mine().at(-1)?.messageSeq ?? 0) >= headSeq,
+    );
+    for (const message of mine()) {
+      const shown = { ...message, text: textOf(message) };
+      this.#checker.check(reader, liveRun(shown, Date.now()));
+    }
+    this.#checker.checkEnd(reader);
+  }
+
+  async #connect(t: Test, uid: string, at: number): Promise<void> {
+    const node = this.nodes[at % 2 === 0 ? 0 : 1];
+    const options = { uid, port: node.clientPort, timeoutMs: PATIENCE_MS };
+    const client = await connectNative(t, options);
+    this.#clients.set(uid, client);
+    void client.closed.then(({ code }) => this.#gone.push(`${uid} ${code}`));
+  }
+
+  #client(uid: string): NativeClient {
+    const client = this.#clients.get(uid);
+    if (client === undefined) throw new Error(`${uid} is not connected`);
+    return client;
+  }
+
+  /** To a channel that nobody judges. */
+  #post(node: ChildBroker, text: string): Promise<Answer> {
+    return node.call("/message/send", {
+      ...{ from_uid: "erin", channel_id: "nobody", channel_type: 1 },
+      payload: textPayload(text),
+    });
+  }
+
+  #write(): void {
+    for (const node of this.nodes)
+      for (const channel of [GROUP, BOB]) {
+        const name = `http${node.apiPort}`;
+        this.#loop("alice", channel, name, async (sending) => {
+          const { status, body } = await node.call("/message/send", {
+            ...{ from_uid: "alice", payload: textPayload(sending.text) },
+            ...{ channel_id: channel.id, channel_type: channel.type },
+            client_msg_no: sending.clientMsgNo,
+          });
+          if (status === 503) return undefined;
+          if (status !== 200) throw new Error(JSON.stringify(body));
+          return { messageId: body.message_id, messageSeq: body.message_seq };
+        });
+      }
+    for (const uid of WRITERS)
+      this.#loop(uid, GROUP, "socket", async ({ text, clientMsgNo }) => {
+        try {
+          return await this.#client(uid).send(GROUP, text, { clientMsgNo });
+        } catch (error) {
+          const code = error instanceof NativeClientError ? error.code : "";
+          if (code !== "unavailable") throw error;
+          return undefined;
+        }
+      });
+  }
+
+  /** Sends one message after the other, each until it is acknowledged. */
+  #loop(
+    fromUid: string,
+    channel: ChannelRef,
+    name: string,
+    send: (
+      sending: Sending,
+    ) => Promise<{ messageId: number; messageSeq: number } | undefined>,
+  ): void {
+    const key = channelKey(channel, fromUid);
+    const run = async () => {
+      for (let count = 1; !this.#isOver; count++) {
+        const clientMsgNo = `${name}-${channel.type}-${count}`;
+        const rest = { noPersist: false, expireS: 0 };
+        const sending = {
+          key,
+          fromUid,
+          clientMsgNo,
+          text: clientMsgNo,
+          ...rest,
+        };
+        this.#checker.sent(sending, Date.now());
+        let ack = await send(sending);
+        while (ack === undefined) {
+          await pause();
+          ack = await send(sending);
+        }
+        this.#checker.acknowledged(sending, ack, Date.now());
+        await pause();
+      }
+    };
+    this.#loops.push(run());
+  }
+}
+
+async function until(
+  what: string,
+  holds: () => boolean | Promise<boolean>,
+): Promise<void> {
+  const deadline = performance.now() + PATIENCE_MS;
+  while (!(await holds())) {
+    if (performance.now() > deadline) throw new Error(`never: ${what}`);
+    await pause();
+  }
+}

@@ -1,0 +1,183 @@
+// A plain model of conversations: every message and every member in lists, everything counted anew each time it is asked. State: those lists.
+// It is what `ConversationStore` promises, written as slowly and as simply as can be.
+
+import {
+  type ChannelRef,
+  channelKey,
+  GROUP_CHANNEL,
+} from "../../src/broker/model.ts";
+
+export interface ModelMessage {
+  readonly seq: number;
+  readonly id: number;
+  readonly fromUid: string;
+  readonly redDot: boolean;
+  /** Unix milliseconds; Infinity: never. */
+  readonly expiresAtMs: number;
+}
+
+/** What a user set, and the head then. */
+interface Position {
+  readonly readSeq: number;
+  readonly deletedSeq: number;
+  readonly headThen: number;
+}
+
+export interface ModelConversation {
+  /** Type and id, as the user names the channel. */
+  readonly channel: string;
+  readonly unread: number;
+  readonly readSeq: number;
+  readonly deletedSeq: number;
+  readonly lastSeq: number;
+}
+
+interface Channel {
+  readonly messages: ModelMessage[];
+  /** The head when each member joined. */
+  readonly joined: Map<string, number>;
+  readonly positions: Map<string, Position>;
+  readonly isLarge: boolean;
+}
+
+export type ModelChange =
+  | { readonly kind: "read"; readonly seq: number }
+  | { readonly kind: "unread"; readonly unread: number }
+  | { readonly kind: "delete" };
+
+export class UnreadModel {
+  readonly #channels = new Map<string, Channel>();
+  readonly #users: readonly string[];
+
+  constructor(users: readonly string[]) {
+    this.#users = users;
+  }
+
+  createGroup(id: string, members: readonly string[], isLarge: boolean): void {
+    const joined = new Map(members.map((uid) => [uid, 0]));
+    const channel = { messages: [], joined, positions: new Map(), isLarge };
+    this.#channels.set(`2:${id}`, channel);
+  }
+
+  isMember(uid: string, channel: ChannelRef): boolean {
+    if (channel.type !== GROUP_CHANNEL) return true;
+    return this.#of(uid, channel).joined.has(uid);
+  }
+
+  join(uid: string, channel: ChannelRef): void {
+    const { joined, messages } = this.#of(uid, channel);
+    joined.set(uid, messages.length);
+  }
+
+  leave(uid: string, channel: ChannelRef): void {
+    const { joined, positions } = this.#of(uid, channel);
+    joined.delete(uid);
+    positions.delete(uid);
+  }
+
+  /** Messages come in any order of their seqs. */
+  add(channel: ChannelRef, message: ModelMessage): void {
+    this.#of(message.fromUid, channel).messages[message.seq - 1] = message;
+  }
+
+  head(uid: string, channel: ChannelRef): number {
+    return this.#of(uid, channel).messages.length;
+  }
+
+  change(
+    uid: string,
+    channel: ChannelRef,
+    { change, nowMs }: { readonly change: ModelChange; readonly nowMs: number },
+  ): void {
+    const found = this.#of(uid, channel);
+    const headThen = found.messages.length;
+    if (found.isLarge || headThen === 0) return;
+    const { deletedSeq } = this.#standing(uid, found);
+    const put = (readSeq: number, deleted: number) =>
+      found.positions.set(uid, { readSeq, deletedSeq: deleted, headThen });
+    if (change.kind === "delete") put(headThen, headThen);
+    else if (change.kind === "read")
+      put(Math.max(deletedSeq, Math.min(headThen, change.seq)), deletedSeq);
+    else {
+      const dots = unreadBehind(found, deletedSeq, nowMs);
+      const wanted = Math.min(change.unread, dots.length);
+      const first = wanted === 0 ? undefined : dots.at(-wanted);
+      put(first === undefined ? headThen : first.seq - 1, deletedSeq);
+    }
+  }
+
+  /** The user's conversations, newest message first. */
+  list(uid: string, nowMs: number): readonly ModelConversation[] {
+    const all = [...this.#channels].flatMap(([key, channel]) => {
+      const name = nameFor(uid, key);
+      if (name === undefined) return [];
+      if (key.startsWith("2:") && !channel.joined.has(uid)) return [];
+      const { readSeq, deletedSeq } = this.#standing(uid, channel);
+      const last = channel.messages.findLast(
+        ({ seq, expiresAtMs }) => seq > deletedSeq && expiresAtMs > nowMs,
+      );
+      if (last === undefined) return [];
+      const unread = channel.isLarge
+        ? 0
+        : unreadBehind(channel, readSeq, nowMs).length;
+      const { id, seq: lastSeq } = last;
+      const one = { channel: name, unread, readSeq, deletedSeq, lastSeq };
+      return [{ id, one }];
+    });
+    return all.sort((a, b) => b.id - a.id).map(({ one }) => one);
+  }
+
+  /** Whether something expires in that span: what was asked in it is not certain. */
+  isUncertain(fromMs: number, toMs: number): boolean {
+    return [...this.#channels.values()].some(({ messages }) =>
+      messages.some(
+        ({ expiresAtMs }) => expiresAtMs >= fromMs && expiresAtMs <= toMs,
+      ),
+    );
+  }
+
+  #standing(uid: string, { messages, joined, positions, isLarge }: Channel) {
+    const head = messages.length;
+    if (isLarge) return { readSeq: head, deletedSeq: 0 };
+    const own = messages.findLast(({ fromUid }) => fromUid === uid)?.seq ?? 0;
+    const position = positions.get(uid);
+    if (position === undefined)
+      return { readSeq: Math.max(joined.get(uid) ?? 0, own), deletedSeq: 0 };
+    const { deletedSeq, headThen } = position;
+    const since = own > headThen ? own : 0;
+    return { readSeq: Math.max(position.readSeq, since), deletedSeq };
+  }
+
+  #of(uid: string, channel: ChannelRef): Channel {
+    const key = channelKey(channel, uid);
+    const found = this.#channels.get(key) ?? {
+      messages: [],
+      joined: new Map(),
+      positions: new Map(),
+      isLarge: false,
+    };
+    if (channel.type !== GROUP_CHANNEL && !this.#users.includes(channel.id))
+      throw new Error(`${channel.id} is nobody`);
+    this.#channels.set(key, found);
+    return found;
+  }
+}
+
+function unreadBehind(
+  { messages }: Channel,
+  position: number,
+  nowMs: number,
+): readonly ModelMessage[] {
+  return messages.filter(
+    ({ seq, redDot, expiresAtMs }) =>
+      seq > position && redDot && expiresAtMs > nowMs,
+  );
+}
+
+/** The channel as `uid` names it; undefined: a conversation of others. */
+function nameFor(uid: string, key: string): string | undefined {
+  if (key.startsWith("2:")) return key;
+  const pair = key.slice(2).split("@");
+  if (!pair.includes(uid)) return undefined;
+  return `1:${pair.find((other) => other !== uid) ?? uid}`;
+}

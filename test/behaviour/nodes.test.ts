@@ -1,0 +1,65 @@
+// What backends are told of the nodes: which live, what they carry, where a client should connect. The same of one node as of many.
+
+import t from "tap";
+import { eventually, startWorld } from "./world.ts";
+
+const CLIENT_ADDRESS = "wss://chat.example:5200";
+
+const world = await startWorld(t, {
+  JINDOU_CLUSTER_CLIENT_ADDRESS: CLIENT_ADDRESS,
+});
+
+interface Node {
+  readonly id: string;
+  readonly address: string;
+  readonly version: string;
+  readonly uptime: number;
+  readonly sessions: number;
+  readonly load: number;
+  readonly draining: number;
+}
+
+const nodes = async (): Promise<Node[]> =>
+  (await world.call("/cluster/nodes")).body;
+
+/** What all nodes carry together. */
+async function sessions(): Promise<number> {
+  return (await nodes()).reduce((sum, node) => sum + node.sessions, 0);
+}
+
+t.test(
+  "GET /cluster/nodes: who lives, and how many sessions it serves [issue: cluster/nodes]",
+  async (t) => {
+    t.equal((await world.call("/cluster/nodes")).status, 200);
+    const all = await nodes();
+    t.ok(all.length >= 1);
+    t.equal(new Set(all.map((node) => node.id)).size, all.length);
+    for (const node of all) {
+      t.match(node, { address: CLIENT_ADDRESS, version: "test", draining: 0 });
+      t.ok(node.uptime >= 0 && node.uptime < 600);
+      t.ok(node.load >= 0 && node.load <= 1);
+    }
+    const before = await sessions();
+    const tom = await world.join(t, world.name("tom"));
+    await world.join(t, world.name("ann"));
+    await eventually(async () => (await sessions()) === before + 2);
+    await tom.close();
+    await eventually(async () => (await sessions()) === before + 1);
+  },
+);
+
+t.test(
+  "GET /route and POST /route/batch: where clients should connect [issue: route]",
+  async (t) => {
+    const addresses = { tcp_addr: "", ws_addr: "", wss_addr: CLIENT_ADDRESS };
+    t.same((await world.call("/route?uid=tom")).body, addresses);
+    const uids = Array.from({ length: 20 }, (_, at) => `u${at}`);
+    const { status, body } = await world.call("/route/batch", uids);
+    t.equal(status, 200);
+    for (const record of body) t.match(record, addresses);
+    t.same(
+      body.flatMap((record: { uids: string[] }) => record.uids).sort(),
+      [...uids].sort(),
+    );
+  },
+);

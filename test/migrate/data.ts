@@ -1,0 +1,274 @@
+// A little of everything an embedded store keeps, and how all of it reads through the Store port: for tests that move it.
+
+import { createHash } from "node:crypto";
+import {
+  type ChannelRef,
+  channelKey,
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+} from "../../src/broker/model.ts";
+import type { CommandDraft, Store } from "../../src/broker/ports.ts";
+import type { StreamDraft } from "../../src/broker/stream-ports.ts";
+import {
+  ALL,
+  draftOf,
+  group,
+  PERMANENT,
+  person,
+  TEMPORARY,
+} from "../contract/store-bench.ts";
+
+export const UIDS = ["alice", "bob", "carol", "日本:}語", "dave smith"];
+const [ALICE = "", BOB = "", CAROL = "", ODD = "", DAVE = ""] = UIDS;
+export const GROUPS = ["g", "große Gruppe:1", "large", "gone", "quiet"];
+const SENT = new TextEncoder().encode('{"type":1,"content":"é"}');
+
+export const hashOf = (token: string) =>
+  new Uint8Array(createHash("sha256").update(token).digest());
+
+const inGroup = (id: string): ChannelRef => ({ id, type: 2 });
+const to = (uid: string): ChannelRef => ({ id: uid, type: 1 });
+
+/** A message whose number its sender chose. */
+export const numbered = (
+  fromUid: string,
+  channel: ChannelRef,
+  clientMsgNo: string,
+) =>
+  draftOf({
+    ...{ fromUid, channel, clientMsgNo, key: channelKey(channel, fromUid) },
+    ...{ dedupe: true, payload: SENT },
+  });
+
+export function streamDraft(
+  over: Partial<StreamDraft> & { readonly type: string },
+): StreamDraft {
+  const channel = over.channel ?? inGroup("g");
+  return {
+    ...{ key: channelKey(channel, ALICE), channel, fromUid: ALICE },
+    ...{ clientMsgNo: "open", eventId: undefined, data: "" },
+    ...{ timestampMs: undefined, force: false },
+    ...over,
+  };
+}
+
+export function commandDraft(over: Partial<CommandDraft> = {}): CommandDraft {
+  return {
+    ...{ key: "2:g", channel: inGroup("g"), fromUid: ALICE },
+    ...{ clientMsgNo: "cmd", dedupe: true, expireS: 0, tagKey: undefined },
+    header: { noPersist: false, redDot: false },
+    ...{ payload: SENT, recipients: [BOB, ODD], alsoTell: [] },
+    ...{ origin: undefined, ...over },
+  };
+}
+
+/** Fills an empty store; `pass` lets time go on. */
+export async function fill(
+  store: Store,
+  pass: (ms: number) => void,
+): Promise<void> {
+  await people(store);
+  await channels(store);
+  await messages(store, pass);
+  await streams(store);
+  await commands(store);
+  await positions(store, pass);
+}
+
+async function people(store: Store): Promise<void> {
+  for (const uid of UIDS)
+    for (const flag of [0, 2] as const)
+      await store.putDevice({
+        ...{ uid, flag, level: flag === 0 ? 1 : 0 },
+        tokenHash: hashOf(`${uid}${flag}`),
+      });
+  await store.putDevice({
+    ...{ uid: DAVE, flag: 1, level: 0, tokenHash: new Uint8Array() },
+  });
+  await store.putPasswordOnce("admin", { passwordHash: "scrypt$1$2$3$a$b" });
+  const until = Date.UTC(2026, 0, 2);
+  await store.putAccessToken(hashOf("access"), "admin", until);
+}
+
+async function channels(store: Store): Promise<void> {
+  for (const id of GROUPS)
+    await store.createChannel(
+      { ...group(id), large: id === "large", ban: id === "quiet" },
+      id === "gone" ? [ALICE] : [ALICE, BOB, ODD],
+    );
+  await store.addSubscribers(inGroup("g"), [DAVE, BOB], TEMPORARY);
+  await store.updateChannel(inGroup("gone"), { disband: true });
+  await store.createChannel({ ...person(BOB), allowStranger: true }, [ALICE]);
+  await store.createChannel({ ...person(ODD), sendBan: true }, []);
+}
+
+async function messages(
+  store: Store,
+  pass: (ms: number) => void,
+): Promise<void> {
+  for (let i = 0; i < 130; i++) {
+    const fromUid = UIDS[i % 3] ?? "";
+    await store.append(numbered(fromUid, inGroup("g"), `n${i}`));
+    if (i % 10 === 0) pass(7);
+  }
+  await store.addSubscribers(inGroup("g"), [CAROL], PERMANENT); // has none of them as new
+  await store.append(
+    draftOf({ fromUid: BOB, header: { noPersist: false, redDot: false } }),
+  );
+  await store.append(draftOf({ expireS: 5, fromUid: BOB }));
+  await store.append(
+    draftOf({ expireS: 50_000, fromUid: BOB, tagKey: "tag", streamNo: "s" }),
+  );
+  await store.append({
+    ...numbered(BOB, inGroup("g"), "unkept"),
+    header: { noPersist: true, redDot: true },
+  });
+  for (const [from, peer] of [
+    [ALICE, BOB],
+    [BOB, ALICE],
+    [ODD, ALICE],
+    [DAVE, DAVE],
+  ] as const)
+    await store.append(numbered(from, to(peer), `to ${peer}`));
+  await store.append(numbered(ALICE, inGroup("große Gruppe:1"), "größe"));
+  await store.append(numbered(ALICE, inGroup("large"), "l"));
+}
+
+async function streams(store: Store): Promise<void> {
+  const say = async (no: string, data: string, over = {}) => {
+    const of = { clientMsgNo: no, ...over };
+    await store.streamEvent(streamDraft({ ...of, type: STREAM_CONTENT, data }));
+  };
+  const start = (no: string, over = {}) =>
+    store.streamEvent(
+      streamDraft({
+        ...{ clientMsgNo: no, type: STREAM_START, data: `{"of":"${no}"}` },
+        ...{ force: true, ...over },
+      }),
+    );
+  await start("closed");
+  await say("closed", "wörds ", { eventId: "e1" });
+  await store.streamEvent(
+    streamDraft({
+      ...{ clientMsgNo: "closed", type: "___ToolCallStart", data: "tool" },
+      eventId: "tool 1",
+    }),
+  );
+  await say("closed", "more 😀");
+  await store.streamEvent(
+    streamDraft({ clientMsgNo: "closed", type: STREAM_END, data: "end" }),
+  );
+  await start("stopped");
+  await say("stopped", "unwanted");
+  await store.cancelStream("2:g", "stopped");
+  await start("replaced");
+  await start("open");
+  await say("open", "so far", { eventId: "o1" });
+  await store.streamEvent(streamDraft({ type: "___ToolCallArgs", data: "{}" }));
+  await start("private", { channel: to(BOB), key: channelKey(to(BOB), ALICE) });
+}
+
+async function commands(store: Store): Promise<void> {
+  await store.appendCommand(commandDraft());
+  await store.appendCommand(
+    commandDraft({ clientMsgNo: "ends", expireS: 60_000 }),
+  );
+  await store.appendCommand(
+    commandDraft({ clientMsgNo: "soon", expireS: 1, recipients: [BOB] }),
+  );
+  await store.appendCommand(commandDraft({ clientMsgNo: "third" }));
+  for (const expireS of [0, 50, 0])
+    await store.appendCommand(
+      commandDraft({ ...{ dedupe: false, recipients: ["eve"], expireS } }),
+    );
+  await store.acknowledgeCommands(BOB, [1]);
+  await store.acknowledgeCommands(ODD, [1, 2, 3]);
+}
+
+async function positions(
+  store: Store,
+  pass: (ms: number) => void,
+): Promise<void> {
+  const change = store.changeConversation;
+  await change(ALICE, inGroup("g"), { kind: "read", seq: 40 });
+  await change(BOB, inGroup("g"), { kind: "delete" });
+  await change(ODD, inGroup("g"), { kind: "unread", unread: 3 });
+  await change(BOB, to(ALICE), { kind: "read", seq: 1 });
+  pass(2000);
+  await store.append(draftOf({ fromUid: BOB })); // reads all again
+}
+
+/** What the store says of all of it now, in one order whatever the store. */
+export async function picture(store: Store): Promise<unknown> {
+  return {
+    people: await Promise.all(UIDS.map((uid) => personPicture(store, uid))),
+    channels: await Promise.all(
+      [...GROUPS.map(inGroup), ...UIDS.map(to)].map(async (channel) => ({
+        info: await store.channel(channel),
+        members: [...(await store.members(channel))].sort(),
+      })),
+    ),
+    logs: await Promise.all(keysOf().map((key) => logPicture(store, key))),
+    admin: await store.putPasswordOnce("admin", { passwordHash: "another" }),
+    token: await store.accessTokenOwner(hashOf("access")),
+  };
+}
+
+function keysOf(): string[] {
+  const pairs = UIDS.flatMap((one) =>
+    UIDS.map((other) => channelKey(to(other), one)),
+  );
+  return [...GROUPS.map((id) => `2:${id}`), ...new Set(pairs)];
+}
+
+async function personPicture(store: Store, uid: string) {
+  const heads = [...(await store.conversationsOf(uid))];
+  const name = ({ channel }: { readonly channel: ChannelRef }) =>
+    `${channel.type}:${channel.id}`;
+  heads.sort((a, b) => (name(a) < name(b) ? -1 : 1));
+  const refs = heads.map(({ channel }) => channel);
+  const bounds = { limit: 1000, maxBytes: 10_000_000 };
+  const open = await store.personalStreamsOf(uid);
+  return {
+    ...{ uid, heads },
+    devices: await Promise.all(
+      ([0, 1, 2] as const).map((flag) => store.device(uid, flag)),
+    ),
+    groups: [...(await store.groupsOf(uid))].sort(),
+    conversations: await store.readConversations(uid, refs, bounds),
+    inbox: await store.readInbox(uid, 0, bounds),
+    streams: open,
+  };
+}
+
+async function logPicture(store: Store, key: string) {
+  const { messages } = await store.readMessages(key, ALL);
+  const numbers = [
+    ...messages.map(({ fromUid, clientMsgNo }) => ({ fromUid, clientMsgNo })),
+    ...["unkept", "cmd", "ends"].flatMap((clientMsgNo) =>
+      [ALICE, BOB].map((fromUid) => ({ fromUid, clientMsgNo })),
+    ),
+  ];
+  const streams = messages.flatMap(({ stream }) =>
+    stream === undefined ? [] : [stream.clientMsgNo],
+  );
+  return {
+    ...{ key, messages },
+    head: await store.headSeq(key),
+    active: await store.activeStream(key),
+    earlier: await Promise.all(
+      numbers.map((number) => store.earlier({ key, ...number })),
+    ),
+    streams: await Promise.all(
+      streams.map(async (no) => ({
+        snapshot: await store.stream(key, no),
+        offsets: await Promise.all(
+          [0, 1, 2, 3, 4, 5, 6].map((index) =>
+            store.streamTextOffset(key, no, index),
+          ),
+        ),
+      })),
+    ),
+  };
+}

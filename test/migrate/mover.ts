@@ -1,0 +1,70 @@
+// Moves from folders to private Redis servers, and Redis stores to look at what came of them.
+
+import type { Test } from "tap";
+import type { MoveProgress } from "../../src/migrate/attempt.ts";
+import type { Migration } from "../../src/migrate/migration.ts";
+import { createMigration } from "../../src/migrate/wiring.ts";
+import type { RedisSettings } from "../../src/redis/client.ts";
+import { RedisLink } from "../../src/redis/link.ts";
+import {
+  createRedisStore,
+  type RedisStore,
+  redisStoreScripts,
+} from "../../src/store/redis/store.ts";
+
+export const LIMITS = {
+  ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
+  ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
+};
+
+export interface MoverParts {
+  readonly from: string;
+  readonly redis: RedisSettings;
+  readonly clock?: () => number;
+  readonly onProgress?: (progress: MoveProgress) => void;
+}
+
+export function mover({ from, redis, ...over }: MoverParts): Migration {
+  return createMigration(
+    {
+      ...{ from, redis },
+      store: {
+        ...{ ...LIMITS, checkpointMs: 1_000_000, segmentBytes: 67_108_864 },
+        ...{ maxTailBytes: 67_108_864, maxTailRecords: 500_000 },
+        maxActiveStreamBytes: 268_435_456,
+      },
+    },
+    {
+      ...{ clock: Date.now, onProgress() {}, onFailure() {}, onProblem() {} },
+      ...over,
+    },
+  );
+}
+
+/** A started store of a node that listens to nothing; ended with the test. */
+export async function redisStore(
+  t: Pick<Test, "teardown">,
+  redis: RedisSettings,
+  clock: () => number,
+): Promise<RedisStore> {
+  const onProblem = (error: unknown) => {
+    throw error; // there is none
+  };
+  const link = new RedisLink(redis, {
+    ...{ scripts: redisStoreScripts, name: "look", onProblem },
+  });
+  const store = createRedisStore({
+    ...{ link, clock, onProblem, limits: LIMITS },
+    arrivals: {
+      level: () => undefined,
+      listensTo: () => false,
+      barrier: () => undefined,
+    },
+  });
+  await store.start();
+  t.teardown(async () => {
+    await store.close();
+    await link.close();
+  });
+  return store;
+}

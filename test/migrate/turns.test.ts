@@ -1,0 +1,202 @@
+// Who moves data when several processes want to, what happens when they cannot, and what they say of it.
+
+import t from "tap";
+import { Lease } from "../../src/migrate/lease.ts";
+import { Progress } from "../../src/migrate/progress.ts";
+import { migrationScripts } from "../../src/migrate/wiring.ts";
+import { RedisLink } from "../../src/redis/link.ts";
+import { codeOf, draftOf } from "../contract/store-bench.ts";
+import { openStore, testFolder } from "../store/embedded/folder.ts";
+import { redisSettings, startRedis } from "../support/redis.ts";
+import { fill } from "./data.ts";
+import { mover, redisStore } from "./mover.ts";
+
+t.test("of several at once one moves, the others wait for it", async (t) => {
+  const from = testFolder(t);
+  const store = await openStore(t, from);
+  await fill(store, () => {});
+  await store.close();
+  const redis = redisSettings((await startRedis(t)).url);
+  const all = Array.from({ length: 3 }, () => mover({ from, redis }));
+  const waiting = mover({ from: "", redis });
+  t.equal(await waiting.isPending(), false); // nobody moves anything yet
+  const [pending] = await Promise.all(all.map((one) => one.isPending()));
+  t.equal(pending, true);
+  await Promise.all(all.map((one) => one.run()));
+  const states = all.map(({ state }) => state.status).sort();
+  t.same(states, ["completed", "migrated", "migrated"]);
+});
+
+t.test(
+  "a folder that a node uses is not moved; when it is free the next try does",
+  async (t) => {
+    const from = testFolder(t);
+    const store = await openStore(t, from);
+    await store.append(draftOf());
+    const redis = redisSettings((await startRedis(t)).url);
+    const move = mover({ from, redis });
+    t.equal(await codeOf(move.once()), "unavailable");
+    t.match(move.state, {
+      ...{ status: "failed", lastErr: /in use by process/, tryCount: 1 },
+    });
+    const waiter = mover({ from: "", redis });
+    t.equal(await waiter.isPending(), false); // Redis was not touched
+    await store.close();
+    await move.run();
+    t.match(move.state, { status: "completed", lastErr: null, tryCount: 2 });
+    const there = await redisStore(t, redis, Date.now);
+    t.equal(await there.headSeq("2:g"), 1);
+  },
+);
+
+t.test("what is not there or cannot be reached is said", async (t) => {
+  const server = await startRedis(t);
+  const redis = redisSettings(server.url);
+  const missing = mover({ from: "/nowhere", redis });
+  t.equal(await codeOf(missing.once()), "unavailable");
+  t.match(missing.state.lastErr, /no data of an embedded store/);
+  await server.stop();
+  const away = mover({ from: "/nowhere", redis });
+  t.equal(await away.isPending(), true);
+  t.equal(await codeOf(away.once()), "unavailable");
+  t.match(away.state, {
+    ...{ status: "failed", lastErr: /Redis cannot be used/, tryCount: 1 },
+  });
+  t.equal(await codeOf(away.once()), "unavailable");
+  t.equal(away.state.tryCount, 2);
+  away.close();
+  t.equal(await codeOf(away.run()), "unavailable"); // and not for ever
+});
+
+t.test("what no retry can help is thrown", async (t) => {
+  const server = await startRedis(t);
+  const redis = redisSettings(server.url);
+  await server.client().set("jd:{all}:format", "jindou 99");
+  const move = mover({ from: "/nowhere", redis });
+  t.equal(await codeOf(move.isPending()), "internal");
+  t.equal(await codeOf(move.run()), "internal");
+  t.match(move.state, { status: "failed", lastErr: /format 99/ });
+});
+
+t.test("of a node that begins to serve and a move one gives way", async (t) => {
+  const from = testFolder(t);
+  const store = await openStore(t, from);
+  await store.append(draftOf());
+  await store.close();
+  const server = await startRedis(t);
+  const client = server.client();
+  const redis = redisSettings(server.url);
+  const node = mover({ from: "", redis });
+  t.equal(await node.isPending(), false);
+  await client.zadd("jd:{all}:beats", 1, "life"); // it joins
+  await client.hset("jd:{all}:clock", "tick", 1); // which stays when it has left
+  t.equal(await codeOf(node.assertNoneBegan()), undefined);
+  const refused = mover({ from, redis });
+  t.equal(await codeOf(refused.once()), "internal");
+  t.match(refused.state.lastErr, /not empty/);
+  t.equal(await client.exists("jd:{all}:migration"), 0); // nobody waits for it
+  await client.del("jd:{all}:beats");
+  const entered = { v: 1, began: 1, source: "folder" };
+  await client.hset("jd:{all}:migration", entered); // a move that was first
+  t.equal(await codeOf(node.assertNoneBegan()), "unavailable");
+  await client.del("jd:{all}:migration");
+  const move = mover({ from, redis });
+  await move.once();
+  t.equal(move.state.status, "completed");
+  t.equal(await codeOf(node.assertNoneBegan()), undefined); // it is done
+});
+
+t.test("what differs in Redis is found, and moved again", async (t) => {
+  const from = testFolder(t);
+  const store = await openStore(t, from);
+  await fill(store, () => {});
+  await store.close();
+  const server = await startRedis(t);
+  const client = server.client();
+  const redis = redisSettings(server.url);
+  const keyOf = async (name: string) => {
+    const [key] = await client.keys(`jd:{*}:${name}`);
+    if (key === undefined) throw new Error(`no ${name}`);
+    return key;
+  };
+  const spoils: Readonly<Record<string, () => Promise<unknown>>> = {
+    "a foreign key": () => client.hset("jd:{x}:none", "a", "b"),
+    "no device": async () => client.del("jd:{u:bob}:dev"),
+    "no number": async () => client.del(await keyOf("dd:2:g\nalice\nn0")),
+    "another seq": async () => client.hset(await keyOf("own:2:g"), "bob", "1"),
+    "no message": async () => client.xdel(await keyOf("log:2:g"), "7-0"),
+    "a stranger": async () => client.sadd(await keyOf("perm:2:g"), "stranger"),
+  };
+  const outcomes: Record<string, readonly string[]> = {};
+  for (const [name, spoil] of Object.entries(spoils)) {
+    await client.flushall();
+    await mover({ from, redis }).once();
+    await client.hdel("jd:{all}:migration", "done");
+    await spoil();
+    const tries: string[] = [];
+    for (let i = 0; i < 2; i++) {
+      const move = mover({ from, redis });
+      tries.push((await codeOf(move.once())) ?? move.state.status);
+    }
+    outcomes[name] = tries;
+  }
+  t.same(outcomes, {
+    "a foreign key": ["completed", "migrated"],
+    "no device": ["internal", "completed"],
+    "no number": ["internal", "completed"],
+    "another seq": ["internal", "completed"],
+    "no message": ["internal", "internal"], // nothing enters a log in the middle
+    "a stranger": ["internal", "internal"], // nothing is taken out
+  });
+});
+
+t.test(
+  "the right to move is one process's until it gives it back",
+  async (t) => {
+    const { url } = await startRedis(t);
+    const link = new RedisLink(redisSettings(url), {
+      ...{ scripts: migrationScripts, name: "lease", onProblem() {} },
+    });
+    await link.start();
+    t.teardown(() => link.close());
+    const [one, other] = [new Lease(link), new Lease(link)];
+    t.equal(await one.take(), true);
+    t.equal(await other.take(), false);
+    await other.release(); // it has nothing to give back
+    one.assertHeld();
+    await one.renew();
+    await one.release();
+    t.equal(await other.take(), true);
+    await other.release();
+  },
+);
+
+t.test("progress is a bar at a terminal, and lines elsewhere", async (t) => {
+  for (const isTTY of [true, false]) {
+    let nowMs = 0;
+    let text = "";
+    const progress = new Progress(
+      {
+        ...{ isTTY, columns: 80 },
+        write(piece) {
+          text += piece;
+        },
+      },
+      () => nowMs,
+    );
+    progress.show({ step: "user", done: 0, total: 10 });
+    nowMs += 5000;
+    progress.show({ step: "user", done: 5, total: 10 });
+    nowMs += 1;
+    progress.show({ step: "user", done: 6, total: 10 }); // too soon
+    progress.show({ step: "user", done: 10, total: 10 });
+    progress.end();
+    const bar = isTTY ? /\[#{12}\.{12}\] / : /^/;
+    t.match(
+      text,
+      new RegExp(`${bar.source}user 5/10 \\(50 %\\), 1/s, 5 s left`, "m"),
+    );
+    t.notMatch(text, /6\/10/);
+    t.match(text, /user 10\/10 \(100 %\)\n$/);
+  }
+});
