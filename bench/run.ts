@@ -5,10 +5,12 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { cluster } from "./cluster.ts";
 import { connections } from "./connections.ts";
 import { fanout } from "./fanout.ts";
 import { http } from "./http.ts";
 import { socketSend } from "./socket-send.ts";
+import { stream } from "./stream.ts";
 import {
   type Benchmark,
   type Plan,
@@ -25,7 +27,9 @@ const BENCHMARKS: readonly Benchmark[] = [
   http,
   fanout,
   socketSend,
+  stream,
   connections,
+  cluster,
 ];
 const RESULTS = join(ROOT, "bench/results");
 
@@ -34,7 +38,7 @@ const QUIET_LOAD = 0.5;
 
 const USAGE = `Usage: npm run bench -- [name …] [options]
 
-Names (without one: all, about four minutes):
+Names (without one: all, about seven minutes):
 ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).join("\n")}
 
 Options:
@@ -45,7 +49,7 @@ Options:
   --quick           only try whether everything works; the figures mean nothing
   --help            this text
 
-Needs Linux and a C compiler (cc). What is measured, and how: docs/benchmarks.md.
+Needs Linux and a C compiler (cc); cluster needs redis-server too. What is measured, and how: docs/benchmarks.md.
 `;
 
 const FULL: Plan = { isQuick: false, rounds: 3, warmupS: 0.5, seconds: 2 };

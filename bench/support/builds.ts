@@ -77,4 +77,7 @@ async function compile(directory: string): Promise<void> {
   await run(process.execPath, [tsc, "-p", "tsconfig.build.json"], {
     cwd: directory,
   });
+  const copyLua = join(directory, ".ci/copy-lua.mjs");
+  if (existsSync(copyLua))
+    await run(process.execPath, [copyLua], { cwd: directory });
 }

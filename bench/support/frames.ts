@@ -2,7 +2,11 @@
 // for numbers in them. Pure. Places have the length of what replaces them, so no length in a frame changes.
 
 import { randomBytes } from "node:crypto";
-import type { ChannelRef, Message } from "../../src/broker/model.ts";
+import {
+  type ChannelRef,
+  type Message,
+  STREAM_CONTENT,
+} from "../../src/broker/model.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { createNativeProtocol } from "../../src/protocol/native/native.ts";
 import {
@@ -32,6 +36,14 @@ export const PAYLOAD: Uint8Array = jsonPayload(200);
 /** Of the ids that messages carry; only their lengths matter. */
 const SOME_ID = 2 ** 48;
 const SOME_SEQ = 100_000;
+const SOME_INDEX = 1000;
+
+/** A stream as its producer names it. */
+export interface StreamName {
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  readonly clientMsgNo: string;
+}
 
 export function httpRequest(path: string, body: string): Uint8Array {
   const head = [
@@ -63,6 +75,56 @@ export function sendBody({
   });
 }
 
+/** A chunk of a stream: about as much text as a language model says at a time. */
+export const CHUNK: string = `${MESSAGE_NUMBER} `;
+
+/** The body of a `POST /event` with an event of a stream. */
+export function eventBody(
+  { channel, fromUid, clientMsgNo }: StreamName,
+  event: { readonly type: string; readonly data: string },
+): object {
+  return {
+    client_msg_no: clientMsgNo,
+    channel_id: channel.id,
+    channel_type: channel.type,
+    from_uid: fromUid,
+    event,
+  };
+}
+
+export function chunkBody(stream: StreamName): string {
+  return JSON.stringify(
+    eventBody(stream, { type: STREAM_CONTENT, data: CHUNK }),
+  );
+}
+
+/** An EVENT push of the size the broker's have; `channel` as the viewer names it. */
+export function sampleChunk(
+  { fromUid, clientMsgNo }: StreamName,
+  channel: ChannelRef,
+): Uint8Array {
+  return bytes(
+    codec().encodePush({
+      kind: "event",
+      channel,
+      event: {
+        key: `2:${channel.id}`,
+        ...{ channel, fromUid, clientMsgNo, data: CHUNK },
+        eventId: String(SOME_INDEX),
+        type: STREAM_CONTENT,
+        timestampMs: Date.UTC(2025, 0, 1),
+        stream: {
+          messageSeq: SOME_SEQ,
+          index: SOME_INDEX,
+          nextIndex: SOME_INDEX + 1,
+          textOffset: SOME_INDEX * CHUNK.length,
+          state: "active",
+        },
+      },
+    }),
+  );
+}
+
 export function upgradeRequest(path = "/", subprotocol?: string): Uint8Array {
   const head = [
     `GET ${path} HTTP/1.1`,
@@ -82,14 +144,16 @@ export const NATIVE_UPGRADE: Uint8Array = upgradeRequest(
   NATIVE_SUBPROTOCOL,
 );
 
-/** A binary frame as a client sends it. The mask is zero: legal, and it leaves the places readable. */
-export function clientFrame(payload: Uint8Array): Uint8Array {
+/** A frame as a client sends it, binary unless the payload is text. The mask is zero: legal, and it leaves the places readable. */
+export function clientFrame(content: Uint8Array | string): Uint8Array {
+  const payload = bytes(content);
+  const first = typeof content === "string" ? 0x81 : 0x82;
   const { length } = payload;
   if (length > 0xffff) throw new RangeError("A frame of a bench is short");
   const head =
     length < 126
-      ? [0x82, 0x80 | length]
-      : [0x82, 0x80 | 126, length >> 8, length & 255];
+      ? [first, 0x80 | length]
+      : [first, 0x80 | 126, length >> 8, length & 255];
   return Buffer.concat([Buffer.from([...head, 0, 0, 0, 0]), payload]);
 }
 
@@ -161,6 +225,7 @@ export function sampleMessage(
         streamNo: undefined,
         tagKey: undefined,
         payload: PAYLOAD,
+        stream: undefined,
       },
     }),
   );
@@ -186,6 +251,8 @@ function codec(): Codec {
     maxPayloadBytes: 65_536,
     maxResumePoints: 1000,
     maxPresenceUids: 10_000,
+    maxWatchedUids: 200,
+    maxCommandAcks: 1000,
   }).open();
 }
 

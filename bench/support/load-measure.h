@@ -1,4 +1,4 @@
-// What the load client measures with: a clock, a histogram of latencies and a process's use of the processor. Included by load.c only.
+// What the load client measures with: a clock and a histogram of latencies. Included by load.c only.
 // State: the one histogram. `record` counts only while `isMeasuring` is set.
 #pragma once
 #include <errno.h>
@@ -44,19 +44,4 @@ static uint64_t now_ns(void) {
 static void fail(const char *what) {
   fprintf(stderr, "load: %s: %s\n", what, strerror(errno));
   exit(2);
-}
-
-/** User and system time of a process in seconds. */
-static double cpu_seconds(int pid) {
-  char path[64], text[1024];
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  FILE *file = pid > 0 ? fopen(path, "r") : NULL;
-  if (file == NULL) return 0;
-  size_t length = fread(text, 1, sizeof text - 1, file);
-  fclose(file);
-  text[length] = 0;
-  unsigned long user = 0, kernel = 0;
-  char *rest = strrchr(text, ')');
-  if (rest != NULL) sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &kernel);
-  return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }

@@ -45,6 +45,26 @@ static double number(const Options *options, const char *name) {
   return value == NULL ? 0 : atof(value);
 }
 
+/** Numbers with commas between. */
+enum { MAX_NUMBERS = 16 };
+typedef struct { double of[MAX_NUMBERS]; int count; } Numbers;
+
+static Numbers numbers(const Options *options, const char *name) {
+  Numbers list = {.count = 0};
+  for (const char *at = text(options, name); at != NULL && *at != 0 && list.count < MAX_NUMBERS; at += *at == ',') {
+    char *end;
+    list.of[list.count++] = strtod(at, &end);
+    if (end == at) break;
+    at = end;
+  }
+  return list;
+}
+
+/** In turn; 0 where there is none. */
+static double nth(const Numbers *list, int index) {
+  return list->count == 0 ? 0 : list->of[index % list->count];
+}
+
 static int is(const Options *options, const char *name, const char *value) {
   const char *given = text(options, name);
   return given != NULL && strcmp(given, value) == 0;

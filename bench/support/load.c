@@ -7,8 +7,13 @@
 //   load mode=fanout   port=P connections=N upgrade=F [open=F replies=R] reply=HEX publish=ws|http publishPort=P
 //        [publishUpgrade=F publishOpen=F] message=F depth=D warmup=S seconds=S [process=PID]
 //        closed loop: D messages that have not yet reached all N connections
+//   load mode=stream   port=P connections=N upgrade=F [open=F replies=R] reply=HEX publishPort=P message=F rate=R warmup=S seconds=S [process=PID]
+//        open loop: over an HTTP connection of its own for each of N streams, R messages a second, each to one viewer; `{iiii}` is the same for
+//        both. Latency counts from when a message was due, so a server that falls behind cannot hide it
 //   load mode=hold     port=P connections=N upgrade=F [open=F replies=R]      prints when all are open, holds until stdin ends
 //
+// `port`, `publishPort` and `process` may be several with commas between: connections are spread over the ports in turn, and the processor time
+// is that of all processes and, in their order, of each.
 // In the files `{kkkkkkkk}` becomes a 10-digit message number and `{iiii}` a 6-digit connection number. `replies` frames are awaited after
 // `open`. A reply that does not start with the bytes of `reply` (HTTP: a status that is not 200) counts as `bad`. One JSON line is printed.
 #define _GNU_SOURCE
@@ -20,9 +25,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include "load-measure.h"
+#include "load-processes.h"
 #include "load-template.h"
 
 enum { MAX_DEPTH = 4096, RAMP = 256, CONNECT_DEADLINE_S = 60, READ_BYTES = 256 * 1024 };
@@ -40,6 +47,7 @@ typedef struct {
   uint64_t received;            // deliveries, of a receiver
   uint64_t *sentAt;             // ring of `depth` send times, of a requester
   uint64_t sent, answered;
+  uint64_t owed;                // messages that were due while the one before was unanswered, of a stream's publisher
   const Template *upgrade, *open;
 } Connection;
 
@@ -132,6 +140,8 @@ static void dial(Connection *connection) {
   epoll_ctl(epoll_fd, EPOLL_CTL_ADD, connection->fd, &event);
 }
 
+#include "load-stream.h"
+
 // --- What a message or a reply does ---
 
 static void send_request(Connection *connection, uint64_t at) {
@@ -153,12 +163,16 @@ static void answered(Connection *connection, int isGood, uint64_t at) {
     record(at - connection->sentAt[(connection->answered - 1) % (uint64_t)depth]);
     operations += (uint64_t)isMeasuring;
     send_request(connection, at);
+  } else if (isStream && connection->role == RECEIVER) {
+    record(at - due_at(connection->received++ * (uint64_t)receiverCount + (uint64_t)connection->id));
+    operations += (uint64_t)isMeasuring;
   } else if (connection->role == RECEIVER) {
     uint64_t slot = connection->received++ % (MAX_DEPTH * 2);
     record(at - fanoutSentAt[slot]);
     operations += (uint64_t)isMeasuring;
     if (++fanoutCount[slot] == (uint32_t)receiverCount) { fanoutCount[slot] = 0; fanoutCompleted++; }
   } else if (connection->isHttp && !isGood) bad++;
+  else if (connection->owed > 0) { connection->owed--; send_chunk(connection); }
 }
 
 /** Sends until `depth` messages are on their way. Over HTTP one call at a time on each connection. */
@@ -300,24 +314,26 @@ static void connect_all(void) {
   if (readyCount < connectionCount) { fprintf(stderr, "load: only %d of %d connections opened\n", readyCount, connectionCount); exit(1); }
 }
 
-static void run_load(double warmup, double seconds, int pid) {
+static void run_load(double warmup, double seconds, const Numbers *processes) {
   uint64_t start = now_ns(), from = start + (uint64_t)(warmup * 1e9), until = 0, at = start;
-  double cpu = 0;
   isRunning = 1;
+  streamStart = start;
   for (int i = 0; i < connectionCount; i++) {
     if (connections[i].role != REQUESTER) continue;
     for (int k = 0; k < depth; k++) send_request(&connections[i], start);
     flush(&connections[i]);
   }
   while (until == 0 || at < until) {
-    if (receiverCount > 0) publish(at);
-    pump(5);
+    if (isStream) { publish_due(at); rest_until_due(now_ns()); pump(0); }
+    else { if (receiverCount > 0) publish(at); pump(5); }
     at = now_ns();
-    if (!isMeasuring && at >= from) { isMeasuring = 1; from = at; until = at + (uint64_t)(seconds * 1e9); cpu = cpu_seconds(pid); bytesIn = 0; }
+    if (!isMeasuring && at >= from) { isMeasuring = 1; from = at; until = at + (uint64_t)(seconds * 1e9); count_cpu(processes, -1); bytesIn = 0; }
     if (closedCount > 0 || bad > 0) { fprintf(stderr, "load: %d connections were closed, %lu replies were bad\n", closedCount, bad); exit(1); }
   }
   double elapsed = (double)(at - from) / 1e9;
-  printf("\"operations\":%lu,\"seconds\":%.4f,\"bytesIn\":%lu,\"cpuSeconds\":%.2f,", operations, elapsed, bytesIn, cpu_seconds(pid) - cpu);
+  count_cpu(processes, 1);
+  printf("\"operations\":%lu,\"seconds\":%.4f,\"bytesIn\":%lu,", operations, elapsed, bytesIn);
+  print_cpu(processes);
   printf("\"latencyUs\":{\"p50\":%.1f,\"p99\":%.1f,\"p999\":%.1f,\"max\":%.1f},", percentile_us(.5), percentile_us(.99), percentile_us(.999), (double)worst / 1e3);
 }
 
@@ -328,18 +344,22 @@ static void hold(void) {
 }
 
 static void make_connections(const Options *options) {
-  int isFanout = is(options, "mode", "fanout"), isHttp = is(options, "kind", "http"), isHttpPublish = isFanout && is(options, "publish", "http");
+  isStream = is(options, "mode", "stream");
+  int isFanout = isStream || is(options, "mode", "fanout"), isHttp = is(options, "kind", "http");
+  int isHttpPublish = isStream || (isFanout && is(options, "publish", "http"));
   const Template *upgrade = template_of(options, "upgrade"), *open = template_of(options, "open");
   const Template *publishUpgrade = template_of(options, "publishUpgrade"), *publishOpen = template_of(options, "publishOpen");
+  Numbers ports = numbers(options, "port"), publishPorts = numbers(options, "publishPort");
   connectionCount = (int)number(options, "connections");
   receiverCount = isFanout ? connectionCount : 0;
-  connectionCount += isHttpPublish ? depth : isFanout ? 1 : 0;
+  if (isStream) dueGapNs = (uint64_t)(1e9 / (number(options, "rate") * connectionCount));
+  connectionCount += isStream ? receiverCount : isHttpPublish ? depth : isFanout ? 1 : 0;
   connections = calloc((size_t)connectionCount, sizeof *connections);
   for (int i = 0; i < connectionCount; i++) {
     int isPublisher = isFanout && i >= receiverCount;
     Connection *connection = &connections[i];
-    connection->id = i;
-    connection->port = (int)number(options, isPublisher ? "publishPort" : "port");
+    connection->id = isStream ? i % receiverCount : i;
+    connection->port = (int)nth(isPublisher ? &publishPorts : &ports, i);
     connection->isHttp = isPublisher ? isHttpPublish : isHttp;
     connection->role = isPublisher ? PUBLISHER : isFanout ? RECEIVER : REQUESTER;
     connection->upgrade = isPublisher ? publishUpgrade : upgrade;
@@ -359,6 +379,7 @@ static void raise_file_limit(void) {
 int main(int count, char **arguments) {
   Options options = {count, arguments};
   raise_file_limit();
+  prctl(PR_SET_TIMERSLACK, 1); // rests are as short as they say
   epoll_fd = epoll_create1(0);
   depth = number(&options, "depth") < 1 ? 1 : (int)number(&options, "depth");
   if (depth > MAX_DEPTH) { fprintf(stderr, "load: depth is limited to %d\n", MAX_DEPTH); return 2; }
@@ -370,7 +391,8 @@ int main(int count, char **arguments) {
   connect_all();
   printf("{\"connections\":%d,\"connectSeconds\":%.4f,", readyCount, (double)(now_ns() - start) / 1e9);
   int isHold = is(&options, "mode", "hold");
-  if (!isHold) run_load(number(&options, "warmup"), number(&options, "seconds"), (int)number(&options, "process"));
+  Numbers processes = numbers(&options, "process");
+  if (!isHold) run_load(number(&options, "warmup"), number(&options, "seconds"), &processes);
   printf("\"closed\":%d}\n", closedCount);
   fflush(stdout);
   if (isHold) hold();

@@ -27,18 +27,21 @@ export interface Latency {
 /** What the connections of a run say first, each in bytes ready to be sent; see the head of load.c for the places in them. */
 export interface Opening {
   readonly upgrade: Uint8Array;
-  /** The first frame; its answer is one frame. */
+  /** The first frame. */
   readonly open?: Uint8Array;
+  /** Frames that answer it. Default: one. */
+  readonly replies?: number;
 }
 
 interface Run {
-  readonly port: number;
+  /** Where there are several, the connections are spread over them in turn. */
+  readonly port: number | readonly number[];
   readonly connections: number;
   readonly message: Uint8Array;
   /** Unanswered requests on each connection, or messages on their way to everyone. */
   readonly depth: number;
-  /** The server's process id, to count its processor time. */
-  readonly pid: number;
+  /** The server's process id, or those of all its processes, to count their processor time. */
+  readonly pid: number | readonly number[];
   readonly plan: Plan;
 }
 
@@ -55,9 +58,18 @@ export type RequestRun = Run &
 export interface FanoutRun extends Run {
   readonly opening: Opening;
   readonly replyStart: Uint8Array;
-  readonly publishPort: number;
+  readonly publishPort: number | readonly number[];
   /** Over one socket; absent: over HTTP. */
   readonly publishOpening: Opening | undefined;
+}
+
+/** Each connection views a stream of its own, which is published over an HTTP connection of its own. */
+export interface StreamRun extends Omit<Run, "depth"> {
+  readonly opening: Opening;
+  readonly replyStart: Uint8Array;
+  readonly publishPort: number;
+  /** Messages a second of each stream. */
+  readonly rate: number;
 }
 
 export interface Held {
@@ -66,17 +78,30 @@ export interface Held {
   release(): Promise<void>;
 }
 
+/** With the processor time of each process, microseconds for each operation. */
+export interface ProcessSample extends Sample {
+  readonly cpusUs: readonly number[];
+}
+
 interface Report {
   readonly operations: number;
   readonly seconds: number;
   readonly cpuSeconds: number;
+  /** Of each process. */
+  readonly cpus: readonly number[];
   readonly connectSeconds: number;
   readonly latencyUs: Latency;
 }
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 const CACHE = join(HERE, "../../node_modules/.cache/jindou-bench");
-const SOURCES = ["load.c", "load-measure.h", "load-template.h"];
+const SOURCES = [
+  "load.c",
+  "load-measure.h",
+  "load-processes.h",
+  "load-stream.h",
+  "load-template.h",
+];
 
 /** The path of the compiled load client. Throws with a sentence when this machine has no C compiler. */
 export async function compileLoad(): Promise<string> {
@@ -112,7 +137,7 @@ export class LoadClient {
   }
 
   /** Requests per second of a closed loop. Rejects when a connection breaks or a reply is not the expected one. */
-  async request(run: RequestRun): Promise<Sample> {
+  async request(run: RequestRun): Promise<ProcessSample> {
     const args = [...this.#args(run), "mode=request", `kind=${run.kind}`];
     if (run.kind === "ws")
       args.push(
@@ -123,7 +148,7 @@ export class LoadClient {
   }
 
   /** Deliveries per second: each message goes to all connections. */
-  async fanout(run: FanoutRun): Promise<Sample> {
+  async fanout(run: FanoutRun): Promise<ProcessSample> {
     const args = [
       ...this.#args(run),
       "mode=fanout",
@@ -136,6 +161,19 @@ export class LoadClient {
       args.push(
         ...this.#opening(run.publishOpening, ["publishUpgrade", "publishOpen"]),
       );
+    return sample(await this.#finish(this.#start(args)));
+  }
+
+  /** Messages a second that reached their viewer; latency from when each was due. An open loop: it keeps its pace whatever the server does. */
+  async stream(run: StreamRun): Promise<Sample> {
+    const args = [
+      ...this.#args({ ...run, depth: 1 }),
+      "mode=stream",
+      ...this.#opening(run.opening, ["upgrade", "open"]),
+      reply(run.replyStart),
+      `publishPort=${run.publishPort}`,
+      `rate=${run.rate}`,
+    ];
     return sample(await this.#finish(this.#start(args)));
   }
 
@@ -168,12 +206,12 @@ export class LoadClient {
   }
 
   #opening(
-    { upgrade, open }: Opening,
+    { upgrade, open, replies = 1 }: Opening,
     [upgradeName, openName]: readonly [string, string],
   ): string[] {
     const args = [`${upgradeName}=${this.#file(upgrade)}`];
     if (open !== undefined)
-      args.push(`${openName}=${this.#file(open)}`, "replies=1");
+      args.push(`${openName}=${this.#file(open)}`, `replies=${replies}`);
     return args;
   }
 
@@ -204,12 +242,14 @@ function sample({
   operations,
   seconds,
   cpuSeconds,
+  cpus,
   latencyUs,
-}: Report): Sample {
+}: Report): ProcessSample {
   if (operations === 0) throw new Error("Nothing was measured: no reply came");
   return {
     value: operations / seconds,
     latency: latencyUs,
     cpuUs: (cpuSeconds * 1e6) / operations,
+    cpusUs: cpus.map((cpu) => (cpu * 1e6) / operations),
   };
 }

@@ -6,6 +6,7 @@ import {
   type HttpResponse,
   type TemplatedApp,
   us_socket_local_port,
+  type WebSocket,
 } from "uWebSockets.js";
 
 const TOPIC = "all";
@@ -57,6 +58,34 @@ const SERVERS = {
     });
   },
 
+  /** What comes in over HTTP goes out as one fixed frame to the one socket that it names. */
+  stream(app: TemplatedApp, answer: Uint8Array): void {
+    const viewers = new Map<string, WebSocket<{ name: string }>>();
+    app.ws<{ name: string }>("/*", {
+      upgrade: (response, request, context) =>
+        response.upgrade(
+          { name: request.getUrl().slice(1) },
+          request.getHeader("sec-websocket-key"),
+          request.getHeader("sec-websocket-protocol"),
+          request.getHeader("sec-websocket-extensions"),
+          context,
+        ),
+      open: (socket) => {
+        viewers.set(socket.getUserData().name, socket);
+      },
+      close: (socket) => {
+        viewers.delete(socket.getUserData().name);
+      },
+    });
+    app.post("/*", (response) => {
+      response.onAborted(() => undefined);
+      readJson(response, (body) => {
+        viewers.get(String(body.channel_id))?.send(answer, true);
+        response.end("{}");
+      });
+    });
+  },
+
   /** Sockets with two topics each, spread as the sessions of the connections bench are over groups. */
   topics(app: TemplatedApp, answer: Uint8Array): void {
     let opened = 0;
@@ -76,16 +105,17 @@ const SERVERS = {
 export type RawKind = keyof typeof SERVERS;
 
 /** Collects the body, parses it, and goes on. */
-function readJson(response: HttpResponse, done: () => void): void {
+function readJson(
+  response: HttpResponse,
+  done: (body: Readonly<Record<string, unknown>>) => void,
+): void {
   let body = Buffer.alloc(0);
   response.onData((chunk, isLast) => {
     if (!isLast || body.length > 0)
       body = Buffer.concat([body, Buffer.from(chunk)]);
     if (!isLast) return;
-    JSON.parse(
-      body.length > 0 ? body.toString() : Buffer.from(chunk).toString(),
-    );
-    done();
+    const whole = body.length > 0 ? body : Buffer.from(chunk);
+    done(JSON.parse(whole.toString()));
   });
 }
 

@@ -24,12 +24,17 @@ const SETTINGS = {
 
 const RAW_SERVER = fileURLToPath(new URL("./raw-server.ts", import.meta.url));
 
-/** Starts the build's `dist/main.js`. What a bench may send per connection is not limited, nothing else differs from the defaults. */
+/** Starts the build's `dist/main.js`, as a node on a Redis where one is named. What a bench may send per connection is not limited, nothing else differs from the defaults. */
 export async function startBroker(
   workbench: Workbench,
   { directory, profileFolder }: Extract<Subject, { kind: "broker" }>,
+  redis?: { readonly url: string; readonly prefix: string },
 ): Promise<Server> {
   const folder = workbench.folder("store");
+  const data: Record<string, string> =
+    redis === undefined
+      ? { JINDOU_STORE_PATH: folder }
+      : { JINDOU_REDIS_URL: redis.url, JINDOU_REDIS_PREFIX: redis.prefix };
   const profiler =
     profileFolder === undefined ? [] : profilerArgs(profileFolder);
   const child = workbench.spawn({
@@ -37,7 +42,7 @@ export async function startBroker(
     command: process.execPath,
     args: [...profiler, "dist/main.js", "start"],
     cwd: directory,
-    env: { ...SETTINGS, JINDOU_STORE_PATH: folder },
+    env: { ...SETTINGS, ...data },
   });
   const ready = JSON.parse(await child.line('"ready"')) as Record<
     string,

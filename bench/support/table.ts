@@ -50,7 +50,8 @@ function verdict(row: Row): string {
 }
 
 function grouped(value: number): string {
-  return Math.round(value).toLocaleString("en-US");
+  const maximumFractionDigits = value < 100 ? 1 : 0;
+  return value.toLocaleString("en-US", { maximumFractionDigits });
 }
 
 /** The first column to the left, the others to the right; a title line spans the columns. */

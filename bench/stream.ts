@@ -1,0 +1,213 @@
+// What does streamed text cost? 1000 streams at once of 20 chunks a second, each with a viewer of its own: how long a chunk takes from its POST
+// to the viewer, and how much processor time. And one stream with 1000 viewers: deliveries per second against a bare publish.
+
+import { randomUUID } from "node:crypto";
+import { STREAM_START } from "../src/broker/model.ts";
+import { Backend, TOKEN } from "./support/backend.ts";
+import type {
+  Bench,
+  Benchmark,
+  Row,
+  Sample,
+  Subject,
+} from "./support/benchmark.ts";
+import {
+  CONNECTION_NUMBER,
+  chunkBody,
+  connectFrame,
+  connectionNumber,
+  eventBody,
+  frameStart,
+  httpRequest,
+  NATIVE_UPGRADE,
+  type StreamName,
+  sampleChunk,
+  upgradeRequest,
+} from "./support/frames.ts";
+import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
+import { alternate, compare, startBoth } from "./support/rounds.ts";
+import { type Server, startBroker, startRaw } from "./support/servers.ts";
+import { row } from "./support/stats.ts";
+
+const PATH = "/event";
+const PRODUCER = "assistant";
+const VIEWER = `viewer${CONNECTION_NUMBER}`;
+const GROUP = { id: "everyone", type: 2 } as const;
+/** Chunks a second of one stream: as fast as a language model speaks. */
+const RATE = 20;
+/** CONNACK, and the stream as it stands. */
+const REPLIES = 2;
+
+interface Contender {
+  readonly server: Server;
+  readonly opening: Opening;
+  /** Absent: the bare server, which knows no streams. */
+  readonly backend?: Backend;
+}
+
+export const stream: Benchmark = {
+  name: "stream",
+  question: "POST /event to viewers: 1000 streams with one, one with 1000",
+
+  async run(bench) {
+    const viewers = bench.plan.isQuick ? 50 : 1000;
+    const load = new LoadClient(bench.workbench, await compileLoad());
+    return [
+      ...(await measureMany(bench, load, viewers)),
+      ...(await measureOne(bench, load, viewers)),
+    ];
+  },
+};
+
+function viewerName(index: number): string {
+  return VIEWER.replace(CONNECTION_NUMBER, connectionNumber(index));
+}
+
+function namesOf(viewers: number): readonly string[] {
+  return Array.from({ length: viewers }, (_, at) => viewerName(at));
+}
+
+// --- Many streams with one viewer each -----------------------------------------------------------------------------------
+
+/** Between the producer and one user, who calls it by the producer's name. */
+function personalStream(viewer: string): StreamName {
+  const channel = { id: viewer, type: 1 } as const;
+  return { channel, fromUid: PRODUCER, clientMsgNo: "stream" };
+}
+
+async function measureMany(
+  bench: Bench,
+  load: LoadClient,
+  streams: number,
+): Promise<readonly Row[]> {
+  const frame = sampleChunk(personalStream(VIEWER), { id: PRODUCER, type: 1 });
+  const contenders = await startBoth(bench, (subject) =>
+    startMany(bench, subject, { streams, frame }),
+  );
+  const samples = await alternate(bench, (_, at) => {
+    const { server, opening } = contenders[at];
+    return load.stream({
+      port: server.clientPort,
+      pid: server.pid,
+      connections: streams,
+      opening,
+      replyStart: frameStart(frame),
+      publishPort: server.apiPort,
+      message: httpRequest(PATH, chunkBody(personalStream(VIEWER))),
+      rate: RATE,
+      plan: bench.plan,
+    });
+  });
+  for (const contender of contenders) await stop(contender);
+  const title = `${streams} streams of ${RATE} chunks/s, a viewer each`;
+  const shares = samples.map((some) => some.map(shareOfCore));
+  return [
+    row({ title, unit: "chunks/s" }, bench.subjects, samples),
+    row(
+      { title: `${title}: processor time`, unit: "% of a core" },
+      bench.subjects,
+      [shares[0] ?? [], shares[1] ?? []],
+    ),
+  ];
+}
+
+function shareOfCore({ value, cpuUs = 0 }: Sample): Sample {
+  return { value: (value * cpuUs) / 10_000 };
+}
+
+async function startMany(
+  { workbench }: Bench,
+  subject: Subject,
+  { streams, frame }: { readonly streams: number; readonly frame: Uint8Array },
+): Promise<Contender> {
+  if (subject.kind === "raw") {
+    const server = await startRaw(workbench, "stream", frame);
+    return { server, opening: { upgrade: upgradeRequest(`/${VIEWER}`) } };
+  }
+  const server = await startBroker(workbench, subject);
+  const backend = new Backend(server.apiPort);
+  const viewers = namesOf(streams);
+  await backend.registerUsers(viewers);
+  for (const viewer of viewers) await begin(backend, personalStream(viewer));
+  return { server, backend, opening: viewerOpening() };
+}
+
+// --- One stream with many viewers ----------------------------------------------------------------------------------------
+
+/** A new one each time: what a stream may hold is bounded. */
+function groupStream(): StreamName {
+  return { channel: GROUP, fromUid: PRODUCER, clientMsgNo: randomUUID() };
+}
+
+async function measureOne(
+  bench: Bench,
+  load: LoadClient,
+  viewers: number,
+): Promise<readonly Row[]> {
+  const frame = sampleChunk(groupStream(), GROUP);
+  const contenders = await startBoth(bench, (subject) =>
+    startOne(bench, subject, { viewers, frame }),
+  );
+  const rows: Row[] = [];
+  for (const depth of [4, 16])
+    rows.push(
+      await compare(bench, contenders, {
+        title: `one stream with ${viewers} viewers, ${depth} in flight`,
+        unit: "deliveries/s",
+        target: { kind: "ratio", atLeast: 0.7 },
+        measure: async ({ server, opening, backend }) => {
+          const stream = groupStream();
+          if (backend !== undefined) await begin(backend, stream);
+          return load.fanout({
+            port: server.clientPort,
+            pid: server.pid,
+            connections: viewers,
+            depth,
+            opening,
+            replyStart: frameStart(frame),
+            message: httpRequest(PATH, chunkBody(stream)),
+            publishPort: server.apiPort,
+            publishOpening: undefined,
+            plan: bench.plan,
+          });
+        },
+      }),
+    );
+  for (const contender of contenders) await stop(contender);
+  return rows;
+}
+
+async function startOne(
+  { workbench }: Bench,
+  subject: Subject,
+  { viewers, frame }: { readonly viewers: number; readonly frame: Uint8Array },
+): Promise<Contender> {
+  if (subject.kind === "raw") {
+    const server = await startRaw(workbench, "fanout", frame);
+    return { server, opening: { upgrade: NATIVE_UPGRADE } };
+  }
+  const server = await startBroker(workbench, subject);
+  const backend = new Backend(server.apiPort);
+  const members = namesOf(viewers);
+  await backend.registerUsers(members);
+  await backend.createGroup(GROUP.id, [...members, PRODUCER]);
+  return { server, backend, opening: viewerOpening() };
+}
+
+// --- Both ----------------------------------------------------------------------------------------------------------------
+
+function viewerOpening(): Opening {
+  const open = connectFrame(VIEWER, TOKEN);
+  return { upgrade: NATIVE_UPGRADE, open, replies: REPLIES };
+}
+
+/** Starts a stream in place of the one before. */
+async function begin(backend: Backend, stream: StreamName): Promise<void> {
+  const start = { type: STREAM_START, data: "" };
+  await backend.post(`${PATH}?force=1`, eventBody(stream, start));
+}
+
+async function stop({ server, backend }: Contender): Promise<void> {
+  backend?.close();
+  await server.stop();
+}

@@ -1,0 +1,87 @@
+// Starting what the cluster bench measures: a private Redis, groups of our nodes on it, each group with a key prefix of its own, and the peer's
+// nodes. All are processes of the workbench, which ends them. No state.
+
+import { fileURLToPath } from "node:url";
+import { freePort } from "../../test/support/redis.ts";
+import type { Bench, Subject } from "./benchmark.ts";
+import { type Server, startBroker } from "./servers.ts";
+
+export interface Redis {
+  readonly pid: number;
+  readonly url: string;
+}
+
+/** Nodes that work together, and what takes processor time for them. */
+export interface Nodes {
+  readonly name: string;
+  readonly servers: readonly Server[];
+  /** Undefined: an embedded node, which has none. */
+  readonly redis: Redis | undefined;
+}
+
+type Build = Extract<Subject, { kind: "broker" }>;
+
+const PEER = fileURLToPath(new URL("./socket-io-server.ts", import.meta.url));
+
+/** A Redis that logs every write (fsync each second), as docs/cluster.md asks for. */
+export async function startRedis({ workbench }: Bench): Promise<Redis> {
+  const port = await freePort();
+  const where = ["--port", `${port}`, "--bind", "127.0.0.1"];
+  const kept = ["--dir", workbench.folder("redis"), "--save", ""];
+  const logged = ["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
+  const child = workbench.spawn({
+    name: "redis-server",
+    command: "redis-server",
+    args: [...where, ...kept, ...logged],
+  });
+  await child.line("Ready to accept connections");
+  return { pid: child.pid, url: `redis://127.0.0.1:${port}` };
+}
+
+/** `count` nodes of a build. */
+export async function startNodes(
+  { workbench }: Bench,
+  build: Build,
+  {
+    name,
+    count,
+    redis,
+  }: { readonly name: string; readonly count: number; readonly redis: Redis },
+): Promise<Nodes> {
+  const prefix = name.replaceAll(/\W/g, "");
+  const servers = await Promise.all(
+    Array.from({ length: count }, () =>
+      startBroker(workbench, build, { url: redis.url, prefix }),
+    ),
+  );
+  return { name, servers, redis };
+}
+
+/** The peer's groups of 1, 2, … nodes: the first node is of all of them, the last of the largest only. */
+export async function startPeers(
+  { workbench }: Bench,
+  redis: Redis,
+  counts: readonly number[],
+): Promise<readonly Nodes[]> {
+  const nodes = Array.from({ length: Math.max(...counts) }, async (_, at) => {
+    const groups = counts.filter((count) => count > at);
+    const child = workbench.spawn({
+      name: "The Socket.IO server",
+      command: process.execPath,
+      args: ["--import=tsx", PEER, redis.url, ...groups.map(String)],
+    });
+    const ports = JSON.parse(await child.line()) as number[];
+    const of = new Map(groups.map((count, i) => [count, ports[i] ?? 0]));
+    return { child, of };
+  });
+  const started = await Promise.all(nodes);
+  return counts.map((count) => ({
+    name: `socket.io × ${count}`,
+    redis,
+    servers: started.slice(0, count).map(({ child, of }) => {
+      const port = of.get(count) ?? 0;
+      const stop = () => child.stop();
+      return { pid: child.pid, apiPort: port, clientPort: port, stop };
+    }),
+  }));
+}

@@ -1,0 +1,104 @@
+// What the cluster bench compares: our nodes with users and groups, or the peer's, each with the bytes that its clients say. No state.
+
+import { Backend, TOKEN } from "./backend.ts";
+import type { Nodes } from "./clusters.ts";
+import {
+  CONNECTION_NUMBER,
+  clientFrame,
+  connectFrame,
+  connectionNumber,
+  frameStart,
+  freshMessageNumber,
+  httpRequest,
+  NATIVE_UPGRADE,
+  PAYLOAD,
+  sampleMessage,
+  sendBody,
+  upgradeRequest,
+} from "./frames.ts";
+import type { Opening } from "./load.ts";
+
+const MEMBER = `member${CONNECTION_NUMBER}`;
+const SENDER = `sender${CONNECTION_NUMBER}`;
+const RECEIVER = `receiver${CONNECTION_NUMBER}`;
+const FEW = 10;
+
+/** Groups of each contender: of all members, and of the first ten. */
+export const GROUPS = {
+  many: { id: "many", type: 2 },
+  few: { id: "few", type: 2 },
+} as const;
+export type Group = (typeof GROUPS)[keyof typeof GROUPS];
+
+export interface Contender {
+  readonly nodes: Nodes;
+  /** Of the members' connections, by their number. */
+  readonly opening: Opening;
+  /** What a group's message begins with, as its members get it. */
+  readonly replyStart: Uint8Array;
+  /** A request that tells the group something. */
+  publish(group: Group): Uint8Array;
+}
+
+const memberName = (at: number): string =>
+  MEMBER.replace(CONNECTION_NUMBER, connectionNumber(at));
+
+/** Our nodes; makes their users and groups. */
+export async function contender(
+  nodes: Nodes,
+  members: number,
+): Promise<Contender> {
+  const uids = Array.from({ length: members }, (_, at) => memberName(at));
+  const backend = new Backend(nodes.servers[0]?.apiPort ?? 0);
+  await backend.registerUsers(uids);
+  await backend.createGroup(GROUPS.many.id, uids);
+  await backend.createGroup(GROUPS.few.id, uids.slice(0, FEW));
+  backend.close();
+  const fromUid = memberName(0);
+  const post = (channel: Group) =>
+    sendBody({ channel, fromUid, clientMsgNo: freshMessageNumber() });
+  const push = sampleMessage({
+    ...{ channel: GROUPS.many, fromUid, clientMsgNo: freshMessageNumber() },
+  });
+  return {
+    nodes,
+    opening: { upgrade: NATIVE_UPGRADE, open: connectFrame(MEMBER, TOKEN) },
+    replyStart: frameStart(push),
+    publish: (group) => httpRequest("/message/send", post(group)),
+  };
+}
+
+/** Socket.IO's nodes: `0…` opens its engine, `40` joins and is answered with `40…`, `42[…]` is an event. All who connect are of one room. */
+export function peer(nodes: Nodes): Contender {
+  return {
+    nodes,
+    opening: {
+      upgrade: upgradeRequest("/socket.io/?EIO=4&transport=websocket"),
+      open: clientFrame("40"),
+      replies: 2,
+    },
+    replyStart: Buffer.from('42["message",'),
+    publish: (group) =>
+      httpRequest(
+        "/",
+        JSON.stringify({
+          channel_id: group.id,
+          from_uid: memberName(0),
+          client_msg_no: freshMessageNumber(),
+          payload: JSON.parse(Buffer.from(PAYLOAD).toString()),
+        }),
+      ),
+  };
+}
+
+/** A message to somebody who is not there, from a user of each connection. */
+export function sendRequest(): Uint8Array {
+  return httpRequest(
+    "/message/send",
+    sendBody({
+      channel: { id: RECEIVER, type: 1 },
+      fromUid: SENDER,
+      clientMsgNo: freshMessageNumber(),
+    }),
+  );
+}
