@@ -17,6 +17,7 @@ WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --include=dev --ignore-scripts
 COPY tsconfig.json tsconfig.build.json ./
+COPY .ci/copy-lua.mjs ./.ci/
 COPY src ./src
 # uWebSockets.js comes with a binary for every platform and version of Node.js, 130 MB; one of them is used here.
 RUN npm run build && npm prune --omit=dev --ignore-scripts \
