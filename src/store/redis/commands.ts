@@ -5,6 +5,7 @@
 import { BrokerError } from "../../broker/errors.ts";
 import { type ChannelKey, userTopic } from "../../broker/model.ts";
 import type { Appended, CommandDraft } from "../../broker/ports.ts";
+import { refusalOf } from "../command-draft.ts";
 import {
   claim,
   claimScripts,
@@ -17,7 +18,6 @@ import {
   type Command,
   type NotedCommand,
   notedCommand,
-  refusalOf,
 } from "./inbox-record.ts";
 import type { RedisStoreParts } from "./parts.ts";
 

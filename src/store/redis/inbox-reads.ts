@@ -5,7 +5,7 @@ import { type InboxCommand, userTopic } from "../../broker/model.ts";
 import type { HistoryRange } from "../../broker/ports.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { decodeRecord } from "../../redis/wire.ts";
-import { isTooLong } from "./inbox-record.ts";
+import { isTooLong } from "../command-draft.ts";
 import type { RedisStoreParts } from "./parts.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);

@@ -1,4 +1,4 @@
-// A command on its way into inboxes: what of a draft no record can hold, and the command as it is noted in the channel's slot until each recipient
+// A command on its way into inboxes, as it is noted in the channel's slot until each recipient
 // has a copy, so that any node can finish it. Pure.
 
 import { Packr } from "msgpackr";
@@ -6,10 +6,6 @@ import { BrokerError } from "../../broker/errors.ts";
 import { type ChannelKey, expiresAtMs } from "../../broker/model.ts";
 import type { CommandDraft } from "../../broker/ports.ts";
 import { encodeRecord, WIRE_VERSION } from "../../redis/wire.ts";
-
-/** Longest uid or label. Edges refuse far shorter ones. */
-const MAX_LABEL_UNITS = 256;
-const MAX_EXPIRE_S = 0xffff_ffff;
 
 const packr = new Packr({ useRecords: false, int64AsType: "number" });
 
@@ -30,27 +26,6 @@ export interface NotedCommand {
 /** A command that has its id. */
 export interface Command extends NotedCommand {
   readonly messageId: number;
-}
-
-/** Whether no key of an inbox or label holds it. */
-export function isTooLong(text: string): boolean {
-  return text.length > MAX_LABEL_UNITS;
-}
-
-/** `too_large` or `bad_request` for what no record or key can hold. */
-export function refusalOf(draft: CommandDraft): BrokerError | undefined {
-  const { channel, fromUid, clientMsgNo, tagKey = "", expireS } = draft;
-  if (
-    [channel.id, fromUid, clientMsgNo, tagKey].some(isTooLong) ||
-    draft.recipients.some(isTooLong) ||
-    draft.alsoTell.some(isTooLong)
-  )
-    return new BrokerError("too_large");
-  if (Number.isInteger(expireS) && expireS >= 0 && expireS <= MAX_EXPIRE_S)
-    return undefined;
-  return new BrokerError("bad_request", {
-    message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
-  });
 }
 
 /** The command of a draft accepted at `nowMs`; its copies wait `ttlMs` at most. */
