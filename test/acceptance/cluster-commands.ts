@@ -32,10 +32,7 @@ export class ClusterCommands {
 
   /** Makes the group; the devices come. */
   async prepare(): Promise<void> {
-    await this.#nodes.ok("/channel", {
-      ...SQUAD,
-      subscribers: [BOSS, ...USERS],
-    });
+    await this.#nodes.createGroup(SQUAD.channel_id, [BOSS, ...USERS]);
     const runs = this.#devices.map((device, at) => device.run(at % 2 === 0));
     this.#running = Promise.all(runs);
     this.#running.catch(() => undefined); // `finish` tells

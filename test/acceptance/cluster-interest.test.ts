@@ -27,7 +27,7 @@ const nodes = await ClusterNodes.start(t, {
   // Nobody is kept in mind; nothing else is said while it is counted.
   settings: { ...CALM, JINDOU_CLUSTER_LINGER_MS: "0" },
 });
-await nodes.ok("/channel", { ...HALL, subscribers: MEMBERS });
+await nodes.createGroup(HALL.channel_id, MEMBERS);
 const sockets = await Promise.all(
   [...MEMBERS, STRANGER].map((uid, at) =>
     connectNative(t, {
@@ -143,9 +143,7 @@ t.test("a personal message goes to the two users' nodes", async (t) => {
 });
 
 t.test("a message to a group of nobody who is here goes nowhere", async (t) => {
-  await nodes.ok("/channel", {
-    ...{ channel_id: "cellar", channel_type: 2, subscribers: ["ann", "eve"] },
-  });
+  await nodes.createGroup("cellar", ["ann", "eve"]);
   await sockets[0]?.goodbye();
   await eventually("ann is gone", async () => (await topicsOf(0)) === 0);
   const { outputBytes } = await cost(0, {

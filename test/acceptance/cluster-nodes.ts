@@ -182,6 +182,18 @@ export class ClusterNodes {
     return answer;
   }
 
+  /** Insists on the group being there: a try that was not answered in time may have made it. */
+  async createGroup(
+    id: string,
+    subscribers: readonly string[],
+    type = 2,
+  ): Promise<void> {
+    const channel = { channel_id: id, channel_type: type, subscribers };
+    const { status, body } = await this.insist("/channel", channel);
+    if (status === 200 || body.code === "channel_exists") return;
+    throw new Error(`/channel: ${status} ${JSON.stringify(body)}`);
+  }
+
   /** For those who wait for a broker to be back: somebody is there, always. */
   async up(): Promise<void> {}
 

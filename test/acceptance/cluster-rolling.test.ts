@@ -29,9 +29,7 @@ const nodes = await ClusterNodes.start(t, {
 });
 const balancer = await Balancer.start(t, nodes);
 const url = `ws://127.0.0.1:${balancer.port}`;
-await nodes.ok("/channel", {
-  ...{ channel_id: TEAM, channel_type: 2, subscribers: TALKERS },
-});
+await nodes.createGroup(TEAM, TALKERS);
 const talkers = TALKERS.map(
   (uid, at) => new Talker(uid, { url, team: TEAM, peer: peerOf(at) }),
 );

@@ -195,11 +195,7 @@ export class ClusterWorld {
     const { nodes, checker } = this;
     const subscribers = [...SENDERS, ...READERS, ACTOR];
     for (const { id, type } of [...groups, STAGE])
-      await nodes.ok("/channel", {
-        channel_id: id,
-        channel_type: type,
-        subscribers,
-      });
+      await nodes.createGroup(id, subscribers, type);
     if (!hasOnlyMessages) await this.commands.prepare();
     this.#readings = Promise.all(this.readers.map((reader) => reader.run()));
     const isOver = () => this.#isOver;
