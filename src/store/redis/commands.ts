@@ -10,8 +10,8 @@ import {
   claim,
   claimScripts,
   forget,
+  takeUnfinished,
   unfinished,
-  unfinishedSince,
 } from "./inbox-claims.ts";
 import { FanOut, fanOutScripts } from "./inbox-fanout.ts";
 import {
@@ -28,10 +28,10 @@ export const commandScripts = [...claimScripts, ...fanOutScripts];
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
 const COMMAND_BYTES = 1000;
 const RECIPIENT_BYTES = 100;
-/** A command begun so long ago and not finished is nobody's: no call takes so long. */
+/** A command begun or taken by a sweep so long ago and not finished is nobody's: no call takes so long. */
 const STALE_MS = 60_000;
 
-/** Since the start: new commands, retries of them, copies that left because their inbox was full. */
+/** Since the start: new commands, retries of them, copies that left because their inbox was full or were not put since they came too late. */
 export interface CommandCounts {
   readonly commands: number;
   readonly duplicates: number;
@@ -105,8 +105,9 @@ export class Commands {
 
   /** See `RedisInbox`. */
   async sweep(): Promise<void> {
-    const untilMs = this.#parts.clock() - STALE_MS;
-    const commands = await unfinishedSince(this.#parts, untilMs);
+    const nowMs = this.#parts.clock();
+    const untilMs = nowMs - STALE_MS;
+    const commands = await takeUnfinished(this.#parts, { untilMs, nowMs });
     const { link, onProblem } = this.#parts;
     let isAwayTold = false;
     for (const command of commands) {

@@ -26,8 +26,9 @@ export const claimScripts: readonly Script[] = [
   staleScript,
 ];
 
-/** Commands looked at per bucket and call. */
+/** Commands taken per bucket and call, and their bytes, about. */
 const SOME = 100;
+const SOME_BYTES = 1024 * 1024;
 const FINISHING = "finishing a command";
 
 /** `first`: what is answered; its pub is 0 where it was a command. */
@@ -94,16 +95,17 @@ export async function unfinished(
 }
 
 /**
- * Commands of all channels that were begun at `untilMs` or before, some of each bucket; none of buckets whose server is away. What cannot be read is
- * left to newer builds.
+ * Commands of all channels that were begun or last taken at `untilMs` or before, some of each bucket; none of buckets whose server is away. Those are
+ * taken at `nowMs`: the next call gives others. What cannot be read is left to newer builds.
  */
-export async function unfinishedSince(
+export async function takeUnfinished(
   { link, onProblem }: ClaimParts,
-  untilMs: number,
+  { untilMs, nowMs }: { readonly untilMs: number; readonly nowMs: number },
 ): Promise<readonly Command[]> {
+  const args = [untilMs, nowMs, SOME, SOME_BYTES];
   const results = await Promise.allSettled(
     Array.from({ length: BUCKETS }, (_, bucket) =>
-      link.run(staleScript, noteKeys(link, bucket), [untilMs, SOME]),
+      link.run(staleScript, noteKeys(link, bucket), args),
     ),
   );
   const found: Command[] = [];
