@@ -42,7 +42,7 @@ export class FanOut {
     this.#line = new Line(Math.max(1, Math.min(MAX_GROUPS, groups)));
   }
 
-  /** Copies that left because their inbox was full. */
+  /** Copies that left because their inbox was full, and those that came too late to be put (`lua/inbox_put.lua`). */
   get dropped(): number {
     return this.#dropped;
   }

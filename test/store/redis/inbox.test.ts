@@ -3,26 +3,18 @@
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import type { CommandDraft } from "../../../src/broker/ports.ts";
-import { bucketOf } from "../../../src/redis/keys.ts";
 import { codeOf } from "../../contract/store-bench.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { startRedis, startRedisCluster } from "../../support/redis.ts";
 import {
   copiesOf,
   freshPrefix,
-  HOUR_S,
   type InboxBench,
-  type InboxOptions,
   keysOf,
   PAGE,
   startInbox,
-  unfinishedIn,
 } from "./inbox-bench.ts";
-
-type Start = (t: Test, over?: Partial<InboxOptions>) => Promise<InboxBench>;
-
-const retry = (over: Parameters<typeof commandOf>[0] = {}) =>
-  commandOf({ clientMsgNo: "c-1", dedupe: true, ...over });
+import { halfDone, retry, type Start, USERS } from "./inbox-half-done.ts";
 
 function bounds(t: Test, start: Start): void {
   t.test("a full inbox loses its oldest copies, counted", async (t) => {
@@ -91,9 +83,27 @@ function bounds(t: Test, start: Start): void {
       await inbox.appendCommand(commandOf());
       time.nowMs += 60_000;
     }
-    const ids = await link.call("zcard", link.keys.user("inids", "bob"));
-    t.ok(Number(ids) <= 101, `${ids} ids`);
+    t.equal(await knownIn(bench, "bob"), 100);
+    const key = link.keys.user("inids", "bob");
+    t.equal(await link.call("zcard", key), 101, "and the greatest forgotten");
   });
+
+  t.test(
+    "of many commands within an hour as many are remembered as the inbox holds, a thousand at least",
+    async (t) => {
+      const bench = await start(t, { limits: { maxInbox: 5 } });
+      const { inbox, link, time } = bench;
+      const ids = link.keys.user("inids", "bob");
+      const lately = Array.from({ length: 1000 }, (_, i) => [
+        time.nowMs,
+        230_000_000_000_000 + i,
+      ]);
+      await link.call("zadd", ids, ...lately.flat());
+      for (let i = 0; i < 10; i++) await inbox.appendCommand(commandOf());
+      t.equal(await knownIn(bench, "bob"), 1000);
+      t.same(await bench.seqs("bob"), [6, 7, 8, 9, 10]);
+    },
+  );
 
   t.test("more under way than may be held is refused", async (t) => {
     const { inbox } = await start(t);
@@ -106,149 +116,11 @@ function bounds(t: Test, start: Start): void {
   });
 }
 
-const USERS = Array.from({ length: 40 }, (_, i) => `u${i}`);
-
-/** A command that some of USERS have and some do not, with the node that failed to finish it; `repair` makes it possible. */
-async function halfDoneIn(t: Test, start: Start) {
-  const prefix = freshPrefix();
-  const failed = await start(t, { prefix });
-  const { link, inbox } = failed;
-  await inbox.appendCommand(commandOf({ recipients: USERS }));
-  const bad = link.keys.user("in", "u30");
-  await link.call("rename", bad, `${bad}-aside`);
-  await link.call("set", bad, "no inbox");
-  const draft = retry({ recipients: USERS, alsoTell: ["alice"] });
-  t.equal(await codeOf(inbox.appendCommand(draft)), "internal");
-  const repair = () => link.call("rename", `${bad}-aside`, bad);
-  return { prefix, failed, draft, repair };
-}
-
-/** Every user has the command once, `acked` none of it any more. */
-async function eachHasItOnce(
-  t: Test,
-  bench: InboxBench,
-  acked: readonly string[] = [],
-) {
-  const counts = await Promise.all(
-    USERS.map(async (uid) => {
-      const has = await bench.inbox.readInbox(uid, 0, PAGE);
-      return has.filter((c) => c.message.clientMsgNo === "c-1").length;
-    }),
-  );
-  t.same(
-    counts,
-    USERS.map((uid) => (acked.includes(uid) ? 0 : 1)),
-  );
-  t.equal(await unfinishedIn(bench, "2:g"), 0, "nothing is noted any more");
-}
-
-function halfDone(t: Test, start: Start): void {
-  t.test("nothing is noted of a command that all have", async (t) => {
-    const bench = await start(t);
-    await bench.inbox.appendCommand(retry({ recipients: USERS }));
-    await eachHasItOnce(t, bench);
-  });
-
-  t.test(
-    "a retry on another node finishes it; nobody gets it twice",
-    async (t) => {
-      const { prefix, draft, repair } = await halfDoneIn(t, start);
-      const users = ["u1", "u2", "u30", "alice"];
-      const bench = await start(t, { prefix, users });
-      t.equal(await codeOf(bench.inbox.appendCommand(draft)), "internal");
-      await repair();
-      t.equal(await bench.inbox.acknowledgeCommands("u1", [2]), 1);
-      const [one, other] = await Promise.all([
-        bench.inbox.appendCommand(draft),
-        bench.inbox.appendCommand(draft),
-      ]);
-      t.same(one, { ...one, messageSeq: 0, duplicate: true });
-      t.same(other, one);
-      await eachHasItOnce(t, bench, ["u1"]);
-      const told = copiesOf(bench).filter(({ uid }) => uid !== "alice");
-      t.same(
-        told.map(({ uid }) => uid),
-        ["u30"],
-        "who has it is not told again",
-      );
-      t.ok(copiesOf(bench).some(({ uid }) => uid === "alice"));
-      t.same(await bench.inbox.appendCommand(draft), one);
-      t.equal(copiesOf(bench).filter(({ uid }) => uid === "u30").length, 1);
-    },
-  );
-
-  t.test("who is about to answer a retry can have it finished", async (t) => {
-    const { prefix, failed, repair } = await halfDoneIn(t, start);
-    const [{ message } = { message: undefined }] = (
-      await failed.inbox.readInbox("u0", 1, PAGE)
-    ).values();
-    const bench = await start(t, { prefix });
-    await repair();
-    await bench.inbox.settle("2:g", message?.messageId ?? 0);
-    await eachHasItOnce(t, bench);
-    await bench.inbox.settle("2:g", message?.messageId ?? 0);
-    await bench.inbox.settle("2:g", 1);
-  });
-
-  t.test("a sweep finishes it when it is surely nobody's", async (t) => {
-    const { prefix, repair } = await halfDoneIn(t, start);
-    const bench = await start(t, { prefix });
-    await repair();
-    bench.time.nowMs += 59_999;
-    await bench.inbox.sweep();
-    t.equal(await unfinishedIn(bench, "2:g"), 1);
-    bench.time.nowMs += 1;
-    await bench.inbox.sweep();
-    await eachHasItOnce(t, bench);
-  });
-
-  t.test(
-    "what cannot be finished or read keeps no other from it",
-    async (t) => {
-      const { prefix } = await halfDoneIn(t, start);
-      const bench = await start(t, { prefix });
-      const { link, inbox } = bench;
-      const bucket = bucketOf("2:g");
-      const [at, notes] = [
-        link.keys.bucket("cmdat", bucket),
-        link.keys.bucket("cmd", bucket),
-      ];
-      await link.call("zadd", at, 2, "2");
-      await link.call("hset", notes, "2", Buffer.from([0x91, 99]));
-      await link.call("zadd", at, 1, "1"); // its note is gone
-      bench.time.nowMs += 60_000;
-      await inbox.sweep();
-      t.equal(bench.problems.length, 2);
-      t.equal(await link.call("zcard", at), 2, "both are kept");
-      t.equal(await codeOf(inbox.settle("2:g", 2)), "internal");
-    },
-  );
-
-  t.test("a command that ended meanwhile is only forgotten", async (t) => {
-    const { prefix } = await halfDoneIn(t, start);
-    const bench = await start(t, { prefix });
-    bench.time.nowMs += HOUR_S * 1000;
-    await bench.inbox.sweep();
-    t.equal(await unfinishedIn(bench, "2:g"), 0);
-    t.same(bench.problems, []);
-  });
-
-  t.test(
-    "what replicas may not have is not acknowledged; its retry is one",
-    async (t) => {
-      let failures = 1;
-      const written = () =>
-        failures-- > 0
-          ? Promise.reject(new BrokerError("unavailable"))
-          : undefined;
-      const bench = await start(t, { written });
-      const draft = retry({ recipients: USERS });
-      t.equal(await codeOf(bench.inbox.appendCommand(draft)), "unavailable");
-      t.equal((await bench.inbox.appendCommand(draft)).duplicate, true);
-      await eachHasItOnce(t, bench);
-    },
-  );
-}
+/** How many commands are remembered that the user was given. */
+const knownIn = async ({ link }: InboxBench, uid: string) => {
+  const key = link.keys.user("inids", uid);
+  return Number(await link.call("zcount", key, "-inf", 2 ** 43));
+};
 
 function atOnce(t: Test, start: Start): void {
   t.test(

@@ -1,11 +1,19 @@
 -- Puts a command into inboxes, into each once however often the step is repeated, and tells who listens to its user. Cluster: one user at a time.
 -- KEYS: of each user inseq, in, inx, inids. ARGV: now, messageId, endMs, whether it ends before others of its time (0 or 1), the most copies an
--- inbox holds, payload bytes, record, origin ("": none), then uid and topic of each user. Reply: how many older copies left full inboxes.
+-- inbox holds, payload bytes, record, origin ("": none), then uid and topic of each user.
+-- Reply: how many older copies left full inboxes, and how many were not put since they came too late.
+--
+-- What a user was given is known by `inids`, also when the copy is gone: until the last of those commands ends, the newest 100 ids, and those of
+-- the last hour up to as many as the inbox holds (at least 1000). Of the ids that were forgotten, the greatest of each bucket is kept: a command
+-- below it may have been given before and is not put. Ids of one bucket grow with time whatever clocks say, so that this meets none but those that
+-- come an hour, or as many commands as the inbox holds, too late.
 local HEAD = 8 -- ARGV before the users
 local LOOK_EVERY = 32 -- copies between looks for expired ones
 local FEW = 100 -- expired copies taken out at once; ids known at least
-local KNOWN_MS = 3600000 -- so long every id is known, whatever their number
-local IDS_MS = 86400000 -- then a user's ids may be forgotten
+local KNOWN_MS = 3600000
+local LEAST_MOST = 1000
+local SPACE_MS = 60000 -- clocks of nodes and Redis may differ
+local TIMES_END = 2 ^ 43 -- in `inids` times are below it, forgotten ids (which stand under their bucket) above
 local now, id, ends = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local most, record = tonumber(ARGV[5]), ARGV[7]
 local dropped = 0
@@ -16,13 +24,22 @@ local function keep(key, ms)
   if redis.call('PTTL', key) < at_least then redis.call('PEXPIRE', key, int(at_least)) end
 end
 
--- Remembers that the user was given the command: also when the copy is gone, a repetition must not give it again.
-local function know(key)
-  redis.call('ZADD', key, int(now), int(id))
-  redis.call('PEXPIRE', key, IDS_MS)
-  if redis.call('ZCARD', key) <= FEW then return end
-  for _, old in ipairs(redis.call('ZRANGE', key, 0, 3)) do
-    if tonumber(redis.call('ZSCORE', key, old)) < now - KNOWN_MS then redis.call('ZREM', key, old) end
+-- Under which name `inids` keeps the greatest forgotten id of a bucket.
+local function forgotten_like(message_id) return 'f' .. int(math.floor(message_id / BUCKETS) % BUCKETS) end
+
+-- Remembers that the user was given the command, and forgets others that are too old or too many.
+local function know(ids)
+  redis.call('ZADD', ids, int(now), int(id))
+  keep(ids, ends - now + SPACE_MS)
+  if redis.call('ZCARD', ids) <= FEW then return end
+  local known = redis.call('ZCOUNT', ids, '-inf', int(TIMES_END))
+  local oldest = redis.call('ZRANGE', ids, 0, 3, 'WITHSCORES')
+  for at = 1, #oldest, 2 do
+    local is_old = tonumber(oldest[at + 1]) < now - KNOWN_MS
+    if known <= FEW or not (is_old or known > math.max(most, LEAST_MOST)) then return end
+    redis.call('ZREM', ids, oldest[at])
+    redis.call('ZADD', ids, 'GT', oldest[at], forgotten_like(tonumber(oldest[at])))
+    known = known - 1
   end
 end
 
@@ -43,9 +60,14 @@ end
 for user = 0, #KEYS / 4 - 1 do
   local key, arg = user * 4, HEAD + user * 2
   local ids = KEYS[key + 4]
-  if not redis.call('ZSCORE', ids, int(id)) then
-    put(KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], ARGV[arg + 1], ARGV[arg + 2])
-    know(ids)
+  local found = redis.call('ZMSCORE', ids, int(id), forgotten_like(id))
+  if not found[1] then
+    if found[2] and id <= tonumber(found[2]) then
+      dropped = dropped + 1
+    else
+      put(KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], ARGV[arg + 1], ARGV[arg + 2])
+      know(ids)
+    end
   end
 end
 return dropped
