@@ -149,9 +149,7 @@ export async function startRedisCluster(
     await clients[at + 3]?.call("CLUSTER", "REPLICATE", String(id));
   }
   for (const [at] of followers.entries())
-    await until(async () =>
-      /master_link_status:up/.test((await clients[at + 3]?.info()) ?? ""),
-    );
+    await inStep(clients[at], clients[at + 3]);
   for (const client of clients) client.disconnect(); // a server that is killed later is no news to them
   return {
     url: primaries.map(({ url }) => url).join(","),
@@ -181,9 +179,21 @@ async function clusterIsOk(client: Redis, nodes: number): Promise<void> {
     const info = String(await client.call("CLUSTER", "INFO"));
     return (
       info.includes("cluster_state:ok") &&
+      info.includes(`cluster_slots_assigned:${SLOTS}`) && // a part is enough for "ok" here
       info.includes(`cluster_known_nodes:${nodes}`)
     );
   });
+}
+
+/** Resolves when the replica follows and its primary counts it: only then is it waited for by WAIT. */
+export async function inStep(
+  primary: Redis | undefined,
+  replica: Redis | undefined,
+): Promise<void> {
+  const isSeen = async (client: Redis | undefined, what: RegExp) =>
+    what.test((await client?.info("replication")) ?? "");
+  await until(() => isSeen(replica, /master_link_status:up/));
+  await until(() => isSeen(primary, /slave\d+:.*state=online/));
 }
 
 let isInstalled = false;
