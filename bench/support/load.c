@@ -32,7 +32,7 @@
 #include "load-processes.h"
 #include "load-template.h"
 
-enum { MAX_DEPTH = 4096, RAMP = 256, CONNECT_DEADLINE_S = 60, READ_BYTES = 256 * 1024 };
+enum { MAX_DEPTH = 4096, RAMP = 256, CONNECT_DEADLINE_S = 60, PATIENCE_S = 20, READ_BYTES = 256 * 1024 };
 typedef enum { CONNECTING, UPGRADING, OPENING, READY, DEAD } Life;
 typedef enum { RECEIVER, REQUESTER, PUBLISHER } Role;
 
@@ -314,6 +314,7 @@ static void connect_all(void) {
   if (readyCount < connectionCount) { fprintf(stderr, "load: only %d of %d connections opened\n", readyCount, connectionCount); exit(1); }
 }
 
+/** For so long, and until something was measured: on a busy machine nothing may come in a quick run. */
 static void run_load(double warmup, double seconds, const Numbers *processes) {
   uint64_t start = now_ns(), from = start + (uint64_t)(warmup * 1e9), until = 0, at = start;
   isRunning = 1;
@@ -323,7 +324,7 @@ static void run_load(double warmup, double seconds, const Numbers *processes) {
     for (int k = 0; k < depth; k++) send_request(&connections[i], start);
     flush(&connections[i]);
   }
-  while (until == 0 || at < until) {
+  while (until == 0 || at < until || (operations == 0 && at < until + PATIENCE_S * 1000000000ull)) {
     if (isStream) { publish_due(at); rest_until_due(now_ns()); pump(0); }
     else { if (receiverCount > 0) publish(at); pump(5); }
     at = now_ns();
