@@ -8,15 +8,13 @@ import type {
 } from "../../broker/model.ts";
 import type { ConversationSlice } from "../../broker/ports.ts";
 import { Line } from "../../lib/line.ts";
+import { CONVERSATION_BYTES, contentBytes } from "../held-bytes.ts";
 import type { Memberships } from "./memberships.ts";
-import { contentBytes } from "./message-bytes.ts";
 import { Pace } from "./pace.ts";
 import type { Standings } from "./standings.ts";
 
 /** Lists made at once: each takes its stretch of every turn of the event loop, so a crowd of them waits in line. */
 const LISTS_AT_ONCE = 4;
-/** What a conversation counts against a bound beside its message's content, about. */
-const CONVERSATION_BYTES = 256;
 
 export interface ConversationListsParts {
   readonly memberships: Memberships;

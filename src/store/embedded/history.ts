@@ -7,9 +7,9 @@ import {
   type Message,
 } from "../../broker/model.ts";
 import type { Clock, HistoryRange, HistorySlice } from "../../broker/ports.ts";
+import { contentBytes } from "../held-bytes.ts";
 import { type ChannelRows, logKey } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
-import { contentBytes } from "./message-bytes.ts";
 import { decodeRecord, peekTimes, type StoredRecord } from "./record.ts";
 import { recordOf, type Tail, type TailRecord } from "./tail.ts";
 

@@ -12,6 +12,7 @@ import {
   type StreamSnapshot,
   streamPayload,
 } from "../../broker/model.ts";
+import { snapshotBytes } from "../held-bytes.ts";
 import {
   type EncodedEvent,
   type Ending,
@@ -30,29 +31,6 @@ export type StreamHead = Pick<
   Message,
   "key" | "channel" | "fromUid" | "clientMsgNo" | "messageId" | "messageSeq"
 >;
-
-/** What a snapshot has of a tool-call event beside its strings, about. */
-const NOTE_BYTES = 48;
-
-/**
- * Bytes an event counts against the bound of its stream: what it adds to what a viewer who joins is sent, where text may come as JSON. Never 0,
- * so that the bound holds for empty ones too. The same event always counts the same, or a replay would judge otherwise.
- */
-export function snapshotBytes({
-  type,
-  data,
-  eventId = "",
-}: Pick<StreamEvent, "type" | "data" | "eventId">): number {
-  if (type === STREAM_CONTENT) return Math.max(1, jsonBytes(data));
-  const bytes = Buffer.byteLength(data);
-  if (type === STREAM_START || type === STREAM_END) return Math.max(1, bytes);
-  return NOTE_BYTES + Buffer.byteLength(eventId) + type.length + bytes;
-}
-
-/** Within the quotes. */
-function jsonBytes(text: string): number {
-  return Buffer.byteLength(JSON.stringify(text)) - 2;
-}
 
 /** Memory an event takes, about. */
 export function eventBytes(

@@ -3,12 +3,8 @@
 
 import { BrokerError } from "../../broker/errors.ts";
 import { type ChannelKey, STREAM_END } from "../../broker/model.ts";
-import {
-  eventBytes,
-  LiveStream,
-  type StreamHead,
-  snapshotBytes,
-} from "./live-stream.ts";
+import { snapshotBytes } from "../held-bytes.ts";
+import { eventBytes, LiveStream, type StreamHead } from "./live-stream.ts";
 import type { StreamEvent } from "./stream-record.ts";
 import type { Tail, TailChannel } from "./tail.ts";
 

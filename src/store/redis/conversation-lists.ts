@@ -10,7 +10,7 @@ import {
 } from "../../broker/model.ts";
 import type { ConversationSlice } from "../../broker/ports.ts";
 import { Line } from "../../lib/line.ts";
-import { contentBytes } from "../embedded/message-bytes.ts";
+import { CONVERSATION_BYTES, contentBytes } from "../held-bytes.ts";
 import type { ConversationPeers, Peer } from "./conversation-peers.ts";
 import type { ConversationSteps } from "./conversation-steps.ts";
 
@@ -20,8 +20,6 @@ const LISTS_AT_ONCE = 8;
 const STEPS_AT_ONCE = 64;
 /** Whole conversations read at once, each with up to all that a message holds. */
 const WHOLE_AT_ONCE = 16;
-/** What a conversation counts against a bound beside its message's content, about. */
-const CONVERSATION_BYTES = 256;
 
 export interface ConversationListsParts {
   readonly steps: ConversationSteps;

@@ -7,7 +7,7 @@ import {
 } from "../../broker/model.ts";
 import { bucketOf, usersOf } from "../../redis/keys.ts";
 import { STREAM_STATES } from "../../redis/wire.ts";
-import { snapshotBytes } from "../embedded/live-stream.ts";
+import { snapshotBytes } from "../held-bytes.ts";
 import type { MovedStream } from "../moved.ts";
 import {
   type Fact,
@@ -61,8 +61,7 @@ function bytesOf({
   endData,
   notes,
 }: MovedStream["snapshot"]): number {
-  const plain = (type: string, data: string) =>
-    snapshotBytes({ type, data, eventId: "" });
+  const plain = (type: string, data: string) => snapshotBytes({ type, data });
   let bytes = plain(STREAM_START, startData) + plain(STREAM_CONTENT, text);
   for (const note of notes) bytes += snapshotBytes(note);
   return endData === undefined ? bytes : bytes + plain(STREAM_END, endData);

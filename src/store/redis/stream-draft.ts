@@ -10,7 +10,7 @@ import {
 } from "../../broker/model.ts";
 import type { StreamDraft } from "../../broker/stream-ports.ts";
 import { encodeExtra, encodeRecord } from "../../redis/wire.ts";
-import { snapshotBytes } from "../embedded/live-stream.ts";
+import { snapshotBytes } from "../held-bytes.ts";
 import { eventHead, eventTail } from "./stream-record.ts";
 
 /** As `lua/stream_steps.lua` names them: start, content, note (a tool call), end. */
@@ -39,7 +39,7 @@ function kindOfType(type: string): EventKind | undefined {
 
 /** Bytes the event counts against the bound of its stream. */
 export function countedBytes(draft: StreamDraft): number {
-  return snapshotBytes({ ...draft, eventId: draft.eventId ?? "" });
+  return snapshotBytes(draft);
 }
 
 /** What the event's record ends with; it happened at `nowMs` if its producer did not say when. */
