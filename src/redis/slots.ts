@@ -1,6 +1,6 @@
 // Which slot of a Redis Cluster a key is in: CRC-16 (XMODEM) of its hash tag [Redis Cluster specification]. Pure but for its table.
 
-const SLOTS = 16_384;
+export const SLOTS = 16_384;
 
 const table = new Uint16Array(256).map((_, byte) => {
   let crc = byte << 8;

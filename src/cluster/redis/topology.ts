@@ -4,8 +4,8 @@
 import type { Redis } from "ioredis";
 import type { Clock } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
+import { SLOTS, slotOf } from "../../redis/slots.ts";
 import { pause } from "./deadline.ts";
-import { SLOTS, slotOf } from "./slots.ts";
 
 /** `host:port`; undefined: nobody serves it now, as far as is known. */
 export type Address = string;

@@ -3,7 +3,7 @@
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";
-import { slotOf } from "../../../src/cluster/redis/slots.ts";
+import { slotOf } from "../../../src/redis/slots.ts";
 import { redisSettings, startRedisCluster } from "../../support/redis.ts";
 import {
   group,
