@@ -29,7 +29,7 @@ export const WIRE_VERSION = 1;
 export const MESSAGE_FRAME = 1;
 export const EVENT_FRAME = 2;
 export const LOOSE_FRAME = 3;
-export const MARK_FRAME = 4;
+const MARK_FRAME = 4;
 export const COMMAND_FRAME = 5;
 
 /** The order is part of the format. */
@@ -46,10 +46,11 @@ const COMMAND_BODY_AT = 22;
 const NO_PERSIST = 1;
 const RED_DOT = 2;
 
-const packr = new Packr({ useRecords: false, int64AsType: "number" });
+/** How values are packed in all that is written into Redis. */
+export const packr = new Packr({ useRecords: false, int64AsType: "number" });
 
-/** A message without its place: what `record` and `messageOf` carry. */
-export type RecordedMessage = Pick<
+/** A message without its place. */
+type RecordedMessage = Pick<
   Message,
   | "channel"
   | "fromUid"
@@ -63,7 +64,7 @@ export type RecordedMessage = Pick<
 >;
 
 /** What is told of a message beside its record. */
-export interface MessageExtra {
+interface MessageExtra {
   readonly origin: string | undefined;
   readonly recipients: readonly string[] | undefined;
   /** Of a stream's message: what the stream begins with. */
@@ -142,7 +143,7 @@ export function encodeEvent(event: RecordedEvent): Buffer {
   ]);
 }
 
-export function decodeEvent(
+function decodeEvent(
   record: Uint8Array,
   stream: ChannelEvent["stream"],
 ): ChannelEvent {
@@ -373,7 +374,8 @@ function decodeCommandFrame(frame: Buffer): Publication {
   };
 }
 
-function unpackVersioned(record: Uint8Array): readonly unknown[] {
+/** The fields of what begins with its version. Throws `internal` on a newer one. */
+export function unpackVersioned(record: Uint8Array): readonly unknown[] {
   const fields = packr.unpack(record) as unknown[];
   assertVersion(fields[0]);
   return fields;

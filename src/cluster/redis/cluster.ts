@@ -27,7 +27,7 @@ export interface ClusterTopics
     | "close"
     | "ping"
   > {
-  /** Hears of each time that events may have been missed, once they are heard again. */
+  /** Hears of each time that events may have been missed, once they are heard again and what the store has of them was told. */
   onResubscribed(listener: () => void): void;
 }
 

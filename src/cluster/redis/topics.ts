@@ -3,27 +3,14 @@
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { Topic } from "../../broker/model.ts";
-import type { Cluster, ClusterEvent } from "../../broker/ports.ts";
+import type { ClusterEvent } from "../../broker/ports.ts";
 import type { Arrivals } from "../../redis/arrivals.ts";
 import { Publishing } from "./publishing.ts";
 import { Receiver } from "./receiver.ts";
 import { type OnProblem, seldom, type TopicsParts } from "./topics-parts.ts";
 
-export class RedisTopics
-  implements
-    Pick<
-      Cluster,
-      | "publish"
-      | "announce"
-      | "onEvent"
-      | "listen"
-      | "unlisten"
-      | "barrier"
-      | "start"
-      | "close"
-      | "ping"
-    >
-{
+/** The `ClusterTopics` of cluster.ts. */
+export class RedisTopics {
   /** For the store of the same node. */
   readonly arrivals: Arrivals;
   readonly #parts: TopicsParts;
@@ -59,7 +46,6 @@ export class RedisTopics
     this.#listener = listener;
   }
 
-  /** Hears of each time that events may have been missed, once they are heard again and what the store has of them was told. */
   onResubscribed(listener: () => void): void {
     this.#onResubscribed.push(listener);
   }

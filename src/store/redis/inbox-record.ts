@@ -1,13 +1,14 @@
 // A command on its way into inboxes, as it is noted in the channel's slot until each recipient
 // has a copy, so that any node can finish it. Pure.
 
-import { Packr } from "msgpackr";
-import { BrokerError } from "../../broker/errors.ts";
 import { type ChannelKey, expiresAtMs } from "../../broker/model.ts";
 import type { CommandDraft } from "../../broker/ports.ts";
-import { encodeRecord, WIRE_VERSION } from "../../redis/wire.ts";
-
-const packr = new Packr({ useRecords: false, int64AsType: "number" });
+import {
+  encodeRecord,
+  packr,
+  unpackVersioned,
+  WIRE_VERSION,
+} from "../../redis/wire.ts";
 
 /** A command before it has its id. */
 export interface NotedCommand {
@@ -67,12 +68,8 @@ export function encodeNoted(command: NotedCommand): Buffer {
 
 /** Throws `internal` on a newer format. */
 export function decodeNoted(noted: Uint8Array): NotedCommand {
-  const fields = packr.unpack(noted) as unknown[];
-  const [version, key, record, payloadBytes, endMs, endsEarly] = fields;
-  if (typeof version !== "number" || version > WIRE_VERSION)
-    throw new BrokerError("internal", {
-      message: `A command is noted in format ${String(version)}; this build reads up to ${WIRE_VERSION}`,
-    });
+  const fields = unpackVersioned(noted);
+  const [, key, record, payloadBytes, endMs, endsEarly] = fields;
   const [recipients, alsoTell, origin] = fields.slice(6);
   return {
     key: key as ChannelKey,

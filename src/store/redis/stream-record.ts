@@ -1,7 +1,6 @@
 // The bytes of streams in Redis: the record of an event in two halves, of which the first is the same for all events of a stream and kept with it
 // (so that a step can write the end of a stream its caller does not know), and what `lua/snapshot.lua` shows of a stream. Pure.
 
-import { Packr } from "msgpackr";
 import { BrokerError } from "../../broker/errors.ts";
 import {
   type ChannelType,
@@ -10,12 +9,11 @@ import {
   type StreamSnapshot,
 } from "../../broker/model.ts";
 import {
+  packr,
   type RecordedEvent,
   STREAM_STATES,
   WIRE_VERSION,
 } from "../../redis/wire.ts";
-
-const packr = new Packr({ useRecords: false, int64AsType: "number" });
 
 /** First bytes of MessagePack arrays of that many fields. */
 const ARRAY = 0x90;
