@@ -2,7 +2,8 @@
 // processes read it, the one with the lease writes it. State: none but that.
 
 import { BrokerError } from "../broker/errors.ts";
-import type { Arg, RedisLink } from "../redis/link.ts";
+import type { RedisLink } from "../redis/link.ts";
+import type { Arg } from "../redis/script.ts";
 import { loadScript } from "../redis/script.ts";
 import type { MovePlace, MoveStep } from "../store/moved.ts";
 import { type Lease, lostRight } from "./lease.ts";

@@ -47,20 +47,19 @@ export function isClustered({
 }
 
 /**
- * A client that is not connected yet (`connect()`). `subscribes`: it is only for sharded publish/subscribe. `name` shows in CLIENT LIST.
+ * A client that is not connected yet (`connect()`). `name` shows in CLIENT LIST. That of a Cluster takes commands only, no subscriptions.
  * Throws an Error with a sentence for the operator when the address cannot be read.
  */
 export function createClient(
   settings: RedisSettings,
-  { name, subscribes }: { readonly name: string; readonly subscribes: boolean },
+  name: string,
 ): RedisClient {
   const urls = settings.url.split(",").map((text) => parse(text.trim()));
   const [first] = urls;
   if (first === undefined) throw new Error("redis.url is empty");
   const hosts = urls.map(({ host, port }) => ({ host, port }));
   const shared = connectionOptions(settings, first, name);
-  if (isClustered(settings))
-    return new Cluster(hosts, clusterOptions(shared, subscribes));
+  if (isClustered(settings)) return new Cluster(hosts, clusterOptions(shared));
   const one = {
     ...shared,
     lazyConnect: true,
@@ -232,17 +231,13 @@ function connectionOptions(
   } satisfies RedisOptions;
 }
 
-function clusterOptions(
-  redisOptions: ReturnType<typeof connectionOptions>,
-  subscribes: boolean,
-) {
+function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
   return {
     lazyConnect: true,
     enableOfflineQueue: false,
     enableAutoPipelining: false,
     redisOptions,
     clusterRetryStrategy: reconnectMs,
-    shardedSubscribers: subscribes,
     slotsRefreshInterval: 2000,
     slotsRefreshTimeout: 1000,
     retryDelayOnFailover: 0,

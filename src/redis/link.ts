@@ -18,8 +18,6 @@ import { Keys } from "./keys.ts";
 import { Primaries } from "./primaries.ts";
 import type { Arg, Script } from "./script.ts";
 
-export type { Arg };
-
 export interface LinkParts {
   /** Every step that `run` will be asked for. */
   readonly scripts: readonly Script[];
@@ -41,7 +39,6 @@ export class RedisLink {
   readonly #listeners: ((isUp: boolean) => void)[] = [];
   #status: "new" | "up" | "down" | "closed" = "new";
   #inFlight = 0;
-  #warnings: readonly string[] = [];
   #preparing: Promise<void> | undefined;
   #loading: Promise<void> | undefined;
   #starting: Promise<void> | undefined;
@@ -52,8 +49,7 @@ export class RedisLink {
     this.keys = new Keys(settings.prefix);
     this.isCluster = isClustered(settings);
     this.#parts = parts;
-    const { name } = parts;
-    const client = createClient(settings, { name, subscribes: false });
+    const client = createClient(settings, parts.name);
     this.#client = client;
     if (client instanceof Cluster) {
       const primaries = new Primaries(client);
@@ -72,11 +68,6 @@ export class RedisLink {
   /** Commands that wait for an answer. */
   get inFlight(): number {
     return this.#inFlight;
-  }
-
-  /** Sentences for the operator on how the server is set up, as of the last connection. */
-  get warnings(): readonly string[] {
-    return this.#warnings;
   }
 
   /** Hears each change of `isUp` after `start`. */
@@ -192,9 +183,8 @@ export class RedisLink {
   }
 
   async #prepare(): Promise<void> {
-    this.#warnings = await assertCompatible(this.#client, this.keys);
-    for (const warning of this.#warnings)
-      this.#report(new Error(warning), "redis");
+    const warnings = await assertCompatible(this.#client, this.keys);
+    for (const warning of warnings) this.#report(new Error(warning), "redis");
     await this.#loadAll();
   }
 

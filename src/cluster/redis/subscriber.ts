@@ -193,10 +193,7 @@ export class Subscriber {
     const { link, name } = this.#parts;
     const connectionName = `${name}-subscriber`;
     if (address === ONLY_SERVER)
-      return createClient(link.settings, {
-        name: connectionName,
-        subscribes: true,
-      }) as Redis;
+      return createClient(link.settings, connectionName) as Redis;
     const like = this.#like;
     if (like === undefined) throw new BrokerError("unavailable"); // not started
     const colon = address.lastIndexOf(":");

@@ -1,7 +1,7 @@
 // What a moved row comes to in Redis: facts about single keys. The same facts are written by a move and looked for when it is verified. Pure.
 
 import type { Keys } from "../../redis/keys.ts";
-import type { Arg } from "../../redis/link.ts";
+import type { Arg } from "../../redis/script.ts";
 
 export interface ImportContext {
   readonly keys: Keys;

@@ -10,10 +10,7 @@ import { areUsersApart, otherUser } from "./channel-names.ts";
 type Link = Pick<RedisLink, "keys" | "isCluster" | "call">;
 
 /** The hints of `uid`. */
-export function hintsOf(
-  { keys }: Pick<RedisLink, "keys">,
-  uid: string,
-): string {
+function hintsOf({ keys }: Pick<RedisLink, "keys">, uid: string): string {
   return keys.user("streams", uid);
 }
 

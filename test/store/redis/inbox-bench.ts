@@ -5,7 +5,6 @@ import type { Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import type { Arrivals } from "../../../src/redis/arrivals.ts";
-import { createClient } from "../../../src/redis/client.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { decodeFrame, markFrame } from "../../../src/redis/wire.ts";
@@ -18,6 +17,7 @@ import type {
   RedisStoreLimits,
   RedisStoreParts,
 } from "../../../src/store/redis/parts.ts";
+import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 export const HOUR_S = 3600;
@@ -108,12 +108,7 @@ async function listen(
   const topics = users.map((uid) => link.keys.topic(userTopic(uid)));
   const listened = new Set(users.map(userTopic));
   const marks = new Map<string, () => void>();
-  const { settings } = link;
-  const ears = createClient(settings, { name: "ears", subscribes: true });
-  ears.on("error", () => {}); // tests end servers on purpose
-  t.teardown(() => ears.disconnect());
-  await ears.connect();
-  ears.on("smessageBuffer", (topic: Buffer, frame: Buffer) => {
+  const ears = await connectEars(t, link.settings.url, (topic, frame) => {
     const publication = decodeFrame(frame);
     if (publication.kind === "mark")
       marks.get(`${publication.mark} ${topic}`)?.();

@@ -4,11 +4,11 @@
 import t, { type Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
 import type { MessageDraft } from "../../../src/broker/ports.ts";
-import { createClient } from "../../../src/redis/client.ts";
 import { decodeFrame, type Publication } from "../../../src/redis/wire.ts";
 import { runAppend } from "../../../src/store/redis/append-step.ts";
 import { ChannelNamesOf } from "../../../src/store/redis/channel-names.ts";
 import { draftOf } from "../../contract/store-bench.ts";
+import { connectEars } from "../../support/ears.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
 
@@ -17,20 +17,13 @@ const { url } = await startRedisCluster(t);
 /** What comes under the users' topics, by user. */
 async function hear(t: Test, { link }: OneStore, uids: readonly string[]) {
   const heard: [string, Publication][] = [];
-  const client = createClient(link.settings, {
-    name: "ears",
-    subscribes: true,
-  });
-  client.on("error", () => {}); // its server ends with the test
-  t.teardown(() => client.disconnect());
-  await client.connect();
   const topics = new Map(
     uids.map((uid) => [link.keys.topic(userTopic(uid)), uid]),
   );
-  for (const topic of topics.keys()) await client.ssubscribe(topic);
-  client.on("smessageBuffer", (topic: Buffer, frame: Buffer) =>
-    heard.push([topics.get(String(topic)) ?? "", decodeFrame(frame)]),
+  const ears = await connectEars(t, url, (topic, frame) =>
+    heard.push([topics.get(topic) ?? "", decodeFrame(frame)]),
   );
+  for (const topic of topics.keys()) await ears.ssubscribe(topic);
   const until = async (count: number) => {
     while (heard.length < count)
       await new Promise((resolve) => setTimeout(resolve, 2));

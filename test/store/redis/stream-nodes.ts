@@ -6,7 +6,6 @@ import type { Test } from "tap";
 import type { ChannelKey, Topic } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import type { Arrivals } from "../../../src/redis/arrivals.ts";
-import { createClient } from "../../../src/redis/client.ts";
 import { topicsOfChannel } from "../../../src/redis/keys.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { decodeFrame, type Publication } from "../../../src/redis/wire.ts";
@@ -16,6 +15,7 @@ import {
   type RedisStore,
   redisStoreScripts,
 } from "../../../src/store/redis/store.ts";
+import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 type Ordered = Extract<Publication, { kind: "ordered" }>;
@@ -107,11 +107,7 @@ export async function listenTo(
 ): Promise<Ears> {
   const settings = redisSettings(url, { prefix });
   const ears = new Ears(topics);
-  const client = createClient(settings, { name: "ears", subscribes: true });
-  client.on("error", () => {}); // its server ends with the test
-  t.teardown(() => client.disconnect());
-  await client.connect();
-  client.on("smessageBuffer", (_: Buffer, frame: Buffer) => ears.take(frame));
+  const client = await connectEars(t, url, (_, frame) => ears.take(frame));
   const link = new RedisLink(settings, {
     ...{ scripts: [], name: "names", onProblem: () => {} },
   });
