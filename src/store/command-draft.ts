@@ -12,18 +12,17 @@ export function isTooLong(text: string): boolean {
   return text.length > MAX_LABEL_UNITS;
 }
 
-/** `too_large` or `bad_request` for what no record or key can hold. */
-export function refusalOf(draft: CommandDraft): BrokerError | undefined {
+/** Throws `too_large` or `bad_request` for what no record or key can hold. */
+export function assertFits(draft: CommandDraft): void {
   const { channel, fromUid, clientMsgNo, tagKey = "", expireS } = draft;
   if (
     [channel.id, fromUid, clientMsgNo, tagKey].some(isTooLong) ||
     draft.recipients.some(isTooLong) ||
     draft.alsoTell.some(isTooLong)
   )
-    return new BrokerError("too_large");
-  if (Number.isInteger(expireS) && expireS >= 0 && expireS <= MAX_EXPIRE_S)
-    return undefined;
-  return new BrokerError("bad_request", {
-    message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
-  });
+    throw new BrokerError("too_large");
+  if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
+    throw new BrokerError("bad_request", {
+      message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
+    });
 }

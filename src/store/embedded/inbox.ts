@@ -7,7 +7,7 @@ import type {
   InboxStore,
   MessageDraft,
 } from "../../broker/ports.ts";
-import { isTooLong, refusalOf } from "../command-draft.ts";
+import { assertFits, isTooLong } from "../command-draft.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import type { InboxQueue } from "./inbox-queue.ts";
 import { type InboxPage, type InboxRange, readInbox } from "./inbox-reads.ts";
@@ -42,8 +42,7 @@ export class Inbox implements InboxStore {
 
   async appendCommand(draft: CommandDraft): Promise<Appended> {
     const { placing, appends, clock, dedupe } = this.#parts;
-    const refused = refusalOf(draft);
-    if (refused !== undefined) throw refused;
+    assertFits(draft);
     if (dedupe.isCommandTooLong(draft)) throw new BrokerError("too_large");
     // Nothing is awaited before a new command is in the queue.
     while (draft.dedupe && placing.firstOf(draft, clock()) !== undefined) {

@@ -5,7 +5,6 @@
 import { BrokerError } from "../../broker/errors.ts";
 import { type ChannelKey, userTopic } from "../../broker/model.ts";
 import type { Appended, CommandDraft } from "../../broker/ports.ts";
-import { refusalOf } from "../command-draft.ts";
 import {
   claim,
   claimScripts,
@@ -57,10 +56,8 @@ export class Commands {
     return { commands: this.#new, duplicates: this.#duplicates, dropped };
   }
 
-  /** The port's `appendCommand`. Nothing is awaited before the first step is sent. */
+  /** The port's `appendCommand`, of a draft that fits. Nothing is awaited before the first step is sent. */
   async append(draft: CommandDraft): Promise<Appended> {
-    const refused = refusalOf(draft);
-    if (refused !== undefined) throw refused;
     const bytes = sizeOf(draft);
     if (this.#heldBytes > 0 && this.#heldBytes + bytes > MAX_HELD_BYTES)
       throw new BrokerError("overloaded");

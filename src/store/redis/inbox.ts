@@ -3,6 +3,7 @@
 import type { ChannelKey } from "../../broker/model.ts";
 import type { InboxStore } from "../../broker/ports.ts";
 import type { Script } from "../../redis/script.ts";
+import { assertFits } from "../command-draft.ts";
 import { type CommandCounts, Commands, commandScripts } from "./commands.ts";
 import { acknowledge, inboxReadScripts, readInbox } from "./inbox-reads.ts";
 import type { RedisStoreParts } from "./parts.ts";
@@ -28,7 +29,10 @@ export interface RedisInbox extends InboxStore {
 export function createRedisInbox(parts: RedisStoreParts): RedisInbox {
   const commands = new Commands(parts);
   return {
-    appendCommand: (draft) => commands.append(draft),
+    async appendCommand(draft) {
+      assertFits(draft);
+      return commands.append(draft);
+    },
     readInbox: (uid, afterSeq, page) =>
       readInbox(parts, uid, { afterSeq, ...page }),
     acknowledgeCommands: (uid, inboxSeqs) => acknowledge(parts, uid, inboxSeqs),
