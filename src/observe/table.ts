@@ -174,6 +174,10 @@ export const METRICS = {
     "cluster_resubscribed_topics_total",
     "Topics that were lost with a connection to Redis, or moved to another server, and are listened to again",
   ),
+  clusterClockOffset: gauge(
+    "cluster_clock_offset_seconds",
+    "By how much this node's clock is ahead of Redis', or behind where negative, beyond what the heartbeat's round trip leaves open",
+  ),
 } as const satisfies Record<string, MetricRow>;
 
 export type MetricKey = keyof typeof METRICS;

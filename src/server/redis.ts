@@ -2,6 +2,7 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import { endedByCredential } from "../broker/sessions.ts";
+import { ClockCheck } from "../cluster/redis/clock-check.ts";
 import { RedisCluster } from "../cluster/redis/cluster.ts";
 import { registryScripts } from "../cluster/redis/registry.ts";
 import { directoryScripts } from "../cluster/redis/steps.ts";
@@ -56,11 +57,13 @@ export function createRedisDrivers(parts: DriverParts): Drivers {
     ...{ ...common, arrivals },
     limits: storeLimits(parts),
   });
+  const clockCheck = createClockCheck(parts);
   const cluster = new RedisCluster({
     ...{ ...common, topics, about, heartbeatMs, deadAfterMs },
+    asksTime: () => clockCheck.asks(),
     judge: (session) => endedByCredential(session, store),
   });
-  exposeStats({ store, link }, parts.metrics);
+  exposeStats({ store, link, clockCheck }, parts.metrics);
   return {
     store: { ...store, start: () => inWords(store.start()) },
     cluster,
@@ -93,6 +96,16 @@ function problemLog({ logger }: DriverParts): OnProblem {
 }
 
 /** What keeps a node from its Redis, for the operator. */
+/** Warns the operator of a clock that is wrong: this one, or Redis'. */
+function createClockCheck({ logger }: DriverParts): ClockCheck {
+  const log = roomLogger(logger, "cluster");
+  return new ClockCheck({
+    clock: Date.now,
+    onApart: (offsetMs) =>
+      log.warn({ offsetMs }, "the clocks of this node and of Redis differ"),
+  });
+}
+
 async function inWords(starting: Promise<void>): Promise<void> {
   try {
     await starting;
@@ -113,12 +126,18 @@ function topicsMetrics({ families }: Metrics) {
 }
 
 function exposeStats(
-  { store, link }: { readonly store: RedisStore; readonly link: RedisLink },
+  parts: {
+    readonly store: RedisStore;
+    readonly link: RedisLink;
+    readonly clockCheck: ClockCheck;
+  },
   { families }: Metrics,
 ): void {
   families.redisUp.of().from(() => (link.isUp ? 1 : 0));
+  const { store, link, clockCheck } = parts;
   families.redisInFlight.of().from(() => link.inFlight);
   families.storeAppends.of().from(() => store.stats().appends);
+  families.clusterClockOffset.of().from(() => clockCheck.offsetMs / 1000);
   families.messagesDuplicate.of().from(() => store.stats().duplicates);
   families.commandsDropped.of().from(() => store.stats().inboxDropped);
 }

@@ -33,7 +33,7 @@ export interface ClusterTopics
 
 export interface RedisClusterParts
   extends Pick<SessionSideParts, "judge" | "onProblem">,
-    Pick<RegistryParts, "heartbeatMs" | "deadAfterMs"> {
+    Pick<RegistryParts, "heartbeatMs" | "deadAfterMs" | "asksTime"> {
   readonly link: RedisLink;
   readonly topics: ClusterTopics;
   readonly about: AboutNode;

@@ -26,6 +26,8 @@ export interface RegistryParts {
   readonly portrait: () => NodeInfo;
   readonly heartbeatMs: number;
   readonly deadAfterMs: number;
+  /** Called before each heartbeat; what it gives is told Redis' time with the answer, Unix milliseconds. */
+  readonly asksTime: () => (redisMs: number) => void;
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
@@ -184,11 +186,13 @@ export class Registry {
     life: Life,
     mode: "enter" | "beat",
   ): Promise<"ok" | "dead" | "taken"> {
-    const { link, nodeId, portrait, deadAfterMs } = this.#parts;
+    const { link, nodeId, portrait, deadAfterMs, asksTime } = this.#parts;
     const self = writeNode(portrait());
     const args = [life, nodeId, self, deadAfterMs, mode, SWEEP_LEASE_MS];
+    const hearTime = asksTime();
     const beat = readBeat(await link.runVital(heartbeat, this.#keys, args));
     if (beat.verdict !== "ok") return beat.verdict;
+    hearTime(beat.redisMs);
     this.#life = life;
     if (this.#status === "closed") return "ok";
     this.#view = beat.view;

@@ -17,6 +17,8 @@ export type Beat =
       readonly view: View;
       /** Dead lives whose sweep is this node's turn. */
       readonly mine: readonly Life[];
+      /** Redis' clock, Unix milliseconds. */
+      readonly redisMs: number;
     };
 
 /** A node's record. Fields may be added; a reader ignores those it does not know. */
@@ -26,11 +28,12 @@ export function writeNode(node: NodeInfo): string {
 
 /** Reads the reply of `lua/heartbeat.lua`. */
 export function readBeat(reply: unknown): Beat {
-  const [said, nodes, dead, mine] = reply as [
+  const [said, nodes, dead, mine, redisMs] = reply as [
     Buffer,
     Buffer[]?,
     Buffer[]?,
     Buffer[]?,
+    number?,
   ];
   const verdict = said.toString() as Beat["verdict"];
   if (verdict !== "ok") return { verdict };
@@ -41,6 +44,7 @@ export function readBeat(reply: unknown): Beat {
       dead: new Set((dead ?? []).map(String)),
     },
     mine: (mine ?? []).map(String),
+    redisMs: Number(redisMs),
   };
 }
 

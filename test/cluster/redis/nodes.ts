@@ -2,9 +2,10 @@
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
-import type { CloseReason } from "../../../src/broker/errors.ts";
+import { BrokerError, type CloseReason } from "../../../src/broker/errors.ts";
 import { MAIN_DEVICE, type SessionRecord } from "../../../src/broker/model.ts";
 import type { Cluster, ClusterEvent } from "../../../src/broker/ports.ts";
+import { ClockCheck } from "../../../src/cluster/redis/clock-check.ts";
 import {
   RedisCluster,
   type RedisClusterParts,
@@ -27,10 +28,15 @@ export interface TestNode {
   readonly events: readonly ClusterEvent[];
   /** What no caller was told of. */
   readonly problems: readonly unknown[];
+  readonly clockCheck: ClockCheck;
+  /** By how much its clock was off each time it complained. */
+  readonly offsets: readonly number[];
   /** It says it is draining. */
   isDraining: boolean;
-  /** What it finds of every credential. */
-  verdict: CloseReason | undefined;
+  /** What it finds of every credential; an error is thrown. */
+  verdict: CloseReason | BrokerError | undefined;
+  /** How often it judged one. */
+  judged: number;
 }
 
 export interface NodeOptions
@@ -39,6 +45,7 @@ export interface NodeOptions
   > {
   readonly nodeId?: string;
   readonly settings?: Partial<RedisSettings>;
+  readonly clock?: () => number;
 }
 
 /** A node that is not started yet. */
@@ -58,6 +65,11 @@ export async function createNode(
   await link.start();
   const topics = plainTopics(t, { link, subscriber: redis.client() });
   const events: ClusterEvent[] = [];
+  const offsets: number[] = [];
+  const clockCheck = new ClockCheck({
+    clock: options.clock ?? Date.now,
+    onApart: (offsetMs) => void offsets.push(offsetMs),
+  });
   const about = { nodeId, clientAddress: `${nodeId}:1`, version: "1.2.3" };
   const cluster = new RedisCluster({
     ...{ link, topics, onProblem },
@@ -67,7 +79,12 @@ export async function createNode(
       ? {}
       : { recheckMs: options.recheckMs }),
     about: { ...about, startedAtMs: 7, isDraining: () => node.isDraining },
-    judge: async () => node.verdict,
+    judge: async () => {
+      node.judged += 1;
+      if (node.verdict instanceof BrokerError) throw node.verdict;
+      return node.verdict;
+    },
+    asksTime: () => clockCheck.asks(),
   });
   cluster.onEvent((event) => events.push(event));
   t.teardown(async () => {
@@ -75,8 +92,8 @@ export async function createNode(
     await link.close();
   });
   const node: TestNode = {
-    ...{ cluster, link, topics, events, problems },
-    ...{ isDraining: false, verdict: undefined },
+    ...{ cluster, link, topics, events, problems, clockCheck, offsets },
+    ...{ isDraining: false, verdict: undefined, judged: 0 },
   };
   return node;
 }

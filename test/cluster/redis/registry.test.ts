@@ -145,6 +145,27 @@ t.test("all is entered again when an empty Redis took over", async (t) => {
   t.same([...a.problems, ...b.problems], []);
 });
 
+t.test("a node says once that its clock is off", async (t) => {
+  const redis = await startRedis(t);
+  const right = await startNode(t, redis);
+  for (const offMs of [5000, -5000]) {
+    let looks = 0;
+    const clock = () => {
+      looks += 1;
+      return Date.now() + offMs;
+    };
+    const { offsets, clockCheck } = await startNode(t, redis, { clock });
+    await until(() => looks >= 8);
+    t.equal(offsets.length, 1);
+    for (const seen of [...offsets, clockCheck.offsetMs]) {
+      t.equal(Math.sign(seen), Math.sign(offMs));
+      t.ok(Math.abs(seen) <= Math.abs(offMs));
+    }
+  }
+  t.same(right.offsets, []);
+  t.ok(Math.abs(right.clockCheck.offsetMs) < 1000);
+});
+
 t.test("a node with too much in flight still lives", async (t) => {
   const redis = await startRedis(t);
   const a = await startNode(t, redis);

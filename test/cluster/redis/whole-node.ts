@@ -65,6 +65,7 @@ export async function startWholeNode(
       ...{ startedAtMs: Date.now(), isDraining: () => false },
     },
   });
+    asksTime: () => () => {}, // clocks are no matter of these tests
   const events: ClusterEvent[] = [];
   cluster.onEvent((event) => events.push(event));
   const close = async () => {

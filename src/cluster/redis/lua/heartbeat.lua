@@ -3,7 +3,7 @@
 -- KEYS: beats ZSET life → ms of its last sign; nodes HASH life → record; dead HASH life → ms from which its sweep is anybody's to take;
 --   clock HASH: tick (ms of the newest sign of anybody), resumed (ms at which signs came again after a silence of all)
 -- ARGV: life, its node id, its record, ms of silence that are death, `enter` (a new life) or `beat`, ms a taken sweep is held
--- Reply: {'ok', {life, record, …} that live, {life, …} dead but not swept, {life, …} that the caller is to sweep}
+-- Reply: {'ok', {life, record, …} that live, {life, …} dead but not swept, {life, …} that the caller is to sweep, ms of Redis' time}
 --   or {'dead'}: the life is not among the living (of `enter`: not any more; its answer was lost); or {'taken', record}: of `enter`, a life of the same node id lives
 local beats, nodes, dead, clock = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local life, node, record, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
@@ -52,4 +52,4 @@ for at = 1, #all, 2 do
     redis.call('HSET', dead, all[at], int(now + lease))
   end
 end
-return { 'ok', redis.call('HGETALL', nodes), unswept, mine }
+return { 'ok', redis.call('HGETALL', nodes), unswept, mine, now }
