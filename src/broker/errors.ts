@@ -104,6 +104,12 @@ export class BrokerError extends Error {
   }
 }
 
+/** Whether it may go well next time as it is: the store is away, or the node busy. */
+export function isAway(error: unknown): boolean {
+  if (!(error instanceof BrokerError)) return false;
+  return error.code === "unavailable" || error.code === "overloaded";
+}
+
 /**
  * Why a client's connection is closed, as WebSocket close codes. The range tells the client what to do:
  * 4000–4099 reconnect at once and resume, 4100–4199 reconnect after a pause, 4200–4299 do not reconnect.

@@ -1,7 +1,7 @@
 // The sessions this node serves, as the directory has to have them. Maps: sessions by id and by uid, how many the node holds of each uid, and
 // removals that Redis did not confirm. Keeps the index of the node's life: at least the uids of which the directory has a session of this life.
 
-import { BrokerError } from "../../broker/errors.ts";
+import { isAway } from "../../broker/errors.ts";
 import type { SessionRecord } from "../../broker/model.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import type { Life } from "./entry.ts";
@@ -129,7 +129,7 @@ export class LocalSessions {
   }
 
   #leftBehind(error: unknown): void {
-    if (error instanceof BrokerError && error.code === "unavailable") return;
+    if (isAway(error)) return;
     this.#onProblem(error, "index of sessions");
   }
 }

@@ -1,12 +1,12 @@
 // Makes good what was lost with a connection, once it is back: every line that may have missed something is compared with the store, and repaired
 // where it did. Each topic for itself: one that cannot be read holds up no other. State: none beside the reads under way.
 
+import { isAway } from "../../broker/errors.ts";
 import { type ChannelKey, messageTimeMs } from "../../broker/model.ts";
 import { Line } from "../../lib/line.ts";
 import type { ChannelFeed } from "../../redis/arrivals.ts";
 import { type Listened, uidOf } from "./listened.ts";
 import type { PersonalLines, Witnessed } from "./personal-lines.ts";
-import { isAway } from "./readable.ts";
 import type { Repairs } from "./repairs.ts";
 
 type ArrivalLine = Witnessed["line"];

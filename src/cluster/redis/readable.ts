@@ -1,19 +1,13 @@
 // A channel's feed that gives what can be read: a message that cannot, such as one written by a newer build, is reported and left out. State: how
 // often reading failed; one is made for one repair.
 
-import { BrokerError } from "../../broker/errors.ts";
+import { isAway } from "../../broker/errors.ts";
 import type { ChannelKey } from "../../broker/model.ts";
 import type { HistoryRange, HistorySlice } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/arrivals.ts";
 
 /** Then a whole range is left out rather than searched. */
 const MAX_FAILED = 64;
-
-/** Whether it may go well next time: Redis is away or busy. */
-export function isAway(error: unknown): boolean {
-  if (!(error instanceof BrokerError)) return false;
-  return error.code === "unavailable" || error.code === "overloaded";
-}
 
 export class ReadableFeed
   implements Pick<ChannelFeed, "standing" | "messages">

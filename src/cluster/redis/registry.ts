@@ -2,7 +2,7 @@
 // cluster as it was at the last heartbeat. A life that was declared dead is never used again: the node goes on as another one.
 
 import { randomBytes } from "node:crypto";
-import { BrokerError } from "../../broker/errors.ts";
+import { BrokerError, isAway } from "../../broker/errors.ts";
 import type { NodeInfo } from "../../broker/ports.ts";
 import { BoundedMap } from "../../lib/bounded-map.ts";
 import type { RedisLink } from "../../redis/link.ts";
@@ -208,7 +208,7 @@ export class Registry {
 
   /** Redis away is everybody's news; anything else is ours. */
   #failed(error: unknown): void {
-    if (error instanceof BrokerError && error.code === "unavailable") return;
+    if (isAway(error)) return;
     this.#parts.onProblem(error, "cluster heartbeat");
   }
 }

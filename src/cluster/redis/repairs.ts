@@ -1,11 +1,12 @@
 // Repairs lines from the store: few at a time, each until it succeeds or is closed; one whose channel cannot be read goes on without. State: which
 // lines are being repaired.
 
+import { isAway } from "../../broker/errors.ts";
 import { Line } from "../../lib/line.ts";
 import type { ChannelFeed } from "../../redis/arrivals.ts";
 import type { ArrivalLine } from "./arrival-line.ts";
 import { Gate } from "./deadline.ts";
-import { isAway, ReadableFeed } from "./readable.ts";
+import { ReadableFeed } from "./readable.ts";
 import { begin, beginMidway, repair } from "./repair.ts";
 
 export interface RepairParts {

@@ -5,7 +5,7 @@
 // A session that is missing was either ended by somebody or lost by Redis. Who ended it by a login stands in its place, later than it: it is
 // ended here. Who ended it by a new token or a logout changed the device: the credential tells. Else it was lost, and is entered again.
 
-import { BrokerError, type CloseReason } from "../../broker/errors.ts";
+import { type CloseReason, isAway } from "../../broker/errors.ts";
 import type { SessionRecord } from "../../broker/model.ts";
 import type { ClusterEvent } from "../../broker/ports.ts";
 import { endReason } from "../session-rules.ts";
@@ -196,8 +196,4 @@ export class Restorer {
     if (!isAway(error)) this.#parts.onProblem(error, "restoring sessions");
     return false;
   }
-}
-
-function isAway(error: unknown): boolean {
-  return error instanceof BrokerError && error.code === "unavailable";
 }

@@ -1,7 +1,7 @@
 // Takes the sessions of dead lives out of the directory and tells who watches their users. Found by the index that each life kept of itself.
 // Every step may be repeated, and two nodes may do the same at once: what is gone is gone. State: the lives under way.
 
-import { BrokerError } from "../../broker/errors.ts";
+import { isAway } from "../../broker/errors.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import type { Life } from "./entry.ts";
 import { indexKey } from "./local-sessions.ts";
@@ -75,7 +75,7 @@ export class Sweeper {
   }
 
   #failed(error: unknown): void {
-    if (error instanceof BrokerError && error.code === "unavailable") return;
+    if (isAway(error)) return;
     this.#parts.onProblem(error, "sweep of a dead node's sessions");
   }
 }

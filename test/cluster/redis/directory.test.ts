@@ -3,6 +3,7 @@
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
+import { BrokerError } from "../../../src/broker/errors.ts";
 import { SECONDARY_DEVICE } from "../../../src/broker/model.ts";
 import { startRedis } from "../../support/redis.ts";
 import {
@@ -271,6 +272,19 @@ t.test("word of a credential has the node judge its sessions", async (t) => {
   );
   await until(async () => !(await isOnline(b, "u")));
   t.ok(await isOnline(b, "v"));
+});
+
+t.test("a node too busy to judge a credential does so later", async (t) => {
+  const [a] = (await startNodes(t, 1)) as [TestNode];
+  await a.cluster.listen("u:u");
+  const session = sessionOn(a, "u");
+  await a.cluster.register(session);
+  a.verdict = new BrokerError("overloaded");
+  await a.cluster.announce([{ kind: "credential", uid: "u" }]);
+  await until(() => a.judged > 0);
+  a.verdict = "token_changed";
+  await until(() => ended(a).length === 1);
+  t.same(a.problems, []);
 });
 
 t.test("a session of a life that counted as dead is judged", async (t) => {
