@@ -157,7 +157,6 @@ export class ArrivalLine {
     this.#status = "level";
     if (this.#isSuspended) this.#wake();
     else this.#drain();
-    if (this.#kept?.hasLost()) this.#parts.onGap(this);
   }
 
   /** What is missing cannot be read: tells what is kept and goes on behind it. */
@@ -216,6 +215,7 @@ export class ArrivalLine {
     if (this.isClosed) return;
     this.#kept ??= new KeptFrames(this.#parts.budget);
     this.#kept.keep(pub, frame);
+    this.expect(pub); // also where the frame itself is given up
   }
 
   #drain(): void {
@@ -228,6 +228,7 @@ export class ArrivalLine {
     if ((kept?.size ?? 0) > 0 || this.#expected > this.#pub) this.#openGap();
     else this.#endGap();
     this.#wake();
+    if (kept?.hasLost()) this.#parts.onGap(this); // the store has what was given up
   }
 
   #advance(pub: number, frame: Buffer, event: OrderedEvent | undefined): void {

@@ -160,6 +160,29 @@ t.test("over the budget frames are given up and read", async (t) => {
   t.equal(budget.used, 0);
 });
 
+t.test("what is given up of a suspended line is read", async (t) => {
+  const log = new FeedLog("group");
+  const budget = { used: 0, max: 100 };
+  const { line, seqs, repairs } = bench(t, log, { budget });
+  line.begin(0, 0);
+  line.suspend();
+  for (const _ of range(1, 3)) line.accept(log.message());
+  line.resume();
+  await repairs.settled();
+  t.same(seqs(), [1, 2, 3]);
+});
+
+t.test("what is given up behind a gap is read", async (t) => {
+  const log = new FeedLog("group");
+  const budget = { used: 0, max: 100 };
+  const { line, seqs, repairs } = bench(t, log, { budget });
+  line.begin(0, 0);
+  const frames = range(1, 3).map(() => log.message());
+  deliver(line, frames, [1, 2, 0]);
+  await repairs.settled();
+  t.same(seqs(), [1, 2, 3]);
+});
+
 t.test("reads that fail are tried again", async (t) => {
   const log = new FeedLog("group");
   const { line, seqs, repairs, problems } = bench(t, log);
