@@ -97,13 +97,15 @@ export class ListenedTopics {
       const entry = this.#entries.get(name);
       if (entry === undefined) continue;
       entry.isUp = false;
+    const lost = new Set<Entry>();
       entry.losses += 1;
       entry.lostAtMs ??= sinceMs;
       this.#lost.add(entry);
       entry.line?.suspend();
     }
-    this.#parts.lines.personal.suspend();
+    this.#parts.lines.personal.suspend(lost);
   }
+      lost.add(entry);
 
   /** They are back. */
   back(names: readonly string[]): void {

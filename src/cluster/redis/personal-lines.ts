@@ -86,10 +86,14 @@ export class PersonalLines {
   find(key: ChannelKey): ArrivalLine | undefined {
     const found = this.#young.get(key) ?? this.#rejuvenated(key);
     if (found === undefined) return undefined;
-    if (this.#isContinuous(found)) return found.line;
-    this.#young.delete(key);
-    this.#forget(found);
-    return undefined;
+    if (!this.#isContinuous(found)) {
+      this.#young.delete(key);
+      this.#forget(found);
+      return undefined;
+    }
+    const { line, witnesses } = found;
+    if (line.isSuspended && witnesses.some(isWhole)) this.#mend(line); // no `restore` of that topic will
+    return line;
   }
 
   /** A line for a channel without one that may have been published to while its topics were lost. */
@@ -104,10 +108,16 @@ export class PersonalLines {
     return line;
   }
 
-  /** Users' topics were lost: lines that have no other keep what comes until `restore`. */
-  suspend(): void {
-    for (const { line, witnesses } of this.#all())
-      if (!witnesses.some((topic) => topic.isUp)) line.suspend();
+  /** These topics were lost just now: lines that have no other keep what comes until `restore`. */
+  suspend(lost: ReadonlySet<Listened>): void {
+    for (const one of this.#all()) {
+      if (!this.#isContinuous(one)) continue; // is begun anew when it is heard of
+      const { line, witnesses } = one;
+      const fromMs = lostFrom(witnesses.filter((topic) => lost.has(topic)));
+      if (fromMs === undefined || isHeardFrom(witnesses, fromMs)) continue;
+      if (witnesses.some(isUp)) this.#mend(line);
+      else line.suspend();
+    }
   }
 
   /** Lines that have missed what these topics did, by topic. */
@@ -118,14 +128,14 @@ export class PersonalLines {
       topics.map((topic) => [topic, []]),
     );
     for (const one of this.#all())
-      if (one.line.isSuspended)
+      if (one.line.isSuspended && this.#isContinuous(one))
         for (const topic of one.witnesses) found.get(topic)?.push(one);
     return found;
   }
 
   /** What it missed was told, or is being repaired. */
   resume({ line, witnesses }: Witnessed): void {
-    if (witnesses.some(({ isUp }) => isUp)) line.resume();
+    if (witnesses.some(isUp)) line.resume();
   }
 
   close(): void {
@@ -146,20 +156,25 @@ export class PersonalLines {
     const witnesses = uids.flatMap((uid) => this.#topics.get(uid) ?? []);
     const now = clock();
     const listenedMs = Math.min(...witnesses.map((one) => one.sinceMs ?? now));
-    const isAfterLoss =
-      witnesses.length > 0 &&
-      witnesses.every(({ lostAtMs }) => lostAtMs !== undefined);
+    const lostMs = lostFrom(witnesses);
+    const isAfterLoss = lostMs !== undefined && !isHeardFrom(witnesses, lostMs);
     let missedMs = now - OVERTAKEN_MS;
     if (isAfterLoss)
       missedMs =
         this.#forgotMs < listenedMs
           ? Number.NEGATIVE_INFINITY // nothing of it was told since they are listened to
-          : Math.min(...witnesses.map((one) => one.lostAtMs ?? now)) -
-            LOSS_SLACK_MS;
+          : lostMs - LOSS_SLACK_MS;
     const sinceMs = Math.max(listenedMs - SKEW_MS, missedMs);
     const line = new ArrivalLine(key, sinceMs, lines);
+    if (isAfterLoss && !witnesses.some(isUp)) line.suspend();
     this.#put(key, { line, uids, witnesses });
     return { line, isAfterLoss };
+  }
+
+  /** One of its topics is up: what was missed before is read from the store. */
+  #mend(line: ArrivalLine): void {
+    void this.#parts.repairs.repair(line, { isAfterLoss: true });
+    line.resume();
   }
 
   #put(key: ChannelKey, personal: Personal): void {
@@ -213,4 +228,27 @@ export class PersonalLines {
 
 function isOpen({ isOpen }: Listened): boolean {
   return isOpen;
+}
+
+function isUp({ isUp }: Listened): boolean {
+  return isUp;
+}
+
+/** Nothing of it has to be made good. */
+function isWhole({ isUp, lostAtMs }: Listened): boolean {
+  return isUp && lostAtMs === undefined;
+}
+
+/** From when on something was missed of one of them; undefined: of none. */
+function lostFrom(topics: readonly Listened[]): number | undefined {
+  const times = topics.flatMap(({ lostAtMs }) => lostAtMs ?? []);
+  return times.length > 0 ? Math.min(...times) : undefined;
+}
+
+/** Whether everything published from then on reached the node by one of them. */
+function isHeardFrom(topics: readonly Listened[], fromMs: number): boolean {
+  return topics.some(
+    (topic) =>
+      isWhole(topic) && (topic.sinceMs ?? Number.POSITIVE_INFINITY) <= fromMs,
+  );
 }

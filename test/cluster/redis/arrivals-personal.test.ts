@@ -2,6 +2,8 @@
 // what two nodes publish may come in any order.
 
 import t from "tap";
+import type { Listened } from "../../../src/cluster/redis/listened.ts";
+import type { NodeLines } from "../../../src/cluster/redis/node-lines.ts";
 import { FeedLog } from "./feed-log.ts";
 import { bench, hear, idle, listened, nodeLines } from "./line-bench.ts";
 import { range } from "./topic-nodes.ts";
@@ -80,7 +82,7 @@ for (const mayReorder of [true, false])
       const lines = nodeLines(one, log);
       const topic = listened("a", { isUp: false, lostAtMs: 1e6 });
       lines.personal.opened("a", topic);
-      lines.personal.suspend();
+      lines.personal.suspend(new Set([topic]));
       for (const _ of range(1, 3)) log.message();
       topic.isUp = true;
       hear(lines, log.message()); // comes before the node knows what it missed
@@ -102,4 +104,111 @@ t.test("what was overtaken when first heard of is told before", async (t) => {
   t.equal(second?.kind === "message" && second.origin, "mine");
   hear(lines, late);
   t.same(one.seqs(), [1, 2]);
+});
+
+/** What is published to the topic is lost from then on. */
+function lose(lines: NodeLines, topic: Listened, lostAtMs: number): void {
+  topic.isUp = false;
+  topic.lostAtMs = lostAtMs;
+  lines.personal.suspend(new Set([topic]));
+}
+
+t.test("a line goes on over a topic that was up all the time", async (t) => {
+  const log = new FeedLog("personal");
+  const one = bench(t, log, { mayReorder: false });
+  const lines = nodeLines(one, log);
+  const a = listened("a");
+  lines.personal.opened("a", a);
+  hear(lines, log.message());
+  lines.personal.opened("b", listened("b"));
+  lose(lines, a, 1e6 + 1000);
+  const { reads } = log;
+  hear(lines, log.message());
+  t.same(one.seqs(), [1, 2]);
+  t.equal(log.reads, reads, "nothing was missed");
+});
+
+t.test(
+  "a topic that is younger than the loss vouches for nothing",
+  async (t) => {
+    const log = new FeedLog("personal");
+    const one = bench(t, log, { mayReorder: false });
+    const lines = nodeLines(one, log);
+    const a = listened("a");
+    lines.personal.opened("a", a);
+    hear(lines, log.message());
+    log.message(); // comes to nobody
+    lines.personal.opened("b", listened("b", { sinceMs: 1e6 + 1000 }));
+    lose(lines, a, 1e6 + 500); // noticed late
+    await idle(one);
+    t.same(one.seqs(), [1, 2]);
+    hear(lines, log.message());
+    t.same(one.seqs(), [1, 2, 3]);
+  },
+);
+
+t.test("a lost topic that does not come back holds up no line", async (t) => {
+  const log = new FeedLog("personal");
+  const one = bench(t, log, { mayReorder: false });
+  const lines = nodeLines(one, log);
+  const a = listened("a");
+  lines.personal.opened("a", a);
+  hear(lines, log.message());
+  lose(lines, a, 1e6 + 1000);
+  log.message(); // comes to nobody
+  lines.personal.opened("b", listened("b", { sinceMs: 1e6 + 2000 }));
+  hear(lines, log.message());
+  a.isOpen = false;
+  lines.personal.closed("a");
+  hear(lines, log.message());
+  await idle(one);
+  t.same(one.seqs(), range(1, 4));
+});
+
+t.test(
+  "first heard of over a topic that is younger than the loss",
+  async (t) => {
+    const log = new FeedLog("personal");
+    const one = bench(t, log, { mayReorder: false });
+    const lines = nodeLines(one, log);
+    const a = listened("a");
+    lines.personal.opened("a", a);
+    lose(lines, a, 1e6 + 1000);
+    log.message(); // comes to nobody
+    lines.personal.opened("b", listened("b", { sinceMs: 1e6 + 2000 }));
+    hear(lines, log.message());
+    await idle(one);
+    a.isUp = true;
+    await Promise.all(lines.restore([a]));
+    t.same(one.seqs(), [1, 2]);
+  },
+);
+
+t.test("what came over the whole topic is not told again", async (t) => {
+  const log = new FeedLog("personal");
+  const one = bench(t, log, { mayReorder: false });
+  const lines = nodeLines(one, log, { max: 4 });
+  const a = listened("a");
+  lines.personal.opened("a", a);
+  lines.personal.opened("b", listened("b"));
+  lose(lines, a, 1e6 + 1000);
+  for (const _ of range(1, 2)) hear(lines, log.message());
+  for (const at of range(1, 10)) await lines.level(`1:b@x${at}`, 0); // forgets it
+  hear(lines, log.message());
+  await idle(one);
+  t.same(one.seqs(), [1, 2, 3]);
+});
+
+t.test("a line that begins while its topic is lost is made good", async (t) => {
+  const log = new FeedLog("personal");
+  const one = bench(t, log, { mayReorder: false });
+  const lines = nodeLines(one, log);
+  const a = listened("a", { isUp: false, lostAtMs: 1e6 });
+  lines.personal.opened("a", a);
+  await lines.level(log.key, 0);
+  await idle(one);
+  log.message(); // comes to nobody
+  a.isUp = true;
+  await Promise.all(lines.restore([a]));
+  t.same(one.seqs(), [1]);
 });

@@ -126,7 +126,7 @@ t.test(
     for (const _ of range(1, 8)) log.message();
     await lines.level(log.key, 8);
     lose(topic);
-    lines.personal.suspend();
+    lines.personal.suspend(new Set([topic]));
     log.loseLast(8);
     log.isListed = false;
     topic.isUp = true;
@@ -160,7 +160,7 @@ t.test("lines that missed nothing cost one read of a number", async (t) => {
   lines.personal.opened("a", topic);
   hear(lines, log.message());
   lose(topic);
-  lines.personal.suspend();
+  lines.personal.suspend(new Set([topic]));
   const late = log.message();
   log.isListed = false;
   topic.isUp = true;
@@ -181,7 +181,7 @@ t.test(
     lines.personal.opened("a", topic);
     hear(lines, log.message());
     lose(topic);
-    lines.personal.suspend();
+    lines.personal.suspend(new Set([topic]));
     log.message();
     log.isListed = false;
     topic.isUp = true;
@@ -210,7 +210,7 @@ t.test("a sender whose clock is behind is heard after a cut", async (t) => {
   now += 60_000;
   lose(topic);
   topic.lostAtMs = now;
-  lines.personal.suspend();
+  lines.personal.suspend(new Set([topic]));
   log.message(); // 30 s before the loss, by the sender's clock
   topic.isUp = true;
   await Promise.all(lines.restore([topic]));
@@ -225,7 +225,7 @@ t.test("the end of a long personal stream is told", async (t) => {
   lines.personal.opened("b", topic);
   for (const frame of [log.start("s"), log.begin("s")]) hear(lines, frame);
   lose(topic);
-  lines.personal.suspend();
+  lines.personal.suspend(new Set([topic]));
   log.content("s", "world");
   log.end("s");
   log.isListed = false; // the stream's message is no longer news
