@@ -31,6 +31,8 @@ export interface ListenedParts {
 interface Entry extends Listened {
   /** Settles when it is listened to, at first. */
   opening: Promise<void>;
+  /** Somebody beside who opened it waits for it, or was told that it is there. */
+  isShared: boolean;
   /** While it is lost: who waits for it. */
   readonly waiting: Set<() => void>;
 }
@@ -76,14 +78,16 @@ export class ListenedTopics {
     return this.#entries.has(this.#parts.nameOf(topic));
   }
 
-  /** Rejects `unavailable`; a topic that was listened to before is still wanted then. */
+  /** Rejects `unavailable`; a topic that was listened to before, or that others wait for, is still wanted then. */
   listen(topic: Topic): Promise<void> {
     if (this.#isClosed) return Promise.reject(new BrokerError("unavailable"));
     const name = this.#parts.nameOf(topic);
     const found = this.#entries.get(name);
     if (found === undefined) return this.#open(topic, name);
     this.#lingering.delete(found);
-    return this.#isWhole(found) ? found.opening : this.#comesBack(found);
+    if (this.#isWhole(found)) return found.opening;
+    found.isShared = true;
+    return this.#comesBack(found);
   }
 
   unlisten(topic: Topic): void {
@@ -93,19 +97,19 @@ export class ListenedTopics {
 
   /** The subscriptions under these names are gone. */
   lost(names: readonly string[], sinceMs: number): void {
+    const lost = new Set<Entry>();
     for (const name of names) {
       const entry = this.#entries.get(name);
       if (entry === undefined) continue;
       entry.isUp = false;
-    const lost = new Set<Entry>();
       entry.losses += 1;
       entry.lostAtMs ??= sinceMs;
       this.#lost.add(entry);
+      lost.add(entry);
       entry.line?.suspend();
     }
     this.#parts.lines.personal.suspend(lost);
   }
-      lost.add(entry);
 
   /** They are back. */
   back(names: readonly string[]): void {
@@ -137,14 +141,18 @@ export class ListenedTopics {
     const entry: Entry = {
       ...{ topic, name, line, sinceMs: undefined, isUp: false, isOpen: true },
       ...{ lostAtMs: undefined, losses: 0, waiting: new Set() },
-      opening: Promise.resolve(),
+      ...{ opening: Promise.resolve(), isShared: false },
     };
     this.#entries.set(name, entry);
     const uid = uidOf(topic);
     if (uid !== undefined) this.#parts.lines.personal.opened(uid, entry);
     entry.opening = this.#subscribe(entry).catch((error) => {
-      this.#lingering.delete(entry);
-      this.#forget(entry);
+      if (entry.isShared) {
+        entry.opening = Promise.resolve(); // it was subscribed, and comes back
+      } else {
+        this.#lingering.delete(entry);
+        this.#forget(entry);
+      }
       throw error;
     });
     return entry.opening;
@@ -153,9 +161,10 @@ export class ListenedTopics {
   async #subscribe(entry: Entry): Promise<void> {
     const { subscriber, lines, clock } = this.#parts;
     await subscriber.subscribe(entry.name);
-    entry.isUp = entry.losses === 0;
+    if (entry.losses === 0) entry.isUp = true;
     if (entry.line !== undefined) await lines.begin(entry.line);
-    if (entry.losses > 0 || !entry.isOpen) throw new BrokerError("unavailable");
+    if (!this.#isWhole(entry)) await this.#comesBack(entry);
+    if (!entry.isOpen) throw new BrokerError("unavailable");
     entry.sinceMs = clock();
   }
 

@@ -12,6 +12,8 @@ import {
   userTopic,
 } from "../../../src/broker/model.ts";
 import type { Listened } from "../../../src/cluster/redis/listened.ts";
+import { ListenedTopics } from "../../../src/cluster/redis/listened-topics.ts";
+import type { NodeLines } from "../../../src/cluster/redis/node-lines.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import { FeedLog } from "./feed-log.ts";
 import { bench, hear, listened, nodeLines } from "./line-bench.ts";
@@ -240,6 +242,52 @@ t.test("the end of a long personal stream is told", async (t) => {
     [STREAM_END, ""],
   ]);
 });
+
+for (const opens of [true, false])
+  t.test(
+    `a topic lost while it is opened comes back, though its opener ${opens ? "is late" : "fails"}`,
+    async (t) => {
+      const log = new FeedLog("group");
+      const one = bench(t, log);
+      const topics = topicsByHand(nodeLines(one, log));
+      t.teardown(() => topics.close());
+      const name = groupTopic("g");
+      let answer = () => {};
+      log.onRead = () =>
+        new Promise((resolve, reject) => {
+          const unavailable = new BrokerError("unavailable");
+          answer = opens ? resolve : () => reject(unavailable);
+        });
+      const opening = topics.listen(name);
+      await until(() => log.reads === 1, "it is subscribed");
+      log.onRead = () => {};
+      topics.lost([name], 1e6);
+      const other = topics.listen(name);
+      if (!opens) {
+        answer();
+        await t.rejects(opening, { code: "unavailable" });
+      }
+      topics.back([name]);
+      await other;
+      if (opens) {
+        answer();
+        await opening;
+      }
+      await topics.listen(name);
+      topics.named(name)?.line?.accept(log.message());
+      t.same(one.seqs(), [1]);
+    },
+  );
+
+/** Topics whose subscriptions a test loses and brings back itself. */
+function topicsByHand(lines: NodeLines): ListenedTopics {
+  return new ListenedTopics({
+    subscriber: { subscribe: async () => {}, unsubscribe() {} },
+    ...{ lines, clock: () => 1e6, nameOf: (topic) => topic },
+    ...{ lingerMs: 1000, maxLingering: 100, timeoutMs: 5000 },
+    ...{ onProblem() {}, onRestored() {} },
+  });
+}
 
 /** As a newer build would have stored a message. */
 async function ofTheFuture(
