@@ -43,6 +43,30 @@ t.test("all of many announcements at once come, in turns", async (t) => {
   t.ok(most <= 500 + 10, `${most} under way`);
 });
 
+t.test("a short announcement waits for no long one", async (t) => {
+  const { teller } = await nodes(t, MAX_IN_FLIGHT);
+  const many = Array.from({ length: 10_000 }, () => membership("u", "g"));
+  let isOver = false;
+  const long = teller.topics.announce(many).then(() => {
+    isOver = true;
+  });
+  await teller.topics.announce([membership("v", "g")]);
+  t.notOk(isOver);
+  await long;
+});
+
+t.test("long announcements do not wait without end", async (t) => {
+  const { redis, teller } = await nodes(t, MAX_IN_FLIGHT);
+  const event = membership("u", "g");
+  const announce = (length: number) =>
+    teller.topics.announce(Array.from({ length }, () => event));
+  redis.signal("SIGSTOP");
+  const waiting = t.rejects(announce(101_000), { code: "unavailable" });
+  await t.rejects(announce(51), { code: "overloaded" });
+  await redis.stop("SIGKILL");
+  await waiting;
+});
+
 t.test("who announces while Redis is away hears of it", async (t) => {
   const { redis, teller, hearer } = await nodes(t, MAX_IN_FLIGHT);
   await hearer.topics.listen(userTopic("u"));
