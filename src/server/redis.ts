@@ -95,7 +95,6 @@ function problemLog({ logger }: DriverParts): OnProblem {
   };
 }
 
-/** What keeps a node from its Redis, for the operator. */
 /** Warns the operator of a clock that is wrong: this one, or Redis'. */
 function createClockCheck({ logger }: DriverParts): ClockCheck {
   const log = roomLogger(logger, "cluster");
@@ -106,6 +105,7 @@ function createClockCheck({ logger }: DriverParts): ClockCheck {
   });
 }
 
+/** What keeps a node from its Redis, for the operator. */
 async function inWords(starting: Promise<void>): Promise<void> {
   try {
     await starting;
@@ -133,11 +133,11 @@ function exposeStats(
   },
   { families }: Metrics,
 ): void {
-  families.redisUp.of().from(() => (link.isUp ? 1 : 0));
   const { store, link, clockCheck } = parts;
+  families.redisUp.of().from(() => (link.isUp ? 1 : 0));
   families.redisInFlight.of().from(() => link.inFlight);
-  families.storeAppends.of().from(() => store.stats().appends);
   families.clusterClockOffset.of().from(() => clockCheck.offsetMs / 1000);
+  families.storeAppends.of().from(() => store.stats().appends);
   families.messagesDuplicate.of().from(() => store.stats().duplicates);
   families.commandsDropped.of().from(() => store.stats().inboxDropped);
 }

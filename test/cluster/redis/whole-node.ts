@@ -60,12 +60,12 @@ export async function startWholeNode(
   const cluster = new RedisCluster({
     ...{ link, topics, heartbeatMs, deadAfterMs, onProblem },
     judge: (session) => endedByCredential(session, store),
+    asksTime: () => () => {}, // clocks are no matter of these tests
     about: {
       ...{ nodeId, clientAddress: "", version: "1.2.3" },
       ...{ startedAtMs: Date.now(), isDraining: () => false },
     },
   });
-    asksTime: () => () => {}, // clocks are no matter of these tests
   const events: ClusterEvent[] = [];
   cluster.onEvent((event) => events.push(event));
   const close = async () => {
