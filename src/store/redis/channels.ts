@@ -36,10 +36,15 @@ export const channelScripts: readonly Script[] = [
 
 const WITH_ANY = "1";
 
+export interface RedisChannels extends ChannelStore {
+  /** Restores hints of users' groups that a fail-over lost. To be called now and then. */
+  sweepHints(): Promise<void>;
+}
+
 /** The channels of a store on Redis. A write that is refused as `unavailable` may have happened: doing it again is harmless. */
-export function createRedisChannels(parts: RedisStoreParts): ChannelStore {
+export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
   const { link, written } = parts;
-  const groups = new UserGroups(link);
+  const groups = new UserGroups(parts);
   const keysOf = (channel: ChannelRef, ...names: readonly string[]) =>
     names.map((name) => link.keys.channel(name, recordKey(channel)));
 
@@ -121,5 +126,6 @@ export function createRedisChannels(parts: RedisStoreParts): ChannelStore {
     },
 
     groupsOf: (uid) => groups.of(uid),
+    sweepHints: () => groups.sweep(),
   };
 }

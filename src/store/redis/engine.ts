@@ -1,7 +1,6 @@
 // The Redis store's parts put together: who needs whom. No state of its own but theirs.
 
 import type {
-  ChannelStore,
   ConversationStore,
   ManagerStore,
   UserStore,
@@ -9,7 +8,11 @@ import type {
 import type { StreamStore } from "../../broker/stream-ports.ts";
 import type { ChannelFeed } from "../../redis/arrivals.ts";
 import type { Script } from "../../redis/script.ts";
-import { channelScripts, createRedisChannels } from "./channels.ts";
+import {
+  channelScripts,
+  createRedisChannels,
+  type RedisChannels,
+} from "./channels.ts";
 import {
   conversationScripts,
   createRedisConversations,
@@ -42,7 +45,7 @@ export const redisStoreScripts: readonly Script[] = [
 
 export interface Engine {
   readonly users: UserStore;
-  readonly channels: ChannelStore;
+  readonly channels: RedisChannels;
   readonly managers: ManagerStore;
   readonly messages: RedisMessages;
   readonly streams: StreamStore;
@@ -67,6 +70,6 @@ export function createEngine(parts: RedisStoreParts): Engine {
     inbox,
     conversations,
     feed: createChannelFeed({ ...parts, personalChannelsSince }),
-    sweep: new Sweep({ ...parts, also: [inbox.sweep] }),
+    sweep: new Sweep({ ...parts, also: [inbox.sweep, channels.sweepHints] }),
   };
 }

@@ -1,10 +1,12 @@
 // The groups of each user. The truth are the members of each group, in the group's slot; in the user's slot there is a hint that names at least
-// the groups the user is in, maybe more. A reader asks the groups and takes out of the hint what is no more. No state but in Redis.
+// the groups the user is in, maybe more. A reader asks the groups and takes out of the hint what is no more. No state of
+// its own but in Redis.
 
 import { randomUUID } from "node:crypto";
 import { bucketOf } from "../../redis/keys.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
+import { HintRepeats, type HintRepeatsParts } from "./hint-repeats.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
 const AMONG = loadScript(lua("groups_among"), lua("channel_record"));
@@ -22,9 +24,15 @@ const SEPARATOR = "\n";
 
 export class UserGroups {
   readonly #link: RedisLink;
+  readonly #repeats: HintRepeats;
 
-  constructor(link: RedisLink) {
-    this.#link = link;
+  constructor(parts: Omit<HintRepeatsParts, "isMember">) {
+    this.#link = parts.link;
+    this.#repeats = new HintRepeats({
+      ...parts,
+      isMember: async (uid, groupId) =>
+        (await this.#among(uid, [groupId])).length > 0,
+    });
   }
 
   /**
@@ -37,14 +45,24 @@ export class UserGroups {
     step: () => Promise<T>,
   ): Promise<T> {
     await this.#hint(groupId, uids);
-    const answer = await step();
-    await this.#hint(groupId, uids);
-    return answer;
+    try {
+      const answer = await step();
+      await this.#hint(groupId, uids);
+      return answer;
+    } finally {
+      this.#repeats.note(groupId, uids);
+    }
   }
 
   /** Sees to the hints of members whose own call may not have come so far. */
   async again(groupId: string, members: readonly string[]): Promise<void> {
     await this.#hint(groupId, members);
+    this.#repeats.note(groupId, members);
+  }
+
+  /** Restores hints that a fail-over lost. To be called now and then. */
+  sweep(): Promise<void> {
+    return this.#repeats.sweep();
   }
 
   /** The groups `uid` is a member of, disbanded ones left out, in no order. */

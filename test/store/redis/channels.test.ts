@@ -172,7 +172,8 @@ async function hints(t: Test, url: string): Promise<void> {
   t.test("a node that dies behind the step leaves a hint", async (t) => {
     const { store, link, keys } = await startControl(t, url);
     await store.createChannel(group("g"), []);
-    const dies = new UserGroups(link).around("g", ["a"], async () => {
+    const parts = { link, clock: Date.now, onProblem: () => {} };
+    const dies = new UserGroups(parts).around("g", ["a"], async () => {
       await link.call("sadd", keys.channel("perm", "2:g"), "a");
       throw new BrokerError("unavailable");
     });

@@ -1,31 +1,84 @@
 // A Redis Cluster of which one server is away: what does not need it goes on.
 
-import t from "tap";
+import t, { type Test } from "tap";
+import { BrokerError } from "../../../src/broker/errors.ts";
+import { userTopic } from "../../../src/broker/model.ts";
+import type { ClusterEvent } from "../../../src/broker/ports.ts";
+import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
+import { decodeFrame, markFrame } from "../../../src/redis/wire.ts";
 import { claim } from "../../../src/store/redis/inbox-claims.ts";
 import { FanOut } from "../../../src/store/redis/inbox-fanout.ts";
 import { notedCommand } from "../../../src/store/redis/inbox-record.ts";
-import { codeOf, draftOf } from "../../contract/store-bench.ts";
+import {
+  codeOf,
+  draftOf,
+  group,
+  PERMANENT,
+} from "../../contract/store-bench.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
+import { connectEars } from "../../support/ears.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { openStore } from "./one-store.ts";
 
 const SHARE = Math.ceil(16_384 / 3);
 const PAGE = { limit: 10, maxBytes: 1_000_000 };
 const MINUTES_MS = 120_000;
+const HOUR_MS = 3_600_000;
 
 const servers = await startRedisCluster(t);
 
-/** The first name of `prefix` and a number whose key the first server has. */
-function nameAtFirst(prefix: string, keyOf: (name: string) => string): string {
-  for (let n = 0; ; n++)
-    if (slotOf(keyOf(`${prefix}${n}`)) < SHARE) return `${prefix}${n}`;
+/** The first name of `prefix` and a number whose key is that server's. */
+function nameAt(
+  server: number,
+  prefix: string,
+  keyOf: (name: string) => string,
+): string {
+  for (let n = 0; ; n++) {
+    const at = Math.floor(slotOf(keyOf(`${prefix}${n}`)) / SHARE);
+    if (at === server) return `${prefix}${n}`;
+  }
+}
+
+const nameAtFirst = (prefix: string, keyOf: (name: string) => string) =>
+  nameAt(0, prefix, keyOf);
+
+/** What users are told from now on; asked, it waits for all that was published before. */
+async function toldTo(
+  t: Pick<Test, "teardown">,
+  link: RedisLink,
+  uids: readonly string[],
+): Promise<() => Promise<readonly ClusterEvent[]>> {
+  const topics = uids.map((uid) => link.keys.topic(userTopic(uid)));
+  const events: ClusterEvent[] = [];
+  let marked = () => {};
+  const ears = await connectEars(t, link.settings.url, (_topic, frame) => {
+    const publication = decodeFrame(frame);
+    if (publication.kind === "mark") marked();
+    else events.push(publication.event);
+  });
+  for (const topic of topics) await ears.ssubscribe(topic);
+  return async () => {
+    for (const topic of topics) {
+      const came = new Promise<void>((resolve) => {
+        marked = resolve;
+      });
+      await link.call("spublish", topic, markFrame("mark"));
+      await came;
+    }
+    return events;
+  };
 }
 
 t.test("copies that come too late end by themselves", async (t) => {
   const { link, time } = await openStore(t, servers.url);
   const limits = {
-    ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1000 },
+    ...{
+      dedupeWindowS: 3600,
+      retentionS: 0,
+      maxChannelMessages: 0,
+      sweepIntervalMs: 1000,
+    },
     ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: 10 },
   };
   const fanOut = new FanOut({ link, clock: () => time.nowMs, limits });
@@ -34,6 +87,60 @@ t.test("copies that come too late end by themselves", async (t) => {
   await fanOut.spread({ ...noted, messageId: 7 });
   for (const part of ["in", "inx"])
     t.not(await link.call("pttl", link.keys.user(part, "bob")), -1, part);
+});
+
+t.test(
+  "a hint of a user's groups that a fail-over lost is restored, and told",
+  async (t) => {
+    const { store, link, time } = await openStore(t, servers.url);
+    const hint = (uid: string) => link.keys.user("groups", uid);
+    const told = await toldTo(t, link, ["a", "b"]);
+    const g = group("g");
+    await store.createChannel(g, ["a"]);
+    await store.append(draftOf({ channel: g }));
+    await store.addSubscribers(g, ["b", "c"], PERMANENT);
+    const sweepIn = async (ms: number) => {
+      time.nowMs += ms;
+      await store.sweep();
+    };
+
+    await link.call("del", hint("b"));
+    await sweepIn(9_999);
+    t.same(await store.groupsOf("b"), []);
+    await sweepIn(1);
+    t.same(await store.groupsOf("b"), ["g"]);
+    const isMember = { kind: "membership", channelId: "g", member: true };
+    t.same(await told(), [{ ...isMember, uid: "b", sinceSeq: 1 }]);
+
+    await link.call("del", hint("a"));
+    await store.removeSubscribers(g, ["c"], "permanent");
+    t.same(await store.groupsOf("c"), []);
+    await sweepIn(50_000);
+    t.same(await store.groupsOf("a"), ["g"], "a later fail-over");
+    t.equal(await link.call("exists", hint("c")), 0, "who left stays out");
+
+    await link.call("del", hint("a"));
+    await sweepIn(600_000);
+    t.same(await store.groupsOf("a"), [], "it is remembered for a minute");
+    t.equal((await told()).length, 2);
+  },
+);
+
+t.test("a hint is looked at when its server is back", async (t) => {
+  const settings = { timeoutMs: 1000 };
+  const { store, link, time } = await openStore(t, servers.url, { settings });
+  const [first] = servers.primaries;
+  const hint = (name: string) => link.keys.user("groups", name);
+  const uid = nameAtFirst("u", hint);
+  await store.createChannel(group("g"), [uid, "b"]);
+  await link.call("del", hint(uid));
+  await first?.stop("SIGKILL");
+  time.nowMs += 10_000;
+  await codeOf(store.sweep());
+  time.nowMs += 1000;
+  await first?.restart();
+  while ((await codeOf(store.sweep())) !== undefined); // its connection comes back
+  t.same(await store.groupsOf(uid), ["g"]);
 });
 
 t.test("commands there are finished, and messages removed", async (t) => {
@@ -62,3 +169,58 @@ t.test("commands there are finished, and messages removed", async (t) => {
   t.equal((await store.readInbox(uid, 0, PAGE)).length, 1);
   t.equal(await link.call("xlen", link.keys.channel("log", `2:${id}`)), 0);
 });
+
+t.test("a server whose clock is behind holds up no other", async (t) => {
+  const settings = { timeoutMs: 1000 };
+  const limits = { sweepIntervalMs: 10 };
+  const one = await openStore(t, servers.url, { settings, limits });
+  const { store, link, time } = one;
+  time.nowMs = Date.now() - HOUR_MS;
+  const [behind, other] = await Promise.all(
+    servers.primaries.slice(0, 2).map(async (_, server) => {
+      const id = nameAt(server, "g", (name) =>
+        link.keys.channel("head", `2:${name}`),
+      );
+      const channel = { id, type: 2 } as const;
+      await store.append(draftOf({ channel, expireS: 10 }));
+      return link.keys.channel("log", `2:${id}`);
+    }),
+  );
+  const server = link.primaryOf(`${behind}`);
+  const { time: realTime } = server;
+  server.time = async () => [0, 0];
+  time.nowMs = Date.now();
+  const logged = async (log: unknown) =>
+    Number(await link.call("xlen", `${log}`));
+  while ((await logged(other)) > 0);
+  t.equal(await logged(behind), 1);
+  server.time = realTime;
+  while ((await logged(behind)) > 0);
+});
+
+t.test(
+  "a node whose clock is ahead removes nothing, whichever server is away",
+  async (t) => {
+    const settings = { timeoutMs: 1000 };
+    const limits = { sweepIntervalMs: 10 };
+    const one = await openStore(t, servers.url, { settings, limits });
+    const { store, link, time, problems } = one;
+    const [asked] = link.primaries();
+    const alive = servers.primaries
+      .slice(0, 2)
+      .findIndex(({ port }) => port !== asked?.options.port);
+    const id = nameAt(alive, "g", (name) =>
+      link.keys.channel("head", `2:${name}`),
+    );
+    time.nowMs = Date.now() - HOUR_MS;
+    await store.append(draftOf({ channel: { id, type: 2 }, expireS: 10 }));
+    await servers.primaries[1 - alive]?.stop("SIGKILL");
+    problems.length = 0;
+    time.nowMs = Date.now() + HOUR_MS;
+    const logged = () => link.call("xlen", link.keys.channel("log", `2:${id}`));
+    const refused = () =>
+      problems.filter((problem) => !(problem instanceof BrokerError)).length;
+    while (refused() < 3 && (await logged()) === 1);
+    t.equal(await logged(), 1);
+  },
+);
