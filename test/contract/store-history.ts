@@ -47,6 +47,31 @@ export async function history(t: Test, given: Given): Promise<void> {
   );
 
   t.test(
+    "a reader's history is shared up to the first message with an id beyond its own",
+    async (t) => {
+      const bench = await given(t);
+      const ids = [0];
+      const send = async () =>
+        ids.push((await bench.store.append(draftOf())).messageId);
+      for (let i = 0; i < 4; i++) await send();
+      await bench.reopen();
+      for (let i = 0; i < 4; i++) await send();
+      const cases = [
+        ...[0, 1, 3, 4, 5, 7, 8].map((seq) => [8, ids[seq], seq]),
+        [20, ids[8], 20],
+        [20, ids[6], 6],
+        [3, ids[8], 3],
+        [3, ids[2], 2],
+        [Number.MAX_SAFE_INTEGER, ids[1], 1],
+      ];
+      for (const [lastSeq = 0, lastId = 0, seq = 0] of cases)
+        t.equal(await bench.store.sharedSeq("2:g", { lastSeq, lastId }), seq);
+      const has = { lastSeq: 5, lastId: 7 };
+      t.equal(await bench.store.sharedSeq("2:none", has), 5);
+    },
+  );
+
+  t.test(
     "maxBytes ends a slice, but not before its first message",
     async (t) => {
       const bench = await given(t);

@@ -6,7 +6,12 @@ import {
   expiresAtMs,
   type Message,
 } from "../../broker/model.ts";
-import type { Clock, HistoryRange, HistorySlice } from "../../broker/ports.ts";
+import type {
+  Clock,
+  HistoryRange,
+  HistorySlice,
+  ReadThrough,
+} from "../../broker/ports.ts";
 import { contentBytes } from "../held-bytes.ts";
 import { type ChannelRows, logKey } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
@@ -31,6 +36,8 @@ interface Part {
   readonly reverse: boolean;
 }
 
+const ONE = { limit: 1, maxBytes: 1 };
+
 /** Makes a message whole; to be called before the next one is asked for, or not at all. */
 type Take = () => Message;
 
@@ -47,6 +54,20 @@ export class History {
     return tail.peek(key)?.head ?? rows.get(key)?.head ?? 0;
   }
 
+  /** The port's `sharedSeq`: ids grow with seqs. */
+  sharedSeq(key: ChannelKey, { lastSeq, lastId }: ReadThrough): number {
+    const isShared = (through: number) =>
+      this.#newestId(key, through) <= lastId;
+    if (isShared(lastSeq)) return lastSeq;
+    let [low, high] = [0, lastSeq - 1];
+    while (low < high) {
+      const middle = high - Math.floor((high - low) / 2);
+      if (isShared(middle)) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
   /** The port's `readMessages`. */
   read(key: ChannelKey, range: HistoryRange): HistorySlice {
     const messages: Message[] = [];
@@ -60,6 +81,12 @@ export class History {
       messages.push(message);
     }
     return { messages, more: false };
+  }
+
+  /** Of what is shown through that seq; 0: nothing is. */
+  #newestId(key: ChannelKey, toSeq: number): number {
+    const range = { ...{ fromSeq: 1, toSeq, reverse: true }, ...ONE };
+    return this.read(key, range).messages[0]?.messageId ?? 0;
   }
 
   /** Every message of the range that is shown, in the order asked for. */

@@ -117,6 +117,7 @@ function messageCalls(
     headSeq: (key) => life.use(() => messages.headSeq(key)),
 
     streamEvent: (draft) => life.use(() => streams.streamEvent(draft)),
+    sharedSeq: (key, has) => life.use(() => messages.sharedSeq(key, has)),
     cancelStream: (key, clientMsgNo) =>
       life.use(() => streams.cancelStream(key, clientMsgNo)),
     interruptStreams: (silentSinceMs) =>
