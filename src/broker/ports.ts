@@ -160,8 +160,6 @@ export interface HistorySlice {
   readonly more: boolean;
 }
 
-export interface MessageStore {
-  /**
 /** What a reader has of a channel. */
 export interface ReadThrough {
   readonly lastSeq: number;
@@ -169,6 +167,8 @@ export interface ReadThrough {
   readonly lastId: number;
 }
 
+export interface MessageStore {
+  /**
    * One atomic step: look up (key, fromUid, clientMsgNo), else take the channel's next seq and a growing messageId, store the record,
    * and, once it is durable, publish it as a `message` event. Calls for one channel take their seqs in the order of the calls, and events of
    * a channel are published in the order of their seqs. A message is published before, and never after, a read shows it. A concurrent retry
@@ -186,13 +186,13 @@ export interface ReadThrough {
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** The seq of the newest published message; 0 when there was none. */
   headSeq(key: ChannelKey): Promise<number>;
-}
-
   /**
    * The greatest seq, `lastSeq` at most, through which no message that is kept has an id beyond `lastId`. Less than `lastSeq` means that what a reader
    * has through there was lost, and its seqs were given out again.
    */
   sharedSeq(key: ChannelKey, has: ReadThrough): Promise<number>;
+}
+
 /** A command before the store gave it its id. */
 export interface CommandDraft {
   readonly key: ChannelKey;

@@ -116,8 +116,8 @@ function messageCalls(
     earlier: (message) => use((e) => e.appends.earlier(message)),
     readMessages: (key, range) => use((e) => e.history.read(key, range)),
     headSeq: (key) => use((e) => e.history.headSeq(key)),
-
     sharedSeq: (key, has) => use((e) => e.history.sharedSeq(key, has)),
+
     appendCommand: (draft) => use((e) => e.inbox.appendCommand(draft)),
     readInbox: (uid, afterSeq, page) =>
       use((e) => e.inbox.readInbox(uid, afterSeq, page)),

@@ -115,9 +115,9 @@ function messageCalls(
     readMessages: (key, range) =>
       life.use(() => messages.readMessages(key, range)),
     headSeq: (key) => life.use(() => messages.headSeq(key)),
+    sharedSeq: (key, has) => life.use(() => messages.sharedSeq(key, has)),
 
     streamEvent: (draft) => life.use(() => streams.streamEvent(draft)),
-    sharedSeq: (key, has) => life.use(() => messages.sharedSeq(key, has)),
     cancelStream: (key, clientMsgNo) =>
       life.use(() => streams.cancelStream(key, clientMsgNo)),
     interruptStreams: (silentSinceMs) =>
