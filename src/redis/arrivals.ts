@@ -26,6 +26,8 @@ export interface ChannelStanding {
   readonly pub: number;
   /** The seq of its newest message. */
   readonly headSeq: number;
+  /** No message of it has a greater id so far, stored or not, and every later one has. */
+  readonly lastId: number;
   /** Its active stream and those that were asked for, as far as they are there. */
   readonly streams: readonly StreamSnapshot[];
 }

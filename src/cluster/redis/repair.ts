@@ -48,16 +48,14 @@ export async function beginMidway(
 ): Promise<void> {
   const standing = await feed.standing(line.key, []);
   if (!line.isNew) return repair(line, feed); // was given a position meanwhile
-  const newestRead = how.readsBack
-    ? await readBack(line, feed, standing)
-    : undefined;
+  if (how.readsBack) await readBack(line, feed, standing);
   const { pub: newest, headSeq } = standing;
   const pub = Math.min(newest, how.pub ?? newest, line.lowestKept - 1);
   const later = newest - pub;
   if (later === 0) {
     for (const snapshot of standing.streams)
       if (!line.told.knows(snapshot.clientMsgNo)) line.told.levelWith(snapshot);
-    if (newestRead !== undefined) line.told.knowsThrough(newestRead);
+    line.told.knowsThrough(standing.lastId);
   }
   line.begin(pub, Math.max(0, headSeq - later)); // no more than one message each
   line.expect(newest);
@@ -72,6 +70,7 @@ export async function begin(
   if (!line.isNew) return;
   for (const snapshot of standing.streams) line.told.levelWith(snapshot);
   line.begin(standing.pub, standing.headSeq);
+  line.told.knowsThrough(standing.lastId); // behind what came and was kept until now, which is told
 }
 
 /** False: the store's history is another one than the node was told, after a fail-over that lost some. */
@@ -80,16 +79,15 @@ async function readForward(
   feed: RepairFeed,
   { headSeq, standing }: { headSeq: number; standing: ChannelStanding },
 ): Promise<boolean> {
-  const { headId } = line.told;
-  let fromSeq = headId === 0 ? headSeq + 1 : headSeq;
+  const { lastId } = line.told;
+  let fromSeq = lastId === 0 ? headSeq + 1 : headSeq;
   while (fromSeq <= standing.headSeq && !line.isClosed) {
     const { messages, more } = await feed.messages(line.key, {
       ...{ fromSeq, toSeq: standing.headSeq, reverse: false },
       ...{ limit: PAGE_MESSAGES, maxBytes: PAGE_BYTES },
     });
     const [first] = messages;
-    if (first?.messageSeq === headSeq && first.messageId !== headId)
-      return false;
+    if (first?.messageSeq === headSeq && first.messageId > lastId) return false;
     for (const message of messages) line.tellMessage(message);
     fromSeq = (messages.at(-1)?.messageSeq ?? standing.headSeq) + 1;
     if (!more) break;
@@ -97,31 +95,28 @@ async function readForward(
   return true;
 }
 
-/** Tells the newest messages that are later than the last one told and of the line's time. Gives the newest message there is. */
+/** Tells the newest messages that are later than the last one told and of the line's time. */
 async function readBack(
   line: ArrivalLine,
   feed: RepairFeed,
   { headSeq }: ChannelStanding,
-): Promise<Message | undefined> {
+): Promise<void> {
   const { lastId } = line.told;
   const isMissing = ({ messageId, timestampMs }: Message): boolean =>
     messageId > lastId && timestampMs >= line.sinceMs;
   const found: Message[] = [];
-  let newest: Message | undefined;
   let toSeq = headSeq;
   while (toSeq > 0 && found.length < MAX_BACK) {
     const { messages, more } = await feed.messages(line.key, {
       ...{ fromSeq: 1, toSeq, reverse: true },
       ...{ limit: PAGE_MESSAGES, maxBytes: PAGE_BYTES },
     });
-    newest ??= messages[0];
     const missing = messages.filter(isMissing);
     found.push(...missing);
     if (!more || missing.length < messages.length) break;
     toSeq = (messages.at(-1)?.messageSeq ?? 1) - 1;
   }
   for (const message of found.reverse()) line.tellMessage(message);
-  return newest;
 }
 
 function isActive({ state }: StreamSnapshot): boolean {

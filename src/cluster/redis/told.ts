@@ -24,9 +24,7 @@ const MAX_STREAMS = 32;
 export class Told {
   /** The seq of the newest stored message; undefined: not known, `lastId` says how far. */
   headSeq: number | undefined;
-  /** The id of that message; 0: not known. */
-  headId = 0;
-  /** The highest message id, also of messages that are not stored; 0: none. */
+  /** The highest message id, also of messages that are not stored; 0: not known. */
   lastId = 0;
   #streams: Map<string, StreamCursor> | undefined;
 
@@ -46,12 +44,9 @@ export class Told {
       : this.#takesEvent(event.event, event.event.stream);
   }
 
-  /** The message is the newest there is; it and all before were told or are none of its business. */
-  knowsThrough({ messageId, messageSeq }: Message): void {
-    if (messageId < this.lastId) return;
-    this.lastId = messageId;
-    this.headId = messageId;
-    this.headSeq = messageSeq;
+  /** Messages through this id were told or are none of its business. */
+  knowsThrough(messageId: number): void {
+    this.lastId = Math.max(this.lastId, messageId);
   }
 
   /** The stream is level with `snapshot`, whoever told it. */
@@ -75,9 +70,8 @@ export class Told {
     if (messageSeq > 0) {
       if (messageId <= this.lastId) return false;
       this.headSeq = messageSeq;
-      this.headId = messageId;
     }
-    if (messageId > this.lastId) this.lastId = messageId;
+    this.knowsThrough(messageId);
     if (stream !== undefined) this.#put(clientMsgNo, BEGINNING);
     return true;
   }

@@ -1,6 +1,7 @@
 // What repairs a node that missed publications: reads of the store that do not wait for arrivals. No state.
 
 import type { ChannelFeed } from "../../redis/arrivals.ts";
+import { bucketOf } from "../../redis/keys.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { readSlice } from "./history.ts";
 import type { RedisStoreParts } from "./parts.ts";
@@ -25,10 +26,13 @@ export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
       const keys = [
         link.keys.channel("head", key),
         link.keys.channel("act", key),
+        link.keys.bucket("id", bucketOf(key)),
       ];
       const reply = await link.run(STANDING, keys, streams);
-      const [pub, headSeq, shown] = reply as [number, number, unknown[]]; // as its header says
-      return { pub, headSeq, streams: shown.map(decodeSnapshot) };
+      const [pub, headSeq, lastId, shown] = reply as [
+        ...[number, number, number, unknown[]],
+      ]; // as its header says
+      return { pub, headSeq, lastId, streams: shown.map(decodeSnapshot) };
     },
     async pubOf(key) {
       const head = link.keys.channel("head", key);

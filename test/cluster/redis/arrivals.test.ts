@@ -225,6 +225,31 @@ for (const isSuspended of [true, false])
     },
   );
 
+for (const isHeard of [true, false])
+  t.test(
+    `numbers that come again in a channel of which nothing was told are noticed ${isHeard ? "in its frames" : "by a repair"}`,
+    async (t) => {
+      const log = new FeedLog("group");
+      const one = bench(t, log);
+      const lines = nodeLines(one, log);
+      t.teardown(() => lines.close());
+      for (const _ of range(1, 5)) log.message();
+      const unstored = log.message({ stored: false });
+      const line = lines.openGroup(log.key);
+      await lines.begin(line);
+      line.accept(unstored);
+      await one.repairs.settled();
+      t.equal(log.reads, 1, "what was published before is no sign of it");
+      log.pub -= 1;
+      log.loseLast(2);
+      const frames = range(4, 9).map(() => log.message());
+      if (isHeard) for (const frame of frames) line.accept(frame);
+      else void one.repairs.repair(line);
+      await one.repairs.settled();
+      t.same(one.seqs(), range(4, 9));
+    },
+  );
+
 t.test("who waits is let go when it is told, or by a repair", async (t) => {
   const log = new FeedLog("group");
   const one = bench(t, log);

@@ -89,7 +89,8 @@ export class FeedLog implements ChannelFeed {
         (one) => one.state === "active" || names.includes(one.clientMsgNo),
       )
       .map((one) => ({ ...one }));
-    return { pub: this.pub, headSeq: this.headSeq, streams };
+    const { pub, headSeq, nextId: lastId } = this;
+    return { pub, headSeq, lastId, streams };
   }
 
   async pubOf(): Promise<number> {

@@ -110,6 +110,26 @@ t.test("a channel that is none costs nobody else anything", async (t) => {
   t.same(one.seqs("2:good"), [1]);
 });
 
+t.test(
+  "numbers that come again in a group of which nothing was told are noticed",
+  async (t) => {
+    const settings = world();
+    const one = await startTopicNode(t, settings);
+    const sender = await startTopicNode(t, settings);
+    for (const _ of range(1, 5)) await sender.send(group("back"), "a");
+    await one.topics.listen(groupTopic("back"));
+    const [log, head] = ["log", "head"].map((part) =>
+      one.link.keys.channel(part, "2:back"),
+    );
+    await admin.xdel(`${log}`, "4-0", "5-0");
+    await admin.xsetid(`${log}`, "3-0");
+    await admin.hset(`${head}`, { seq: "3", pub: "3" });
+    for (const _ of range(1, 3)) await sender.send(group("back"), "a");
+    await until(() => one.seqs("2:back").length === 3, "told");
+    t.same(one.seqs("2:back"), [4, 5, 6]);
+  },
+);
+
 /** A cut of the topic of a line that is fed by hand. */
 function lose(topic: Listened): void {
   topic.isUp = false;

@@ -1,7 +1,7 @@
 -- Where a channel stands: its newest publication and message, its active stream and others asked for, as far as they are there.
--- KEYS  1 head, 2 act
+-- KEYS  1 head, 2 act, 3 id
 -- ARGV  clientMsgNos of streams
--- Reply {pub, head seq, {stream_snapshot, ...}}
+-- Reply {pub, head seq, the last message id of the bucket, {stream_snapshot, ...}}
 local head = redis.call('HMGET', KEYS[1], 'pub', 'seq')
 local streams, seen = {}, {}
 local function show(no)
@@ -12,4 +12,5 @@ local function show(no)
 end
 show(redis.call('GET', KEYS[2]))
 for _, no in ipairs(ARGV) do show(no) end
-return { tonumber(head[1] or '0'), tonumber(head[2] or '0'), streams }
+local last_id = redis.call('GET', KEYS[3])
+return { tonumber(head[1] or '0'), tonumber(head[2] or '0'), tonumber(last_id or '0'), streams }
