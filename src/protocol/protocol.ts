@@ -21,6 +21,8 @@ export interface ResumePoint {
   readonly channel: ChannelRef;
   /** The newest seq the client has; it wants everything after. */
   readonly lastSeq: number;
+  /** The greatest id among the stored messages it has; where seqs were given out again it wants everything with a greater one. 0: not known. */
+  readonly lastId?: number;
 }
 
 /** What a client asks for. */

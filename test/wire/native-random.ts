@@ -40,6 +40,7 @@ export function randomOperation(r: Random): Operation {
       resume: r.list(LIMITS.maxResumePoints, () => ({
         channel: randomChannel(r),
         lastSeq: r.uint(53),
+        lastId: r.uint(53),
       })),
     }),
     () => ({

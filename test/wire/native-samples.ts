@@ -28,8 +28,8 @@ export const OPERATIONS: readonly Sample<Operation>[] = [
       deviceId: "laptop",
       level: undefined,
       resume: [
-        { channel: GROUP, lastSeq: 41 },
-        { channel: ALICE, lastSeq: 0 },
+        { channel: GROUP, lastSeq: 41, lastId: 1_789_999_999_999_000 },
+        { channel: ALICE, lastSeq: 0, lastId: 0 },
       ],
     },
     array: [
@@ -42,11 +42,11 @@ export const OPERATIONS: readonly Sample<Operation>[] = [
       "laptop",
       null,
       [
-        [2, "team", 41],
-        [1, "alice", 0],
+        [2, "team", 41, 1789999999999000],
+        [1, "alice", 0, 0],
       ],
     ],
-    hex: "99010101a3626f62a673656372657402a66c6170746f70c0929302a47465616d299301a5616c69636500",
+    hex: "99010101a3626f62a673656372657402a66c6170746f70c0929402a47465616d29cf00065bfeda25dc189401a5616c6963650000",
   },
   {
     value: {

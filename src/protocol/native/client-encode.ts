@@ -36,6 +36,7 @@ function fieldsOf(operation: Operation): readonly Field[] {
       const points = resume.map((point) => [
         ...channelOf(point),
         point.lastSeq,
+        point.lastId,
       ]);
       return [version, uid, token, flag, deviceId, level, points];
     }

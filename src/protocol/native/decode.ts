@@ -226,8 +226,11 @@ function readCommandack(context: Context): Operation {
 }
 
 function readResumePoint(context: Context): ResumePoint {
+  const { reader } = context;
   const channel = readChannel(context);
-  return { channel, lastSeq: context.reader.uint("lastSeq") };
+  const lastSeq = reader.uint("lastSeq");
+  const lastId = reader.absent() ? 0 : reader.uint("lastId");
+  return { channel, lastSeq, lastId };
 }
 
 function readDeviceId(context: Context): string {

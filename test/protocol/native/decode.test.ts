@@ -245,6 +245,14 @@ t.test("optional fields may be left out or nil", async (t) => {
   };
   t.same(decode(pack(CONNECT.slice(0, 6))), connect);
   t.same(decode(pack([...CONNECT.slice(0, 6), null, null, null])), connect);
+  for (const point of [
+    [2, "team", 41],
+    [2, "team", 41, null],
+    [2, "team", 41, 0],
+  ])
+    t.match(decode(pack([...CONNECT.slice(0, 6), null, null, [point]])), {
+      resume: [{ lastSeq: 41, lastId: 0 }],
+    });
   t.match(decode(pack(HISTORY.slice(0, 7))), { limit: 10, reverse: false });
   t.match(decode(pack(CONVERSATIONS.slice(0, 3))), { limit: 20, offset: 0 });
   const forget = [11, REF, 2, "team", 2];
