@@ -2,6 +2,7 @@
 // each channel in steps of its own: two at once do no harm. State: the timer and the run under way.
 
 import { BUCKETS } from "../../redis/keys.ts";
+import type { RedisLink } from "../../redis/link.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import type { RedisStoreParts } from "./parts.ts";
 
@@ -16,6 +17,12 @@ const STEP = 200;
 const CHANNELS = 50;
 /** How far a node's clock may be ahead of Redis'. */
 const MAX_AHEAD_MS = 60_000;
+
+const AHEAD = "The clock is ahead of Redis': nothing is removed";
+
+type Server = ReturnType<RedisLink["primaryOf"]>;
+/** Whether a server's clock is far behind this node's. Of one that is not there nothing is known. */
+type Clocks = ReadonlyMap<Server, boolean>;
 
 export interface SweepParts
   extends Pick<RedisStoreParts, "link" | "clock" | "limits" | "onProblem"> {
@@ -44,10 +51,7 @@ export class Sweep {
    * could be: of a Cluster some servers may be away.
    */
   run(): Promise<number> {
-    this.#running ??= this.#sweep().finally(() => {
-      this.#running = undefined;
-    });
-    return this.#running;
+    return this.#run(async () => new Map());
   }
 
   /** Ends the timer and, after its step, the run under way. Safe to call twice. */
@@ -61,26 +65,41 @@ export class Sweep {
     const { link, onProblem } = this.#parts;
     if (!link.isUp) return;
     try {
-      if (await this.#isAhead())
-        throw new Error("The clock is ahead of Redis': nothing is removed");
-      await this.run();
+      await this.#run(() => this.#clocks());
     } catch (error) {
       onProblem(error, "sweep");
     }
   }
 
-  /** A clock that is wrong would remove what is not past its time. Without an answer nothing says so. */
-  async #isAhead(): Promise<boolean> {
-    const { link, clock } = this.#parts;
-    const time = await link.call("time").catch(() => undefined);
-    if (time === undefined) return false;
-    const [seconds] = time as readonly Buffer[]; // Redis' reply
-    return clock() > Number(seconds) * 1000 + MAX_AHEAD_MS;
+  #run(clocks: () => Promise<Clocks>): Promise<number> {
+    this.#running ??= clocks()
+      .then((found) => this.#sweep(found))
+      .finally(() => {
+        this.#running = undefined;
+      });
+    return this.#running;
   }
 
-  async #sweep(): Promise<number> {
+  /** Of the servers that answer. */
+  async #clocks(): Promise<Clocks> {
+    const { link, clock } = this.#parts;
+    const found = new Map<Server, boolean>();
+    const looks = link.primaries().map(async (server) => {
+      const [seconds] = await server.time();
+      const isBehind = clock() > Number(seconds) * 1000 + MAX_AHEAD_MS;
+      found.set(server, isBehind);
+    });
+    await Promise.allSettled(looks);
+    return found;
+  }
+
+  /** Nothing is removed by a clock that may be wrong: where a server's is behind, and nowhere if all are, for then it is the node's that is wrong. */
+  async #sweep(clocks: Clocks): Promise<number> {
+    const areBehind = [...clocks.values()];
+    if (areBehind.length > 0 && areBehind.every((isBehind) => isBehind))
+      throw new Error(AHEAD);
     const buckets = Array.from({ length: BUCKETS }, (_, bucket) =>
-      this.#sweepBucket(bucket),
+      this.#sweepBucket(bucket, clocks),
     );
     const counts = await Promise.allSettled(buckets);
     const others: PromiseSettledResult<unknown>[] = [];
@@ -95,9 +114,11 @@ export class Sweep {
     return removed;
   }
 
-  async #sweepBucket(bucket: number): Promise<number> {
+  async #sweepBucket(bucket: number, clocks: Clocks): Promise<number> {
     const { link, clock, limits } = this.#parts;
     const due = link.keys.bucket("due", bucket);
+    const isBehind = clocks.size > 0 && clocks.get(link.primaryOf(due));
+    if (isBehind === true) throw new Error(AHEAD);
     const nowMs = clock();
     let removed = 0;
     let channels: readonly string[];
