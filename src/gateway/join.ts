@@ -37,9 +37,22 @@ export interface JoinLimits {
   readonly maxUnreadBytes: number;
 }
 
+/** What planning asks. */
+export interface PlanPorts {
+  readonly store: Pick<ChannelStore, "groupsOf"> &
+    Pick<MessageStore, "headSeq" | "sharedSeq">;
+  readonly hub: Pick<Hub, "warm">;
+}
+
+interface Named {
+  readonly point: ResumePoint;
+  readonly result: ResumeResult;
+}
+
 /** What joining needs to know before the connack: the user's groups, and where each named channel stands. */
 export interface JoinPlan {
   readonly groups: readonly string[];
+  /** Of each named channel what the client has of what is there now. */
   readonly points: readonly ResumePoint[];
   readonly results: readonly ResumeResult[];
 }
@@ -48,22 +61,43 @@ export interface JoinPlan {
 export async function planJoin(
   session: Session,
   points: readonly ResumePoint[],
-  { store, hub }: Pick<JoinPorts, "store" | "hub">,
+  { store, hub }: PlanPorts,
 ): Promise<JoinPlan> {
   const { uid } = session;
   const groups = await store.groupsOf(uid);
   const mine = new Set(groups);
-  const stand = async ({ channel }: ResumePoint): Promise<ResumeResult> => {
+  const named = points.map(async (point): Promise<Named> => {
+    const { channel } = point;
     if (channel.type === GROUP_CHANNEL && !mine.has(channel.id))
-      return { channel, status: "denied", headSeq: 0 };
-    const headSeq = await store.headSeq(channelKey(channel, uid));
-    return { channel, status: "ok", headSeq };
-  };
-  const [results] = await Promise.all([
-    Promise.all(points.map(stand)),
+      return { point, result: { channel, status: "denied", headSeq: 0 } };
+    return stand(channelKey(channel, uid), point, store);
+  });
+  const [stands] = await Promise.all([
+    Promise.all(named),
     hub.warm(session, groups),
   ]);
-  return { groups, points, results };
+  return {
+    groups,
+    points: stands.map(({ point }) => point),
+    results: stands.map(({ result }) => result),
+  };
+}
+
+/** How a named channel stands, in one round trip: a client may remember more than a restored store has, or what was lost in a fail-over. */
+async function stand(
+  key: ChannelKey,
+  { channel, lastSeq, lastId = 0 }: ResumePoint,
+  store: PlanPorts["store"],
+): Promise<Named> {
+  const isNumbered = lastSeq > 0 && lastId > 0;
+  const [headSeq, sharedSeq] = await Promise.all([
+    store.headSeq(key),
+    isNumbered ? store.sharedSeq(key, { lastSeq, lastId }) : lastSeq,
+  ]);
+  return {
+    point: { channel, lastSeq: Math.min(sharedSeq, headSeq) },
+    result: { channel, status: "ok", headSeq },
+  };
 }
 
 /** Makes the session level and live. Call after the connack; the session holds live messages since it entered the hub. */
@@ -108,10 +142,6 @@ function allowedPoints(
 ): Map<ChannelKey, ResumePoint> {
   return new Map(
     points
-      .map(({ channel, lastSeq }, at): ResumePoint => {
-        const headSeq = results[at]?.headSeq ?? 0; // a client may remember more than a restored store has
-        return { channel, lastSeq: Math.min(lastSeq, headSeq) };
-      })
       .filter((_, at) => results[at]?.status === "ok")
       .map((point) => [channelKey(point.channel, uid), point]),
   );

@@ -10,12 +10,18 @@ import type {
   Operation,
 } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
-import { type JoinParts, joinChannels, planJoin } from "./join.ts";
+import {
+  type JoinParts,
+  joinChannels,
+  type PlanPorts,
+  planJoin,
+} from "./join.ts";
 import { Session } from "./session.ts";
 
 export type Connect = Extract<Operation, { readonly kind: "connect" }>;
 
 export interface OpeningContext extends JoinParts {
+  readonly store: JoinParts["store"] & PlanPorts["store"];
   readonly sessions: Sessions;
   readonly nodeId: string;
   readonly clock: () => number;

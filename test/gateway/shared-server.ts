@@ -26,6 +26,7 @@ import type {
 } from "../../src/broker/ports.ts";
 import type { AdmissionsParts } from "../../src/gateway/admissions.ts";
 import type { CatchUpParts } from "../../src/gateway/catch-ups.ts";
+import type { PlanPorts } from "../../src/gateway/join.ts";
 import type { Answer } from "../../src/lib/answer.ts";
 import type { Random } from "./random.ts";
 import { StreamLog } from "./stream-log.ts";
@@ -96,7 +97,9 @@ export class SharedServer {
     return this.#listened;
   }
 
-  readonly store: AdmissionsParts["store"] & CatchUpParts["store"] = {
+  readonly store: AdmissionsParts["store"] &
+    CatchUpParts["store"] &
+    PlanPorts["store"] = {
     conversation: (uid, channel) =>
       this.#ask(() => this.#standing(uid, channel)),
     readInbox: (uid, afterSeq, { limit, maxBytes }) =>
@@ -117,6 +120,12 @@ export class SharedServer {
     personalStreamsOf: (uid) => this.#answer(() => this.streams.ofUser(uid)),
     groupsOf: (uid) => this.#ask(() => this.groupsOf(uid)),
     headSeq: (key) => this.#ask(() => this.headSeq(key)),
+    sharedSeq: (key, { lastSeq, lastId }) =>
+      this.#ask(() => {
+        const log = this.#logs.get(key) ?? [];
+        const at = log.findIndex(({ messageId }) => messageId > lastId);
+        return at < 0 ? lastSeq : Math.min(at, lastSeq);
+      }),
     readMessages: (key, range) => this.#ask(() => this.#read(key, range)),
   };
 
