@@ -168,6 +168,8 @@ export interface HistoryResult {
 export interface Cursor {
   readonly channel: ChannelRef;
   readonly lastSeq: number;
+  /** The greatest id of a message the app has: tells where a fail-over lost messages and others took their places. None or 0: not known. */
+  readonly lastId?: number;
 }
 
 export interface ClientEvents {

@@ -1,8 +1,5 @@
 // Whether and when to connect again. Pure.
 
-import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
-import { closeReasonOf } from "../protocol/native/errors.ts";
-
 /** The close codes below 4100 say: at once. */
 const PAUSE_FROM = 4100;
 /** Those from here to 4299 say: never by yourself. */
@@ -27,17 +24,4 @@ export function pauseMs(
 ): number {
   const full = Math.min(maxMs, minMs * 2 ** Math.min(attempt, 30));
   return attempt === 0 ? random() * full : full * (0.5 + random() / 2);
-}
-
-/** Why a connection ended: as the server told it, else after its close code. */
-export function reasonOf(end: {
-  readonly code: number;
-  readonly reason: CloseReason | undefined;
-}): CloseReason {
-  const names = Object.keys(CLOSE_REASONS) as CloseReason[]; // Object.keys loses the key type of a closed table
-  return (
-    end.reason ??
-    names.find((name) => CLOSE_REASONS[name].code === end.code) ??
-    closeReasonOf("", end.code)
-  );
 }

@@ -1,8 +1,9 @@
 // Keeps a client connected: opens links one after the other until it is told to stop or the server says never again.
 // State: the status, the link, the number of failed tries. It knows nothing of messages.
 
+import { closeReasonOf } from "../protocol/native/errors.ts";
 import type { ClientEvents, Status } from "./api.ts";
-import { pauseMs, reasonOf, verdict } from "./backoff.ts";
+import { pauseMs, verdict } from "./backoff.ts";
 import { asJindouError, endedFor, JindouError } from "./errors.ts";
 import {
   type Greeting,
@@ -141,7 +142,7 @@ export class Connector {
   }
 
   #kicked(end: LinkEnd): void {
-    const reason = reasonOf(end);
+    const reason = closeReasonOf(end.code);
     const error = endedFor(reason);
     this.#finish(end.error ?? error);
     const { message } = error;

@@ -11,7 +11,7 @@ export const MAX_FRAME_BYTES = 128 * 1024;
 /** Of the largest frame; the rest is for the token and the names. */
 const RESUME_SHARE = 0.75;
 /** The most a record takes beside its channel's id. */
-const RECORD_BYTES = 16;
+const RECORD_BYTES = 25;
 
 export interface GreetingParts {
   readonly token: string;

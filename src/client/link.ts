@@ -1,7 +1,7 @@
 // One connection from its opening to its end: the handshake, requests and answers, pushes, the heartbeat. Never reconnects.
 // Status: opening → open → over. `ended` is called once and last; nothing is called after it.
 
-import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
+import { CLOSE_REASONS } from "../broker/errors.ts";
 import {
   decodeServerFrame,
   type ServerFrame,
@@ -23,8 +23,6 @@ export type Connack = Extract<Reply, { readonly kind: "connack" }>;
 export interface LinkEnd {
   /** WebSocket close code; 1006 when it was just gone. */
   readonly code: number;
-  /** As the server told it. */
-  readonly reason: CloseReason | undefined;
   /** Why CONNECT was refused, or what made this side give up. */
   readonly error: JindouError | undefined;
   /** It came so far that CONNECT was sent. */
@@ -149,15 +147,15 @@ export class Link {
   }
 
   #take(frame: ServerFrame): void {
-    if (this.#status === "opening") return this.#greeted(frame);
-    if ("ref" in frame) this.#requests.settle(frame);
-    else if (frame.kind !== "disconnect") this.#parts.pushed(frame);
-    else this.#disconnected(frame.reason);
+    if (frame.kind === "disconnect")
+      this.#end({ code: CLOSE_REASONS[frame.reason].code });
+    else if (this.#status === "opening") this.#greeted(frame);
+    else if ("ref" in frame) this.#requests.settle(frame);
+    else this.#parts.pushed(frame);
   }
 
   #greeted(frame: ServerFrame): void {
     if (frame.kind === "connack") this.#open(frame);
-    else if (frame.kind === "disconnect") this.#disconnected(frame.reason);
     else if (frame.kind === "error") {
       const { code, message, retryAfterMs } = frame;
       this.#refused = new JindouError(code, { message, retryAfterMs });
@@ -199,10 +197,6 @@ export class Link {
     );
   }
 
-  #disconnected(reason: CloseReason): void {
-    this.#end({ code: CLOSE_REASONS[reason].code, reason });
-  }
-
   #end(
     end: Partial<LinkEnd> & { readonly code: number },
     letGo: (socket: SocketLike) => void = drop,
@@ -211,9 +205,9 @@ export class Link {
     this.#status = "over";
     clearTimeout(this.#timer);
     letGo(this.#parts.socket);
-    const { code, reason, error = this.#refused } = end;
+    const { code, error = this.#refused } = end;
     this.#requests.fail(new JindouError("connection_lost"));
-    this.#parts.ended({ code, reason, error, isGreeted: this.#isGreeted });
+    this.#parts.ended({ code, error, isGreeted: this.#isGreeted });
   }
 }
 

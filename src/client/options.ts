@@ -120,11 +120,13 @@ function deviceFlagOf(flag: DeviceFlag): DeviceFlag {
   throw bad("deviceFlag");
 }
 
-function checkedCursor({ channel, lastSeq }: Cursor): Cursor {
+function checkedCursor({ channel, lastSeq, lastId = 0 }: Cursor): Cursor {
   const isChannel =
     [PERSON_CHANNEL, GROUP_CHANNEL].includes(channel.type) && isId(channel.id);
-  if (isChannel && Number.isSafeInteger(lastSeq) && lastSeq >= 0)
-    return { channel, lastSeq };
+  const isPlace = [lastSeq, lastId].every(
+    (one) => Number.isSafeInteger(one) && one >= 0,
+  );
+  if (isChannel && isPlace) return { channel, lastSeq, lastId };
   throw bad("cursors");
 }
 

@@ -3,6 +3,7 @@
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
+import type { Cursor } from "./api.ts";
 import { isLost, JindouError } from "./errors.ts";
 import type { Ask } from "./requests.ts";
 import { pause } from "./timer.ts";
@@ -44,11 +45,12 @@ export class Timeline {
   readonly #parts: TimelineParts;
   /** Everything through it was given on, or is known to be gone. Undefined: nothing was seen yet. */
   #cursor: number | undefined;
-  /** The highest id of a message given on or sent. */
-  #lastId = 0;
+  /** The highest id of a message given on or sent; 0: not known. */
+  #lastId: number;
   /** There is something through this seq. */
   #headSeen = 0;
-  readonly #own = new Set<number>();
+  /** The ids of own messages ahead, by seq. */
+  readonly #own = new Map<number, number>();
   readonly #held = new Map<number, Message>();
   /** Nothing is given on before the beginning is known. */
   #isWaiting = false;
@@ -56,20 +58,19 @@ export class Timeline {
   /** Counts connections: what was asked on an old one is void. */
   #epoch = 0;
 
-  constructor(
-    channel: ChannelRef,
-    cursor: number | undefined,
-    parts: TimelineParts,
-  ) {
+  constructor(channel: ChannelRef, parts: TimelineParts, cursor?: Cursor) {
     this.channel = channel;
-    this.#cursor = cursor;
     this.#parts = parts;
+    this.#cursor = cursor?.lastSeq;
+    this.#lastId = cursor?.lastId ?? 0;
   }
 
   /** From where to resume; undefined: nothing is known of it. */
-  get lastSeq(): number | undefined {
-    if (this.#cursor !== undefined || this.#own.size === 0) return this.#cursor;
-    return Math.min(...this.#own) - 1;
+  get cursor(): Cursor | undefined {
+    const { channel } = this;
+    const lastSeq = this.#cursor ?? Math.min(...this.#own.keys()) - 1;
+    if (lastSeq < Infinity) return { channel, lastSeq, lastId: this.#lastId };
+    return undefined;
   }
 
   /** The channel had been seen before this connection. */
@@ -110,9 +111,8 @@ export class Timeline {
     if (this.#isBehind(ack)) return;
     const { messageSeq, messageId } = ack;
     this.#lastId = Math.max(this.#lastId, messageId);
-    this.#own.add(messageSeq);
-    if (this.#cursor === undefined && this.#own.size > MAX_OWN)
-      this.#cursor = Math.min(...this.#own) - 1;
+    this.#own.set(messageSeq, messageId);
+    if (this.#own.size > MAX_OWN) this.#cursor ??= this.cursor?.lastSeq;
     if (this.#cursor !== undefined) this.reach(messageSeq);
   }
 
@@ -173,19 +173,22 @@ export class Timeline {
   /** What comes right behind the cursor. */
   #next(): Message | "own" | undefined {
     const seq = (this.#cursor ?? 0) + 1;
-    return this.#own.has(seq) ? "own" : this.#held.get(seq);
+    return this.#held.get(seq) ?? (this.#own.has(seq) ? "own" : undefined);
   }
 
   /** Just before the first message that came; own receipts alone tell nothing, an earlier message may be on its way. */
   #beginning(): number | undefined {
     if (this.#headSeen === 0) return undefined;
-    return Math.min(...this.#held.keys(), ...this.#own, this.#headSeen) - 1;
+    return (
+      Math.min(...this.#held.keys(), ...this.#own.keys(), this.#headSeen) - 1
+    );
   }
 
   #give(message: Message): void {
+    if (this.#isBehind(message)) return;
     const { messageSeq, messageId } = message;
-    if (messageSeq <= (this.#cursor ?? 0)) return;
-    const isOwn = this.#own.has(messageSeq) || this.#parts.isOwn(message);
+    const isOwn =
+      this.#own.get(messageSeq) === messageId || this.#parts.isOwn(message);
     this.#lastId = Math.max(this.#lastId, messageId);
     this.#passed(messageSeq);
     this.lastTimestampMs = message.timestampMs;

@@ -40,8 +40,11 @@ export class Timelines {
 
   constructor(parts: TimelinesParts) {
     this.#parts = parts;
-    for (const { channel, lastSeq } of parts.cursors)
-      this.#all.set(this.#keyOf(channel), this.#make(channel, lastSeq));
+    for (const cursor of parts.cursors)
+      this.#all.set(
+        this.#keyOf(cursor.channel),
+        this.#make(cursor.channel, cursor),
+      );
   }
 
   /** Most recently used first. */
@@ -50,9 +53,7 @@ export class Timelines {
   }
 
   cursors(): readonly Cursor[] {
-    return [...this.#all.values()].flatMap(({ channel, lastSeq }) =>
-      lastSeq === undefined ? [] : [{ channel, lastSeq }],
-    );
+    return [...this.#all.values()].flatMap(({ cursor }) => cursor ?? []);
   }
 
   opened({ serverTimeMs, resume }: Connack): void {
@@ -130,16 +131,16 @@ export class Timelines {
   /** The channel's timeline, which becomes the most recently used one. */
   #at(channel: ChannelRef): Timeline {
     const key = this.#keyOf(channel);
-    const timeline = this.#all.get(key) ?? this.#make(channel, undefined);
+    const timeline = this.#all.get(key) ?? this.#make(channel);
     this.#all.delete(key);
     this.#all.set(key, timeline);
     this.#dropOldest();
     return timeline;
   }
 
-  #make(channel: ChannelRef, cursor: number | undefined): Timeline {
+  #make(channel: ChannelRef, cursor?: Cursor): Timeline {
     const { id, type } = channel;
-    const timeline = new Timeline({ id, type }, cursor, this.#parts);
+    const timeline = new Timeline({ id, type }, this.#parts, cursor);
     if (this.#isCatchingUp) timeline.wait();
     return timeline;
   }

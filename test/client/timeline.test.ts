@@ -172,13 +172,14 @@ t.test(
   async (t) => {
     const played = await start(t, { cursors: [{ channel: TEAM, lastSeq: 3 }] });
     const { resume } = await played.server.heard("connect");
-    t.same(resume, [{ channel: TEAM, lastSeq: 3 }]);
+    t.same(resume, [{ channel: TEAM, lastSeq: 3, lastId: 0 }]);
     played.socket.push(run(2, 6));
     played.socket.push(run(6, 9, []));
     played.socket.push(live(message(10)));
     await sees(played, 4, 5, 6, 10);
     t.same(played.seen, [4, 5, 6, 10]);
-    t.same(played.client.cursors(), [{ channel: TEAM, lastSeq: 10 }]);
+    const cursor = { channel: TEAM, lastSeq: 10, lastId: 1010 };
+    t.same(played.client.cursors(), [cursor]);
   },
 );
 
@@ -240,11 +241,11 @@ t.test(
       clientMsgNo: "x",
     });
     await sent;
-    t.same(client.cursors(), [{ channel: TEAM, lastSeq: 5 }]);
+    t.same(client.cursors(), [{ channel: TEAM, lastSeq: 5, lastId: 9 }]);
     for (const seq of [5, 7]) socket.push(live(message(seq)));
     await sees(played, 5, 7);
     t.same(played.seen, [5, 7]);
-    t.same(client.cursors(), [{ channel: TEAM, lastSeq: 7 }]);
+    t.same(client.cursors(), [{ channel: TEAM, lastSeq: 7, lastId: 1007 }]);
   },
 );
 
@@ -290,7 +291,6 @@ t.test(
     const given = () => seen.length;
     for (const one of messages(1, 5)) socket.push(live(one));
     await server.until("all five", () => given() === 5);
-    const afterwards = (seq: number) => message(seq, { messageId: 2000 + seq });
     for (const seq of [4, 5, 6]) socket.push(live(afterwards(seq)));
     await server.until("the new ones", () => given() === 8);
     for (const seq of [4, 5, 3]) socket.push(live(afterwards(seq - 1)));
@@ -300,6 +300,63 @@ t.test(
     t.same(seen, [1, 2, 3, 4, 5, 4, 5, 6, 7], "none of them twice");
   },
 );
+
+/** A message with the seq of one that was lost, or behind it. */
+const afterwards = (seq: number) => message(seq, { messageId: 2000 + seq });
+
+for (const { where, headSeq } of [
+  { where: "and others behind them", headSeq: 7 },
+  { where: "as far as they are", headSeq: 5 },
+  { where: "though fewer than were lost", headSeq: 4 },
+])
+  t.test(
+    `messages that took the places of lost ones while the client was away are given, ${where}`,
+    async (t) => {
+      const server = new ScriptedServer((operation, socket) => {
+        if (operation.kind === "connect")
+          acknowledge(operation, socket, { heads: { team: headSeq } });
+      });
+      const cursors = [{ channel: TEAM, lastSeq: 5, lastId: 1005 }];
+      const client = play(t, server, { cursors });
+      const seen: number[] = [];
+      client.on("message", ({ messageId }) => seen.push(messageId));
+      t.same((await server.heard("connect")).resume, cursors);
+      const socket = await server.socket();
+      const given = [3, 4, 5, 6, 7].filter((seq) => seq <= headSeq);
+      socket.push(run(2, headSeq, given.map(afterwards)));
+      socket.push(run(2, headSeq, given.map(afterwards)));
+      socket.push(live(afterwards(headSeq + 1)));
+      const ids = [...given, headSeq + 1].map((seq) => 2000 + seq);
+      await server.until("the last one", () => seen.at(-1) === ids.at(-1));
+      t.same(seen, ids, "each once");
+      const [cursor] = client.cursors();
+      t.match(cursor, { lastSeq: headSeq + 1, lastId: 2001 + headSeq });
+    },
+  );
+
+t.test("nor is one taken for an own message that was lost", async (t) => {
+  const server = new ScriptedServer((operation, socket) => {
+    if (operation.kind === "connect") acknowledge(operation, socket);
+  });
+  const cursors = [{ channel: TEAM, lastSeq: 1, lastId: 1001 }];
+  const client = play(t, server, { cursors });
+  const seen: number[] = [];
+  client.on("message", ({ messageSeq }) => seen.push(messageSeq));
+  await client.ready();
+  const first = await server.socket();
+  const sent = client.send(TEAM, "own");
+  const place = { messageSeq: 3, messageId: 1003, clientMsgNo: "own" };
+  first.reply(await server.heard("send"), { kind: "sendack", ...place });
+  await sent;
+  first.end(1006);
+  const { resume } = await server.heard("connect", 0, 1);
+  t.same(resume, [{ channel: TEAM, lastSeq: 1, lastId: 1003 }]);
+  const again = await server.socket(1);
+  again.push(run(1, 3, [2, 3].map(afterwards)));
+  again.push(live(afterwards(4)));
+  await server.until("the last one", () => seen.at(-1) === 4);
+  t.same(seen, [2, 3, 4]);
+});
 
 t.test("the receipt of an own message tells it as well", async (t) => {
   const { seen, socket, server, client } = await start(t, {

@@ -199,10 +199,7 @@ function readMessages(context: Context): Push {
 }
 
 function readDisconnect(reader: FrameReader): Push {
-  const code = reader.uint("code");
-  const reason = closeReasonOf(reader.text("reason", ANY), code);
-  reader.text("message", ANY);
-  return { kind: "disconnect", reason };
+  return { kind: "disconnect", reason: closeReasonOf(reader.uint("code")) };
 }
 
 function readMessageList(context: Context): readonly Message[] {

@@ -56,25 +56,24 @@ export const WIRE_REASONS = {
   goodbye: "goodbye",
 } as const satisfies Record<CloseReason, string>;
 
-const CODES = keysByName(WIRE_CODES);
-const REASONS = keysByName(WIRE_REASONS);
+const CODES: ReadonlyMap<string, ErrorCode> = new Map(
+  keysOf(WIRE_CODES).map((code) => [WIRE_CODES[code], code]),
+);
 
 /** For clients: the code of a wire name. A name of a newer server becomes one with the same answer to "retry?". */
 export function errorCodeOf(name: string, retry: boolean): ErrorCode {
   return CODES.get(name) ?? (retry ? "unavailable" : "bad_request");
 }
 
-/** For clients: the reason of a wire name. One of a newer server becomes one of the same range of close codes. */
-export function closeReasonOf(name: string, code: number): CloseReason {
-  const known = REASONS.get(name);
+/** For clients: the reason of a close code. That of a newer server becomes one of the same range. */
+export function closeReasonOf(code: number): CloseReason {
+  const reasons = keysOf(CLOSE_REASONS);
+  const known = reasons.find((reason) => CLOSE_REASONS[reason].code === code);
   if (known !== undefined) return known;
   if (code < CLOSE_REASONS.rate_limited.code) return "draining";
   return code < CLOSE_REASONS.kicked.code ? "unavailable" : "protocol_error";
 }
 
-function keysByName<K extends string>(
-  table: Readonly<Record<K, string>>,
-): ReadonlyMap<string, K> {
-  const keys = Object.keys(table) as K[]; // Object.keys loses the key type of a closed table
-  return new Map(keys.map((key) => [table[key], key]));
+function keysOf<K extends string>(table: Readonly<Record<K, unknown>>): K[] {
+  return Object.keys(table) as K[]; // Object.keys loses the key type of a closed table
 }

@@ -11,16 +11,19 @@ import {
   closeReasonOf,
   errorCodeOf,
   WIRE_CODES,
-  WIRE_REASONS,
 } from "../../../src/protocol/native/errors.ts";
 
-t.test("every code and reason has a wire name of its own", async (t) => {
-  const codes = Object.keys(ERRORS) as ErrorCode[];
-  for (const code of codes) t.equal(errorCodeOf(WIRE_CODES[code], false), code);
-  const reasons = Object.keys(CLOSE_REASONS) as CloseReason[];
-  for (const reason of reasons)
-    t.equal(closeReasonOf(WIRE_REASONS[reason], 4299), reason);
-});
+t.test(
+  "every error has a wire name of its own, every reason a close code",
+  async (t) => {
+    const codes = Object.keys(ERRORS) as ErrorCode[];
+    for (const code of codes)
+      t.equal(errorCodeOf(WIRE_CODES[code], false), code);
+    const reasons = Object.keys(CLOSE_REASONS) as CloseReason[];
+    for (const reason of reasons)
+      t.equal(closeReasonOf(CLOSE_REASONS[reason].code), reason);
+  },
+);
 
 t.test("an unknown error keeps its answer to whether to retry", async (t) => {
   for (const retry of [true, false])
@@ -29,7 +32,7 @@ t.test("an unknown error keeps its answer to whether to retry", async (t) => {
 
 t.test("an unknown reason keeps its range of close codes", async (t) => {
   for (const code of [4000, 4050, 4099, 4100, 4199, 4200, 4299]) {
-    const known = CLOSE_REASONS[closeReasonOf("of_tomorrow", code)].code;
+    const known = CLOSE_REASONS[closeReasonOf(code)].code;
     t.equal(Math.floor(known / 100), Math.floor(code / 100), String(code));
   }
 });

@@ -1,0 +1,143 @@
+// Coming back to a Redis that forgot messages and gave their seqs to others, as after a fail-over: a real node whose channels' keys are set back to
+// what they were a moment before.
+
+import type { Redis } from "ioredis";
+import t from "tap";
+import type { ChannelRef } from "../../src/broker/model.ts";
+import { type Client, connect } from "../../src/client/index.ts";
+import { person, receives, startWorld } from "../behaviour/world.ts";
+import type { NativeClient } from "../support/native-session.ts";
+import { startRedis } from "../support/redis.ts";
+import { Waiters } from "../support/waiters.ts";
+
+const redis = await startRedis(t);
+const admin = redis.client();
+const world = await startWorld(t, {
+  JINDOU_REDIS_URL: redis.url,
+  JINDOU_CLIENT_RESUME_PAGE_MESSAGES: "2",
+});
+
+/** Keeps all that channels are made of; what it returns sets them back to that. */
+async function snapshot(admin: Redis): Promise<() => Promise<void>> {
+  const kept = await Promise.all(
+    (await admin.keys("jd:{c*")).map(
+      async (key) => [key, await admin.dumpBuffer(key)] as const,
+    ),
+  );
+  return async () => {
+    const all = await admin.keys("jd:{c*");
+    const restore = admin.multi().del(...all);
+    for (const [key, dump] of kept)
+      if (dump !== null) restore.restore(key, 0, dump);
+    await restore.exec();
+  };
+}
+
+/** Sends as alice, one after the other, and gives the ids. */
+async function send(channel: ChannelRef, count: number) {
+  const ids: number[] = [];
+  for (let n = 0; n < count; n++) {
+    const { body } = await world.send("alice", channel, `${n}`);
+    ids.push(body.message_id);
+  }
+  return ids;
+}
+
+const idsIn = ({ pushes }: NativeClient, { id }: ChannelRef) =>
+  pushes.flatMap((push) => {
+    if (push.kind !== "message" && push.kind !== "messages") return [];
+    if (push.channel.id !== id) return [];
+    const given = push.kind === "message" ? [push.message] : push.messages;
+    return given.map(({ messageId }) => messageId);
+  });
+
+/** Of each channel three messages are kept, three are lost, and so many are sent afterwards. */
+const AFTERWARDS = [0, 2, 3, 5];
+
+for (const uid of ["alice", "bob", "carol"]) await world.register(uid);
+
+t.test("messages that took the seqs of lost ones are resumed", async (t) => {
+  const groups = await Promise.all(
+    AFTERWARDS.map(() => world.newGroup(["alice", "bob"])),
+  );
+  const channels = [...groups, person("alice")];
+  const sent = (count: (at: number) => number) =>
+    Promise.all(
+      channels.map((channel, at) =>
+        send(channel.type === 1 ? person("bob") : channel, count(at)),
+      ),
+    );
+  await sent(() => 3);
+  const setBack = await snapshot(admin);
+  const lost = await sent(() => 3);
+  await setBack();
+  const found = await sent((at) => AFTERWARDS[at] ?? 4);
+
+  const points = channels.map((channel, at) => ({
+    channel,
+    lastSeq: 6,
+    lastId: lost[at]?.at(-1) ?? 0,
+  }));
+  const bob = await world.connect(t, "bob", { resume: points });
+  const heads = bob.connack.resume.map(({ headSeq }) => headSeq);
+  t.same(heads, [3, 5, 6, 8, 7]);
+  await receives(bob, 2 + 3 + 5 + 4);
+  for (const [at, channel] of channels.entries()) {
+    t.same(idsIn(bob, channel), found[at], "all of them, once");
+    const [first] = bob
+      .pushed("messages")
+      .filter((run) => run.channel.id === channel.id);
+    if (found[at]?.length !== 0) t.equal(first?.afterSeq, 3);
+  }
+  const level = channels.map((channel, at) => ({
+    ...{ channel, lastSeq: heads[at] ?? 0 },
+    lastId: found[at]?.at(-1) ?? lost[at]?.at(-1) ?? 0,
+  }));
+  const again = await world.connect(t, "bob", { resume: level });
+  const numbered = points.map(({ channel, lastSeq }) => ({ channel, lastSeq }));
+  const older = await world.connect(t, "bob", { resume: numbered });
+  const live = await send(person("bob"), 1);
+  await receives(again, 1);
+  t.same(idsIn(again, person("alice")), live, "nothing else is missing");
+  await receives(older, 3 + live.length); // behind seq 6
+});
+
+/** Carol's app; `until` waits for what it saw. */
+function open(cursors: ReturnType<Client["cursors"]>) {
+  const waiters = new Waiters(20_000);
+  const seen: number[] = [];
+  const client = connect({
+    ...{ url: `ws://127.0.0.1:${world.clientPort}`, uid: "carol", cursors },
+    ...{ token: "token-carol", deviceFlag: 0 },
+  });
+  t.teardown(() => client.close());
+  client.on("message", ({ messageId }) => {
+    seen.push(messageId);
+    waiters.check();
+  });
+  const until = (count: number) =>
+    waiters.until(`${count} messages`, () => seen.length >= count);
+  return { client, seen, until };
+}
+
+t.test("the SDK is given them, from one client to the next", async (t) => {
+  const channel = await world.newGroup(["alice", "carol"]);
+  const first = open([{ channel, lastSeq: 0 }]);
+  await first.client.ready();
+  await world.following();
+  const kept = await send(channel, 3);
+  const setBack = await snapshot(admin);
+  const lost = await send(channel, 3);
+  await first.until(6);
+  t.same(first.seen, [...kept, ...lost]);
+  const cursors = first.client.cursors();
+  await first.client.close();
+  await setBack();
+  const found = await send(channel, 4);
+  const second = open(JSON.parse(JSON.stringify(cursors)));
+  await second.until(4);
+  const live = await send(channel, 2);
+  await second.until(6);
+  t.same(second.seen, [...found, ...live]);
+  t.match(second.client.cursors(), [{ lastSeq: 9, lastId: live[1] }]);
+});
