@@ -98,6 +98,7 @@ async function measureStore(folder: string): Promise<Figure> {
     segmentBytes: 64 * 1024 * 1024,
     dedupeWindowS: 86_400,
     retentionS: 0,
+    maxChannelMessages: 0,
     sweepIntervalMs: 10_000,
     maxStreamBytes: 1_048_576,
     maxActiveStreamBytes: 268_435_456,

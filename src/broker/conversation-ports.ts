@@ -18,7 +18,7 @@ export interface ConversationSlice {
 /**
  * Conversations of a user: the groups of `groupsOf` and every personal channel with a stored message of or to the user. Nothing is written
  * per message and member. The read position is where the user last set it, or where the user joined the group since, or the newest own
- * message stored after that, whichever is furthest on the way. Unread counts shown messages (neither expired nor past retention) with
+ * message stored after that, whichever is furthest on the way. Unread counts shown messages (neither expired nor past a limit of history) with
  * a red dot behind it; of those that expire 1000 at most, the newest (fewer, while thousands behind them have expired just now). Leaving a
  * group forgets the user's position in it. Large groups: unread 0, positions are not kept.
  */

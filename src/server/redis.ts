@@ -74,9 +74,10 @@ export function createRedisDrivers(parts: DriverParts): Drivers {
 
 function storeLimits({ config }: DriverParts) {
   const { store, commands } = config;
-  const { dedupeWindowS, retentionS, sweepIntervalMs } = store;
+  const { dedupeWindowS, retentionS, maxChannelMessages } = store;
   return {
-    ...{ dedupeWindowS, retentionS, sweepIntervalMs },
+    ...{ dedupeWindowS, retentionS, maxChannelMessages },
+    sweepIntervalMs: store.sweepIntervalMs,
     maxStreamBytes: maxStreamBytes(config),
     maxInbox: commands.maxInbox,
     inboxTtlS: commands.expireS,

@@ -60,12 +60,19 @@ export const storeOptions = Type.Object(
       description:
         "Seconds after which every message leaves history; 0 = never.",
     }),
+    maxChannelMessages: Type.Integer({
+      default: 0,
+      minimum: 0,
+      unit: "messages",
+      description:
+        "How many messages each channel keeps, the newest; 0 = all. Older ones leave history at a sweep, once there are a tenth more or 100, whichever is less.",
+    }),
     sweepIntervalMs: Type.Integer({
       default: 10_000,
       minimum: 100,
       maximum: 86_400_000,
       description:
-        "Milliseconds between removals of expired messages and access tokens from the database.",
+        "Milliseconds between removals of expired messages, of messages beyond the limits of history and of access tokens that ended.",
     }),
   },
   { additionalProperties: false },

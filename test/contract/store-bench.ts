@@ -18,12 +18,19 @@ import type {
 /** One empty place for data, and stores on it, one after the other. */
 export interface StorePlace {
   /** A store that is not started. Two of one place are never open at once. */
-  create(parts: StoreParts): Store;
+  create(parts: StoreParts): SweptStore;
+}
+
+export interface SweptStore extends Store {
+  /** Removes all that is to go, of everything stored before the call. */
+  sweep(): Promise<unknown>;
 }
 
 export interface StoreParts {
   readonly publisher: Publisher;
   readonly clock: () => number;
+  /** 0 = all. */
+  readonly maxChannelMessages: number;
 }
 
 export interface StoreDriver {
@@ -38,7 +45,9 @@ export interface StoreDriver {
 export class Bench {
   readonly events: ClusterEvent[] = [];
   nowMs = Date.UTC(2026, 0, 1);
-  store: Store;
+  /** How many messages a channel keeps in the next store that is opened; 0 = all. */
+  keeps = 0;
+  store: SweptStore;
   /** Called with each event, while the store publishes it. */
   onPublish: (event: ClusterEvent) => void = () => {};
   readonly #place: StorePlace;
@@ -48,7 +57,7 @@ export class Bench {
     this.store = this.create();
   }
 
-  create(): Store {
+  create(): SweptStore {
     return this.#place.create({
       publisher: {
         publish: (event) => {
@@ -57,6 +66,7 @@ export class Bench {
         },
       },
       clock: () => this.nowMs,
+      maxChannelMessages: this.keeps,
     });
   }
 

@@ -15,6 +15,7 @@ import { channels, facts } from "./store-channels.ts";
 import { conversations } from "./store-conversations.ts";
 import { history, time } from "./store-history.ts";
 import { commandOf, inbox, inboxTime } from "./store-inbox.ts";
+import { limits, limitsOfStreams } from "./store-limits.ts";
 import { members } from "./store-members.ts";
 import { appending, retries } from "./store-messages.ts";
 import { conversationTime, positions } from "./store-positions.ts";
@@ -44,9 +45,13 @@ export function storeContract(t: Test, driver: StoreDriver): void {
     t.test(`${driver.name}: streams, ends`, (t) => streamEnds(t, given));
   t.test(`${driver.name}: conversations`, (t) => conversations(t, given));
   t.test(`${driver.name}: positions`, (t) => positions(t, given));
+  t.test(`${driver.name}: limits`, (t) => limits(t, given));
   t.test(`${driver.name}: managers`, (t) => managers(t, given));
   if (!driver.supportsClock) return;
   t.test(`${driver.name}: time`, (t) => time(t, given));
+  t.test(`${driver.name}: limits and streams`, (t) =>
+    limitsOfStreams(t, given),
+  );
   t.test(`${driver.name}: time and inboxes`, (t) => inboxTime(t, given));
   t.test(`${driver.name}: time and conversations`, (t) =>
     conversationTime(t, given),

@@ -19,10 +19,13 @@ async function filledFolder(t: Test) {
   const from = testFolder(t);
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const clock = () => time.nowMs;
-  const store = await openStore(t, from, { clock });
+  const limits = { maxChannelMessages: 50 };
+  const store = await openStore(t, from, { clock, ...limits });
   await fill(store, (ms) => {
     time.nowMs += ms;
   });
+  await store.checkpoint();
+  t.ok(await store.sweep(), "a history begins late");
   time.nowMs += 6000; // what expires soon has
   const before = await picture(store);
   await store.close();

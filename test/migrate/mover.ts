@@ -14,6 +14,7 @@ import {
 
 export const LIMITS = {
   ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
+  maxChannelMessages: 0,
   ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
 };
 

@@ -14,6 +14,8 @@ export interface EmbeddedOptions {
   readonly segmentBytes: number;
   readonly dedupeWindowS: number;
   readonly retentionS: number;
+  /** How many messages each channel keeps; 0 = all. */
+  readonly maxChannelMessages: number;
   readonly sweepIntervalMs: number;
   /** Data of all events of one stream. */
   readonly maxStreamBytes: number;

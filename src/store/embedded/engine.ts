@@ -111,7 +111,7 @@ async function openOwned(
   await removeStrays(tables, onProblem);
   const path = openMessagePath(options, { ...held, conversationRows });
   const { appends, placing, dedupe, ids, history, tail, journal } = path;
-  const { checkpoint, live, streams, streamRows } = path;
+  const { checkpoint, live, streams, streamRows, rows, surplus } = path;
   const secure = createSecure(tables, options.durability === "disk");
   const transact = createTransact(tables, secure);
   const inboxes = openInbox({
@@ -121,6 +121,7 @@ async function openOwned(
   });
   const sweep = new Sweep({
     ...{ tables, inboxes, clock, retentionMs, onProblem, live, streamRows },
+    ...{ rows, surplus },
     intervalMs: options.sweepIntervalMs,
   });
   await startMessagePath(path);

@@ -23,7 +23,10 @@ const NEVER_MS = 2 ** 31 - 1;
  * when it cannot be read.
  */
 export async function openMoveSource(
-  options: Omit<EmbeddedOptions, "publisher" | "durability" | "retentionS">,
+  options: Omit<
+    EmbeddedOptions,
+    "publisher" | "durability" | "retentionS" | "maxChannelMessages"
+  >,
 ): Promise<MoveSource> {
   if (!existsSync(join(options.path, "lmdb")))
     throw new BrokerError("unavailable", {
@@ -31,7 +34,8 @@ export async function openMoveSource(
     });
   const engine = await openEngine({
     ...options,
-    ...{ durability: "disk", retentionS: 0, sweepIntervalMs: NEVER_MS },
+    ...{ durability: "disk", retentionS: 0, maxChannelMessages: 0 },
+    sweepIntervalMs: NEVER_MS,
     publisher: { publish() {} }, // nothing happens while it is open
   });
   try {

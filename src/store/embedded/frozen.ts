@@ -2,11 +2,14 @@
 
 import type { LiveStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
+import type { Surplus } from "./surplus.ts";
 import type { Tail, TailChannel, TailRecord } from "./tail.ts";
 
 export interface Memory {
   readonly tail: Tail;
   readonly live: LiveStreams;
+  /** Hears which channels grew in the database. */
+  readonly surplus: Pick<Surplus, "grew">;
 }
 
 export interface Frozen {
@@ -16,7 +19,7 @@ export interface Frozen {
 
 /** Marks everything settled. After a failure it is simply called again. */
 export function freeze(
-  { tail, live }: Memory,
+  { tail, live }: Pick<Memory, "tail" | "live">,
   unsettled: Iterable<TailRecord>,
 ): Frozen {
   return { channels: tail.freeze(unsettled), streams: live.freeze() };
@@ -24,9 +27,10 @@ export function freeze(
 
 /** Lets go of what is marked. */
 export function thaw(
-  { tail, live }: Memory,
+  { tail, live, surplus }: Memory,
   { channels, streams }: Frozen,
 ): void {
+  for (const channel of channels) surplus.grew(channel);
   tail.thaw(channels);
   live.thaw(streams);
 }

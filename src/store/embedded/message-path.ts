@@ -25,6 +25,7 @@ import { StreamReplay } from "./stream-replay.ts";
 import { StreamRows } from "./stream-rows.ts";
 import { StreamRules } from "./stream-rules.ts";
 import { createStreamWrites } from "./stream-writes.ts";
+import { Surplus } from "./surplus.ts";
 import { Tail } from "./tail.ts";
 
 /** Where it is kept. */
@@ -50,9 +51,10 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const appends = new Appends({
     ...{ tail, journal, placing, clock, publisher, synced, onProblem },
   });
+  const surplus = new Surplus(options.maxChannelMessages);
   const checkpoint = new Checkpoint({
     ...{ tables, rows, dedupe, tail, journal, appends, ids, clock, onProblem },
-    ...{ live, streamRows, conversationRows },
+    ...{ live, streamRows, conversationRows, surplus },
     intervalMs: options.checkpointMs,
   });
   const withStream = createWithStream({ live, rows: streamRows });
@@ -60,7 +62,10 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
     ...{ tables, rows, tail, withStream, clock, retentionMs },
   });
   const streams = openStreams(options, { ...log, appends, placing, frame });
-  return { ...log, dedupe, placing, appends, checkpoint, history, streams };
+  return {
+    ...{ ...log, dedupe, placing, appends, checkpoint, history, streams },
+    surplus,
+  };
 }
 
 /** Moves what was replayed into the database, then goes on by itself. Throws `unavailable`, having closed the journal. */

@@ -1,6 +1,6 @@
-// Removes what nobody can see any more: expired messages, messages past the retention time, expired commands and access tokens. Reads hide them long
-// before; this gives their space back (to the database file, which reuses it). Owns the timer and the one run under way.
-// Works in short steps, each one transaction.
+// Removes what nobody can see any more, and messages beyond what their channel keeps: expired messages, messages past the retention time, expired
+// commands and access tokens. What has a time reads hide long before; this gives its space back (to the database file, which reuses it). Owns the timer
+// and the one run under way. Works in short steps, each one transaction.
 
 import type { Clock } from "../../broker/ports.ts";
 import { expiryKey, logKeyIn } from "./channel-rows.ts";

@@ -53,6 +53,7 @@ export async function runAppend(
       ...[names.bucket, atMs, draft.key, record, extra, draft.fromUid],
       ...[flagsOf(draft), endsAtMs],
       ...[limits.dedupeWindowS * 1000, limits.retentionS * 1000],
+      limits.maxChannelMessages,
       ...names.peers,
       ...names.topics,
     ],

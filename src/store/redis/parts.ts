@@ -14,8 +14,8 @@
 //   pos   HASH   uid → `<readSeq> <deletedSeq> <head seq at the change> <ms of the change>`
 //   act   STRING clientMsgNo of the active stream; s, st, so, sn, se: one stream each (tail clientMsgNo; `lua/snapshot.lua`)
 // Of a bucket (`keys.bucket`): id (counter of message ids), live ZSET (active streams by their last event), due ZSET (channels with a
-//   log by when to reclaim; +inf: nothing ever is), cmd HASH and cmdat ZSET (messageId → commands that some recipients may not have yet, and
-//   when they began)
+//   log by when to reclaim; +inf: nothing ever is, unless the limits of history change), cmd HASH and cmdat ZSET (messageId → commands that some
+//   recipients may not have yet, and when they began)
 // Of a user (`keys.user`): dev HASH, groups, doubt SET (hint: together at least the groups it is in), peers ZSET (peer → ms of the newest message, about),
 //   streams SET (hint: personal channels with an active stream), sess (the session directory's),
 //   inseq STRING (newest inboxSeq), in STREAM `<inboxSeq>-0`: x endMs, i messageId, n payload bytes, r record; inx ZSET (inboxSeq → endMs of
@@ -30,6 +30,8 @@ import type { RedisLink } from "../../redis/link.ts";
 export interface RedisStoreLimits {
   readonly dedupeWindowS: number;
   readonly retentionS: number;
+  /** How many messages each channel keeps; 0 = all. */
+  readonly maxChannelMessages: number;
   /** Between two looks for what is past its time. */
   readonly sweepIntervalMs: number;
   /** Data of all events of one stream. */

@@ -1,5 +1,5 @@
-// Removes from the channels' logs what expired or is past retention. Reads hide it long before; this gives Redis its memory back. Any node does it,
-// each channel in steps of its own: two at once do no harm. State: the timer and the run under way.
+// Removes from the channels' logs what expired, is past retention or beyond what a channel keeps. What has a time reads hide before; this gives Redis
+// its memory back. Any node does it, each channel in steps of its own: two at once do no harm. State: the timer and the run under way.
 
 import { BUCKETS } from "../../redis/keys.ts";
 import type { RedisLink } from "../../redis/link.ts";
@@ -17,12 +17,16 @@ const STEP = 200;
 const CHANNELS = 50;
 /** How far a node's clock may be ahead of Redis'. */
 const MAX_AHEAD_MS = 60_000;
+/** With a limit of messages each channel is looked at so often at least: it may have been another one. */
+const LOOK_MS = 86_400_000;
 
 const AHEAD = "The clock is ahead of Redis': nothing is removed";
 
 type Server = ReturnType<RedisLink["primaryOf"]>;
 /** Whether a server's clock is far behind this node's. Of one that is not there nothing is known. */
 type Clocks = ReadonlyMap<Server, boolean>;
+/** Of scores, as Redis takes them. */
+type Range = readonly [from: string, to: string];
 
 export interface SweepParts
   extends Pick<RedisStoreParts, "link" | "clock" | "limits" | "onProblem"> {
@@ -115,7 +119,7 @@ export class Sweep {
   }
 
   async #sweepBucket(bucket: number, clocks: Clocks): Promise<number> {
-    const { link, clock, limits } = this.#parts;
+    const { link, clock } = this.#parts;
     const due = link.keys.bucket("due", bucket);
     const isBehind = clocks.size > 0 && clocks.get(link.primaryOf(due));
     if (isBehind === true) throw new Error(AHEAD);
@@ -124,8 +128,9 @@ export class Sweep {
     let channels: readonly string[];
     do {
       channels = await this.#channelsIn(due, ["-inf", `${nowMs}`]);
-      if (limits.retentionS > 0)
-        channels = channels.concat(await this.#channelsIn(due, NEVER));
+      const unlooked = this.#unlooked(nowMs);
+      if (unlooked !== undefined)
+        channels = channels.concat(await this.#channelsIn(due, unlooked));
       for (const key of channels) {
         if (this.#isStopped) return removed;
         removed += await this.#reclaim(key, due, nowMs);
@@ -134,9 +139,16 @@ export class Sweep {
     return removed;
   }
 
+  /** Where in `due` channels stand that the limits of now were not applied to: they were to keep more when they were entered. */
+  #unlooked(nowMs: number): Range | undefined {
+    const { retentionS, maxChannelMessages } = this.#parts.limits;
+    if (maxChannelMessages > 0) return [`(${nowMs + LOOK_MS}`, "+inf"];
+    return retentionS > 0 ? ["+inf", "+inf"] : undefined;
+  }
+
   async #channelsIn(
     due: string,
-    [from, to]: readonly [string, string],
+    [from, to]: Range,
   ): Promise<readonly string[]> {
     const { link } = this.#parts;
     const found = await link.call(
@@ -150,14 +162,13 @@ export class Sweep {
     const names = ["head", "log", "exp", "dot"].map((part) =>
       link.keys.channel(part, key),
     );
+    const { retentionS, maxChannelMessages: keeps } = limits;
+    const lookMs = keeps > 0 ? nowMs + LOOK_MS : 0;
     const removed = await link.run(
       RECLAIM,
       [...names, due],
-      [nowMs, limits.retentionS * 1000, key, STEP],
+      [nowMs, retentionS * 1000, key, STEP, keeps, lookMs],
     );
     return Number(removed);
   }
 }
-
-/** Channels that were to keep all for ever when they were entered. */
-const NEVER = ["+inf", "+inf"] as const;

@@ -58,7 +58,8 @@ export function createStreamSteps({
       [
         ...[key, clientMsgNo, nowMs, windowMs, eventId, data],
         ...[countedBytes(draft), maxStreamBytes, tailOf(draft, nowMs), head],
-        ...[bucket, limits.retentionS * 1000, record, extra, fromUid],
+        ...[bucket, limits.retentionS * 1000, limits.maxChannelMessages],
+        ...[record, extra, fromUid],
         ...[draft.force ? 1 : 0, one, other, ...topics],
       ],
     );

@@ -25,6 +25,7 @@ const store = createEmbeddedStore({
       : 64 * 1024 * 1024,
   dedupeWindowS: 86_400,
   retentionS: 0,
+  maxChannelMessages: 0,
   sweepIntervalMs: 1000,
   maxStreamBytes: 1_048_576,
   maxActiveStreamBytes: 268_435_456,

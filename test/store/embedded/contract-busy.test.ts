@@ -2,7 +2,7 @@
 
 import t, { type Test } from "tap";
 import { storeContract } from "../../contract/store.ts";
-import { storeIn, testFolder } from "./folder.ts";
+import { sweptStoreIn, testFolder } from "./folder.ts";
 
 storeContract(t, {
   name: "embedded, busy checkpoint",
@@ -11,7 +11,7 @@ storeContract(t, {
     const folder = testFolder(t);
     return {
       create: (parts) =>
-        storeIn(folder, { checkpointMs: 1, segmentBytes: 2048, ...parts }),
+        sweptStoreIn(folder, { checkpointMs: 1, segmentBytes: 2048, ...parts }),
     };
   },
 });

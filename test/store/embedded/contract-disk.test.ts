@@ -2,7 +2,7 @@
 
 import t, { type Test } from "tap";
 import { storeContract } from "../../contract/store.ts";
-import { storeIn, testFolder } from "./folder.ts";
+import { sweptStoreIn, testFolder } from "./folder.ts";
 
 storeContract(t, {
   name: "embedded, on disk",
@@ -11,7 +11,7 @@ storeContract(t, {
     const folder = testFolder(t);
     return {
       create: (parts) =>
-        storeIn(folder, { durability: "disk", checkpointMs: 5, ...parts }),
+        sweptStoreIn(folder, { durability: "disk", checkpointMs: 5, ...parts }),
     };
   },
 });

@@ -2,13 +2,13 @@
 
 import t, { type Test } from "tap";
 import { storeContract } from "../../contract/store.ts";
-import { storeIn, testFolder } from "./folder.ts";
+import { sweptStoreIn, testFolder } from "./folder.ts";
 
 storeContract(t, {
   name: "embedded",
   supportsClock: true,
   async place(t: Test) {
     const folder = testFolder(t);
-    return { create: (parts) => storeIn(folder, parts) };
+    return { create: (parts) => sweptStoreIn(folder, parts) };
   },
 });

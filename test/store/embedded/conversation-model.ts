@@ -35,17 +35,24 @@ export interface Seen {
   readonly lastSeq: number | undefined;
 }
 
+/** 0 = for ever, or all. */
+export interface HistoryLimits {
+  readonly retentionS: number;
+  readonly maxChannelMessages: number;
+}
+
 export class ConversationModel {
   nowMs = Date.UTC(2026, 0, 1);
-  /** 0 = for ever. */
-  readonly #retentionS: number;
+  readonly #limits: HistoryLimits;
+  /** Of each channel the newest seq that a sweep took. */
+  readonly #swept = new Map<ChannelKey, number>();
   readonly #channels = new Map<ChannelKey, ModelMessage[]>();
   readonly #members = new Map<string, Set<string>>();
   readonly #stands = new Map<string, Stand>();
   #count = 0;
 
-  constructor(retentionS: number) {
-    this.#retentionS = retentionS;
+  constructor(limits: HistoryLimits) {
+    this.#limits = limits;
   }
 
   get groups(): readonly string[] {
@@ -58,6 +65,14 @@ export class ConversationModel {
 
   pass(ms: number): void {
     this.nowMs += ms;
+  }
+
+  /** What no channel keeps is gone from now on. */
+  sweep(): void {
+    const { maxChannelMessages: keeps } = this.#limits;
+    if (keeps === 0) return;
+    for (const [key, { length }] of this.#channels)
+      this.#swept.set(key, length - keeps);
   }
 
   create(group: string): void {
@@ -159,10 +174,11 @@ export class ConversationModel {
   }
 
   #shown(key: ChannelKey, behind: number): ModelMessage[] {
-    const retentionMs = this.#retentionS * 1000;
+    const retentionMs = this.#limits.retentionS * 1000;
+    const swept = this.#swept.get(key) ?? 0;
     return this.#messages(key).filter(
       ({ seq, atMs, expireS }) =>
-        seq > behind &&
+        seq > Math.max(behind, swept) &&
         (expireS === 0 || this.nowMs < atMs + expireS * 1000) &&
         (retentionMs === 0 || this.nowMs < atMs + retentionMs),
     );

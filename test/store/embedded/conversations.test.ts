@@ -14,7 +14,11 @@ import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { ALL_OF_THEM, newestFirst } from "../../contract/conversation-bench.ts";
 import { draftOf, group, PERMANENT } from "../../contract/store-bench.ts";
 import { Random } from "../../support/random.ts";
-import { ConversationModel, type Seen } from "./conversation-model.ts";
+import {
+  ConversationModel,
+  type HistoryLimits,
+  type Seen,
+} from "./conversation-model.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const SEED = Number(process.env.SEED ?? Date.now() % 1_000_000);
@@ -28,15 +32,15 @@ class Pair {
   readonly model: ConversationModel;
   readonly #t: Test;
   readonly #random: Random;
-  readonly #retentionS: number;
+  readonly #limits: HistoryLimits;
   #path: string;
   #store: EmbeddedStore | undefined;
 
-  constructor(t: Test, random: Random, retentionS: number) {
+  constructor(t: Test, random: Random, limits: HistoryLimits) {
     this.#t = t;
     this.#random = random;
-    this.#retentionS = retentionS;
-    this.model = new ConversationModel(retentionS);
+    this.#limits = limits;
+    this.model = new ConversationModel(limits);
     this.#path = testFolder(t);
   }
 
@@ -48,7 +52,7 @@ class Pair {
   async open(): Promise<void> {
     this.#store = await openStore(this.#t, this.#path, {
       clock: () => this.model.nowMs,
-      retentionS: this.#retentionS,
+      ...this.#limits,
     });
   }
 
@@ -125,6 +129,13 @@ class Pair {
     this.model.leave(id, uid);
   }
 
+  /** Of everything there is: what only memory has no sweep reaches. */
+  async sweep(): Promise<void> {
+    if (this.#limits.maxChannelMessages > 0) await this.store.checkpoint();
+    await this.store.sweep();
+    this.model.sweep();
+  }
+
   /** Looks while a checkpoint is under way, and sends into it. */
   async lookWhileMoving(): Promise<void> {
     const moving = this.store.checkpoint();
@@ -190,7 +201,9 @@ for (let round = 0; round < ROUNDS; round++) {
   const seed = SEED + round;
   t.test(`random calls agree with a plain model (SEED=${seed})`, async (t) => {
     const random = new Random(seed);
-    const pair = new Pair(t, random, round % 2 === 0 ? 0 : 90);
+    const retentionS = round % 2 === 0 ? 0 : 90;
+    const maxChannelMessages = round < ROUNDS / 2 ? 0 : 7;
+    const pair = new Pair(t, random, { retentionS, maxChannelMessages });
     await pair.open();
     for (const id of GROUPS) {
       await pair.store.createChannel(group(id), []);
@@ -206,7 +219,7 @@ for (let round = 0; round < ROUNDS; round++) {
       [8, () => pair.join()],
       [4, () => pair.leave()],
       [12, () => pair.store.checkpoint()],
-      [6, () => pair.store.sweep()],
+      [6, () => pair.sweep()],
       [2, () => pair.restart()],
       [2, () => pair.crash()],
       [10, async () => pair.model.pass(random.below(15_000))],

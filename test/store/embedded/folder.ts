@@ -32,6 +32,7 @@ export function storeIn(
     segmentBytes: 64 * 1024 * 1024,
     dedupeWindowS: 86_400,
     retentionS: 0,
+    maxChannelMessages: 0,
     sweepIntervalMs: 1_000_000,
     maxStreamBytes: 1_048_576,
     maxActiveStreamBytes: 268_435_456,
@@ -44,6 +45,21 @@ export function storeIn(
     },
     ...over,
   });
+}
+
+/** For the contract: what is to be swept is moved into the database first. */
+export function sweptStoreIn(
+  path: string,
+  over: Partial<EmbeddedOptions> = {},
+): EmbeddedStore {
+  const store = storeIn(path, over);
+  return {
+    ...store,
+    async sweep() {
+      await store.checkpoint();
+      return store.sweep();
+    },
+  };
 }
 
 /** A started store that is closed with the test. */

@@ -4,10 +4,13 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { open } from "lmdb";
 import t, { type Test } from "tap";
-import { draftOf } from "../../contract/store-bench.ts";
+import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
+import { codeOf, draftOf } from "../../contract/store-bench.ts";
+import { eventOf } from "../../contract/store-stream-bench.ts";
+import { brittleDatabase } from "./brittle-database.ts";
 import { crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
 
-function given(t: Test, over: { retentionS?: number } = {}) {
+function given(t: Test, over: Partial<EmbeddedOptions> = {}) {
   const path = testFolder(t);
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const clock = () => time.nowMs;
@@ -79,6 +82,57 @@ t.test("with a retention time old messages leave every channel", async (t) => {
   t.equal(await store.headSeq("2:g0"), 101);
   t.equal((await send("g0")).messageSeq, 102);
 });
+
+t.test(
+  "messages a channel does not keep leave with all that belongs to them, and do not come back",
+  async (t) => {
+    const over = { maxChannelMessages: 4 };
+    const { path, time, store: opening } = given(t, over);
+    const store = await opening;
+    for (const type of ["___TextMessageStart", "___TextMessageEnd"])
+      await store.streamEvent(eventOf(type));
+    for (let i = 0; i < 450; i++) void store.append(draftOf({ expireS: 60 }));
+    for (let i = 0; i < 3; i++) void store.append(draftOf());
+    await store.append(draftOf({ expireS: 60 }));
+    t.equal(await store.sweep(), 0, "none is in the database");
+    await store.checkpoint();
+    t.equal(await store.sweep(), 451);
+    t.equal(await countIn(t, path, "log"), 4);
+    for (const name of ["expiry", "expiring"])
+      t.equal(await countIn(t, path, name), 1, name);
+    for (const name of ["streams", "streamTraces", "streamNames"])
+      t.equal(await countIn(t, path, name), 0, name);
+    const left = [452, 453, 454, 455];
+    t.same(await seqsIn(store), left);
+    const clock = () => time.nowMs;
+    const copy = await openStore(t, await crashedCopy(t, path), { clock });
+    t.same(await seqsIn(copy), left);
+  },
+);
+
+t.test(
+  "a channel is looked at when it has a tenth more than it keeps, or when that failed",
+  async (t) => {
+    const { fail, databaseWrites } = brittleDatabase();
+    const over = { maxChannelMessages: 100, databaseWrites };
+    const store = await given(t, over).store;
+    const send = async (count: number) => {
+      for (let i = 1; i < count; i++) void store.append(draftOf());
+      await store.append(draftOf());
+      await store.checkpoint();
+    };
+    t.equal(await store.sweep(), 0);
+    await send(105);
+    t.equal(await store.sweep(), 5);
+    await send(4);
+    t.equal(await store.sweep(), 0);
+    await send(1);
+    fail.commit = 1;
+    t.equal(await codeOf(store.sweep()), "unavailable");
+    t.equal(await store.sweep(), 5);
+    t.equal((await seqsIn(store)).at(0), 11);
+  },
+);
 
 t.test("access tokens that ended are removed", async (t) => {
   const { path, time, store: opening } = given(t);

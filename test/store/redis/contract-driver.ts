@@ -7,7 +7,6 @@ import {
   type Topic,
   userTopic,
 } from "../../../src/broker/model.ts";
-import type { Store } from "../../../src/broker/ports.ts";
 import { RedisTopics } from "../../../src/cluster/redis/topics.ts";
 import type { ChannelFeed } from "../../../src/redis/arrivals.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
@@ -16,7 +15,11 @@ import {
   createRedisStore,
   redisStoreScripts,
 } from "../../../src/store/redis/store.ts";
-import type { StoreDriver, StoreParts } from "../../contract/store-bench.ts";
+import type {
+  StoreDriver,
+  StoreParts,
+  SweptStore,
+} from "../../contract/store-bench.ts";
 import { TOLD_USERS } from "../../contract/store-inbox.ts";
 import { redisSettings } from "../../support/redis.ts";
 
@@ -43,8 +46,8 @@ export function redisDriver(name: string, url: string): StoreDriver {
 /** A node's store, which starts and ends with all it needs. */
 function createNode(
   settings: RedisSettings,
-  { publisher, clock }: StoreParts,
-): Store {
+  { publisher, clock, maxChannelMessages }: StoreParts,
+): SweptStore {
   const onProblem = (error: unknown, what: string) => {
     if (what !== "telling of an event") throw error; // a listener that throws is one of the suites' cases
   };
@@ -66,6 +69,7 @@ function createNode(
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
       ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
+      maxChannelMessages,
     },
   });
   return {

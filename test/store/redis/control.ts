@@ -28,6 +28,7 @@ import { redisSettings } from "../../support/redis.ts";
 const HOUR_S = 3600;
 const LIMITS = {
   ...{ dedupeWindowS: HOUR_S, retentionS: 0, sweepIntervalMs: 60_000 },
+  maxChannelMessages: 0,
   ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: HOUR_S },
 };
 

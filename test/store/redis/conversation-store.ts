@@ -35,6 +35,7 @@ import { redisSettings } from "../../support/redis.ts";
 export interface ConversationOptions {
   readonly clock: Clock;
   readonly retentionS?: number;
+  readonly maxChannelMessages?: number;
   readonly level?: Arrivals["level"];
   readonly written?: RedisStoreParts["written"];
 }
@@ -51,7 +52,7 @@ export async function openConversations(
   url: string,
   options: ConversationOptions,
 ) {
-  const { retentionS = 0, clock } = options;
+  const { retentionS = 0, maxChannelMessages = 0, clock } = options;
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const link = new RedisLink(redisSettings(url, { prefix }), {
     scripts: [
@@ -72,6 +73,7 @@ export async function openConversations(
     limits: {
       ...{ dedupeWindowS: 3600, retentionS, sweepIntervalMs: 60_000 },
       ...{ maxStreamBytes: 100_000, maxInbox: 10, inboxTtlS: 3600 },
+      maxChannelMessages,
     },
     onProblem: (error) => problems.push(error),
     written: options.written ?? (() => undefined),

@@ -1,4 +1,4 @@
-// Conversations on Redis agree with a plain model over random calls, in which time passes, messages expire, are past retention and are swept,
+// Conversations on Redis agree with a plain model over random calls, in which time passes, messages expire, are past retention or more than a channel keeps, and are swept,
 // users join and leave.
 
 import { isDeepStrictEqual } from "node:util";
@@ -23,6 +23,7 @@ const SEED = Number(process.env.SEED ?? Date.now() % 1_000_000);
 const ROUNDS = 4;
 const STEPS = 120;
 const RETENTION_S = 90;
+const KEEPS = 7;
 const UIDS = ["a", "b", "c", "d"];
 const GROUPS = ["g", "h"];
 const CHANNELS: readonly ChannelRef[] = [
@@ -171,11 +172,13 @@ t.test("random calls agree with a plain model", async (t) => {
   for (let round = 0; round < ROUNDS; round++) {
     const seed = SEED + round;
     const retentionS = round % 2 === 0 ? 0 : RETENTION_S;
-    t.test(`SEED=${seed}, retention ${retentionS} s`, async (t) => {
+    const maxChannelMessages = round < ROUNDS / 2 ? 0 : KEEPS;
+    const limits = { retentionS, maxChannelMessages };
+    t.test(`SEED=${seed}, ${JSON.stringify(limits)}`, async (t) => {
       const random = new Random(seed);
-      const model = new ConversationModel(retentionS);
+      const model = new ConversationModel(limits);
       const clock = () => model.nowMs;
-      const options = { clock, retentionS };
+      const options = { clock, ...limits };
       const { store, sweep, problems } = await openConversations(
         t,
         url,
@@ -190,7 +193,13 @@ t.test("random calls agree with a plain model", async (t) => {
         [8, () => pair.join()],
         [4, () => pair.leave()],
         [10, () => pair.pass()],
-        [6, async () => void (await sweep.run())],
+        [
+          6,
+          async () => {
+            await sweep.run();
+            model.sweep();
+          },
+        ],
       ];
       const dice = steps.flatMap(([weight, step]) =>
         Array.from({ length: weight }, () => step),

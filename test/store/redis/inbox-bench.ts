@@ -68,6 +68,7 @@ export async function startInbox(
     ...{ link, arrivals, onProblem, clock: () => time.nowMs },
     limits: {
       ...{ dedupeWindowS: HOUR_S, retentionS: 0, sweepIntervalMs: 60_000 },
+      maxChannelMessages: 0,
       ...{ maxStreamBytes: 1000, maxInbox: 1_000_000, inboxTtlS: HOUR_S },
       ...options.limits,
     },

@@ -28,6 +28,7 @@ const inbox = createRedisInbox({
   },
   limits: {
     ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1000 },
+    maxChannelMessages: 0,
     ...{ maxStreamBytes: 1000, maxInbox: 1_000_000, inboxTtlS: 86_400 },
   },
 });

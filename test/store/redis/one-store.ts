@@ -49,6 +49,7 @@ export async function openStore(
     },
     limits: {
       ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1_000_000 },
+      maxChannelMessages: 0,
       ...{ maxStreamBytes: 1_000_000, maxInbox: 100, inboxTtlS: 3600 },
       ...options.limits,
     },

@@ -50,6 +50,7 @@ async function peersOf({ link }: OneStore, uid: string): Promise<string> {
 async function storeOnly({ link, time }: OneStore, draft: MessageDraft) {
   const limits = {
     ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1000 },
+    maxChannelMessages: 0,
     ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: 10 },
   };
   const names = new ChannelNamesOf(link).get(draft.key);

@@ -2,6 +2,7 @@
 
 import t from "tap";
 import { ALL, draftOf, seqsOf } from "../../contract/store-bench.ts";
+import { eventOf } from "../../contract/store-stream-bench.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
 
@@ -129,6 +130,66 @@ t.test(
     t.equal(await after.store.sweep(), 0);
     after.time.nowMs += 10_000;
     t.equal(await after.store.sweep(), 7);
+    t.equal(await after.store.sweep(), 0);
+  },
+);
+
+t.test(
+  "messages a channel does not keep go with all that belongs to them",
+  async (t) => {
+    const limits = { maxChannelMessages: 4 };
+    const one = await openStore(t, server.url, { limits });
+    for (const type of ["___TextMessageStart", "___TextMessageEnd"])
+      await one.store.streamEvent(eventOf(type, "", { eventId: type }));
+    await send(one, 450, { expireS: 60 });
+    await send(one, 3);
+    await send(one, 1, { expireS: 60 });
+    t.equal(await one.store.sweep(), 451);
+    t.equal(await one.store.sweep(), 0);
+    const left = ["dot:2:g", "due", "exp:2:g", "format", "head:2:g", "id"];
+    t.same(
+      (await keysOf(one)).filter((key) => !key.startsWith("dd:")),
+      [...left, "log:2:g", "own:2:g"],
+    );
+    for (const part of ["dot", "exp"])
+      t.equal(
+        await one.link.call("zcard", one.link.keys.channel(part, "2:g")),
+        1,
+      );
+    t.equal(await logged(one), 4);
+  },
+);
+
+t.test(
+  "a channel is looked at when it has a tenth more than it keeps",
+  async (t) => {
+    const limits = { maxChannelMessages: 100 };
+    const one = await openStore(t, server.url, { limits });
+    await send(one, 105);
+    t.equal(await one.store.sweep(), 5);
+    await send(one, 4);
+    t.equal(await one.store.sweep(), 0);
+    await send(one, 1);
+    t.equal(await one.store.sweep(), 5);
+    await send(one, 9);
+    one.time.nowMs += 86_400_000;
+    t.equal(await one.store.sweep(), 9, "or after a day");
+  },
+);
+
+t.test(
+  "a limit that is set later holds for channels to be looked at in a long time",
+  async (t) => {
+    const before = await openStore(t, server.url, {
+      limits: { retentionS: 10_000_000 },
+    });
+    const { prefix } = before.link.settings;
+    for (const channel of GROUPS) await send(before, 60, { channel });
+    t.equal(await before.store.sweep(), 0);
+    const after = await openStore(t, server.url, {
+      ...{ settings: { prefix }, limits: { maxChannelMessages: 50 } },
+    });
+    t.equal(await after.store.sweep(), 20);
     t.equal(await after.store.sweep(), 0);
   },
 );

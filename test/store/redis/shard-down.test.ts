@@ -73,12 +73,8 @@ async function toldTo(
 t.test("copies that come too late end by themselves", async (t) => {
   const { link, time } = await openStore(t, servers.url);
   const limits = {
-    ...{
-      dedupeWindowS: 3600,
-      retentionS: 0,
-      maxChannelMessages: 0,
-      sweepIntervalMs: 1000,
-    },
+    ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1000 },
+    maxChannelMessages: 0,
     ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: 10 },
   };
   const fanOut = new FanOut({ link, clock: () => time.nowMs, limits });

@@ -136,6 +136,7 @@ export function createNode(
     ...{ link, arrivals, clock, onProblem },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 3_600_000 },
+      maxChannelMessages: 0,
       ...{ maxStreamBytes: 262_144, maxInbox: 1000, inboxTtlS: 604_800 },
       ...limits,
     },

@@ -26,6 +26,7 @@ const WITH_BOB = "1:alice@bob";
 const TOO_MANY = 3_000_000;
 const LIMITS = {
   ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 3_600_000 },
+  maxChannelMessages: 0,
   ...{ maxStreamBytes: 1000, maxInbox: 1000, inboxTtlS: 604_800 },
 };
 

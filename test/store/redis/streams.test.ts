@@ -281,6 +281,7 @@ t.test("an event that is not replicated is not acknowledged", async (t) => {
     ...{ link, arrivals, clock, onProblem: () => {} },
     limits: {
       ...{ dedupeWindowS: 60, retentionS: 0, sweepIntervalMs: 1000 },
+      maxChannelMessages: 0,
       ...{ maxStreamBytes: 1000, maxInbox: 1, inboxTtlS: 1 },
     },
     async written() {

@@ -2,8 +2,11 @@
 -- k: keys head, log, own, id and due (the bucket's), exp and dot (needed with `expires` only), peers (list: `peers` of the users of a personal
 --    channel where they are in reach, else nil).
 -- m: bucket, now, key (of the channel), record, uid, red (whether it has a red dot), retention (ms, 0: for ever), expires (Unix ms, nil: never),
---    stream (clientMsgNo of the stream whose message it is, else nil), peers (list: whom to enter into each of k.peers).
+--    keeps (how many messages the channel keeps, 0: all), stream (clientMsgNo of the stream whose message it is, else nil), peers (list: whom to enter
+--    into each of k.peers).
 -- Returns id, seq, and pub: the number of its publication, which is taken here.
+local MAX_SURPLUS = 100 -- messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep is to look at it
+
 local function place_message(k, m)
   local id = next_id(k.id, m.bucket, m.now)
   local head = redis.call('HMGET', k.head, 'seq', 'red', 'pub', 'bare')
@@ -26,9 +29,12 @@ local function place_message(k, m)
   redis.call('XADD', k.log, text .. '-0', unpack(entry))
   redis.call('HSET', k.own, m.uid, text)
 
-  -- When the sweep is to look at the channel. One that keeps all for ever is entered when its log begins, for a retention that is set later.
+  -- When the sweep is to look at the channel. One that keeps all for ever is entered when its log begins, for limits that are set later.
   local due = m.expires
   if m.retention > 0 then due = math.min(due or math.huge, m.now + m.retention) end
+  if m.keeps > 0 and seq > m.keeps and seq % math.min(MAX_SURPLUS, math.ceil(m.keeps / 10)) == 0 then
+    due = math.min(due or math.huge, m.now)
+  end
   if due then
     redis.call('ZADD', k.due, 'LT', int(due), m.key)
   elseif seq == 1 or head[4] then

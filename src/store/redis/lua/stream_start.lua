@@ -2,13 +2,13 @@
 -- KEYS: 1 head, 2 log, 3 own, 4 id and 5 due (the bucket's), 6 dd of (uid, clientMsgNo), 7 act; where the users of a personal channel are in reach
 -- `streams` of each, then `peers` of each.
 -- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known (ms), 5 event id ("" none), 6 data, 7 bytes it counts, 8 bytes a stream may
--- count, 9 tail of the event's record, 10 head of the records of the stream's events, 11 bucket, 12 retention (ms, 0: for ever), 13 record of the
--- message, 14 extra of its frame, 15 uid, 16 whether to end another stream (0 or 1), 17 and 18 whom to enter into the first and second `peers`
--- ("": nobody), 19 … topics.
+-- count, 9 tail of the event's record, 10 head of the records of the stream's events, 11 bucket, 12 retention (ms, 0: for ever), 13 how many
+-- messages the channel keeps (0: all), 14 record of the message, 15 extra of its frame, 16 uid, 17 whether to end another stream (0 or 1), 18 and 19 whom
+-- to enter into the first and second `peers` ("": nobody), 20 … topics.
 -- Reply: see `stream_steps.lua`; the verdict is also `too_large`.
 local no, now, window = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local reach = (#KEYS - 7) / 2
-local c = { head = KEYS[1], channel = ARGV[1], now = now, uids = { unpack(KEYS, 8, 7 + reach) }, tells = 19 }
+local c = { head = KEYS[1], channel = ARGV[1], now = now, uids = { unpack(KEYS, 8, 7 + reach) }, tells = 20 }
 
 -- Tells of the stream's message, which a caller that tells the users itself may not have done.
 local function tell_message_again(s)
@@ -17,7 +17,7 @@ local function tell_message_again(s)
   local entry = redis.call('XRANGE', KEYS[2], at, at)[1]
   if not pub or not entry then return end
   local record = log_entry(entry).record
-  tell_stream(c, message_frame(pub, tonumber(redis.call('HGET', s.keys.s, 'i')), s.seq, record, ARGV[14]))
+  tell_stream(c, message_frame(pub, tonumber(redis.call('HGET', s.keys.s, 'i')), s.seq, record, ARGV[15]))
 end
 
 local s = load_stream(c, no)
@@ -30,7 +30,7 @@ if s then return late_reply(c, s, 's', '') end
 if remembered(KEYS[6], now, window) then return step_reply(c, 'taken') end
 local active = redis.call('GET', KEYS[7])
 local other = active and load_stream(c, active)
-if other and ARGV[16] == '0' then return step_reply(c, 'running') end
+if other and ARGV[17] == '0' then return step_reply(c, 'running') end
 local bytes = tonumber(ARGV[7])
 if bytes > tonumber(ARGV[8]) then return step_reply(c, 'too_large') end
 local ended
@@ -42,15 +42,15 @@ end
 local id, seq, pub = place_message({
   head = KEYS[1], log = KEYS[2], own = KEYS[3], id = KEYS[4], due = KEYS[5], peers = { unpack(KEYS, 8 + reach) },
 }, {
-  bucket = tonumber(ARGV[11]), now = now, key = ARGV[1], record = ARGV[13], uid = ARGV[15], red = true, retention = tonumber(ARGV[12]),
-  stream = no, peers = { ARGV[17], ARGV[18] },
+  bucket = tonumber(ARGV[11]), now = now, key = ARGV[1], record = ARGV[14], uid = ARGV[16], red = true, retention = tonumber(ARGV[12]),
+  keeps = tonumber(ARGV[13]), stream = no, peers = { ARGV[18], ARGV[19] },
 })
 remember(KEYS[6], { now = now, window = window, id = id, seq = seq, pub = pub })
 local keys = stream_keys(KEYS[1], no)
 redis.call('HSET', keys.s, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
 redis.call('SET', KEYS[7], no)
 for _, hint in ipairs(c.uids) do redis.call('SADD', hint, ARGV[1]) end
-tell_stream(c, message_frame(pub, id, seq, ARGV[13], ARGV[14]))
+tell_stream(c, message_frame(pub, id, seq, ARGV[14], ARGV[15]))
 
 s = { keys = keys, no = no, head = ARGV[10], seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false }
 add_event(c, s, { id = ARGV[5], kind = 's', data = ARGV[6], units = 0, bytes = bytes, state = STREAM_ACTIVE, tail = ARGV[9] })
