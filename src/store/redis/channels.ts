@@ -81,7 +81,10 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
           await groups.again(info.id, await members.membersAmong(info, uids));
         return false;
       }
-      const keys = keysOf(info, "info", "perm", "temp", "join", "head");
+      const keys = [
+        ...keysOf(info, "info", "perm", "temp"),
+        ...keysOf(info, "join", "head", "pos", "own"),
+      ];
       const [key] = keys;
       const create = () =>
         link.run(CREATE, keys, [

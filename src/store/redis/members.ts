@@ -1,24 +1,24 @@
-// Members of channels in Redis, of both kinds. Each change is one step in the channel's slot, with the hints of the users' groups around it.
-// No state.
+// Members of channels in Redis, of both kinds. Each change is one step in the channel's slot, with the hints of the users' groups around it, and takes
+// as long as the list it is given; who is gone with a list that was replaced is looked for behind it. No state.
 
 import { type ChannelRef, GROUP_CHANNEL } from "../../broker/model.ts";
 import type { ChannelStore, SubscriberRemoval } from "../../broker/ports.ts";
-import type { RedisLink } from "../../redis/link.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { isOpen, recordKey } from "./channel-record.ts";
+import { MemberLists, memberListScripts } from "./member-lists.ts";
 import type { RedisStoreParts } from "./parts.ts";
 import type { UserGroups } from "./user-groups.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
 const before = [lua("channel_record"), lua("members")];
 const ADD = loadScript(lua("members_add"), ...before);
-const RESET = loadScript(lua("members_reset"), ...before);
 const REMOVE = loadScript(lua("members_remove"), ...before);
 const AMONG = loadScript(lua("members_among"), ...before);
 const FEW = loadScript(lua("members_few"));
 
 export const memberScripts: readonly Script[] = [
-  ...[ADD, RESET, REMOVE],
+  ...[ADD, REMOVE],
+  ...memberListScripts,
   ...[AMONG, FEW],
 ];
 
@@ -52,27 +52,20 @@ export function createMembers(
       const isGroup = channel.type === GROUP_CHANNEL;
       const args = [isGroup ? 1 : 0, JSON.stringify(unique)];
       const kinds = kindsOf(membership);
-      const keys = keysOf(channel, "info", ...kinds, "join", "head");
+      const keys = [
+        ...keysOf(channel, "info", ...kinds),
+        ...keysOf(channel, "join", "head", "pos", "own"),
+      ];
+      const lists = new MemberLists(link, recordKey(channel));
       const step = () =>
-        reset
-          ? link.run(
-              RESET,
-              [...keys, ...keysOf(channel, "pos", "own", "fresh")],
-              args,
-            )
-          : link.run(ADD, keys, args);
+        reset ? lists.replace(kinds, args) : link.run(ADD, keys, args);
       const reply = isGroup
         ? await groups.around(channel.id, unique, step)
         : await step();
       await written(isGroup ? undefined : keys[0]); // hints are in other slots
       if (reply === null) return undefined;
-      if (!reset) return { added: at(unique, reply), gone: [] };
-      const [added, gone] = reply as readonly [unknown, unknown]; // as its header says
-      const isNew = new Set(texts(added));
-      return {
-        added: unique.filter((uid) => isNew.has(uid)),
-        gone: texts(gone).sort(),
-      };
+      const gone = reset ? await lists.gone() : []; // a call that fails until here tells them when it is repeated
+      return { added: at(unique, reply), gone: gone.toSorted() };
     },
 
     async removeSubscribers(
@@ -116,7 +109,7 @@ function kindsOf(membership: "permanent" | "temporary"): readonly string[] {
 
 /** Page by page: who is a member all the time is there, who comes or goes meanwhile may be. */
 async function manyMembers(
-  link: RedisLink,
+  link: RedisStoreParts["link"],
   keys: readonly string[],
 ): Promise<readonly string[]> {
   const uids = new Set<string>();

@@ -10,16 +10,18 @@
 //   dd    STRING one per `uid\nclientMsgNo`: `<ms> <messageId> <messageSeq> <pub>[ <more>]`, what a retry is answered (`lua/dedupe.lua`); ends by itself
 //   info  HASH   the channel's record: v (format), ban, disband, sendBan, allowStranger, large (each 0 or 1); of a user's rules under the key `1:<uid>`
 //   perm, temp  SET  its members of either kind
+//   olds  SET    names of lists of members that were replaced and are being looked through; old: SET, one each (tail name)
 //   join  HASH   uid → head seq when it became a member
 //   pos   HASH   uid → `<readSeq> <deletedSeq> <head seq at the change> <ms of the change>`
 //   act   STRING clientMsgNo of the active stream; s, st, so, sn, se: one stream each (tail clientMsgNo; `lua/snapshot.lua`)
 // Of a bucket (`keys.bucket`): id (counter of message ids), live ZSET (active streams by their last event), due ZSET (channels with a
 //   log by when to reclaim; +inf: nothing ever is, unless the limits of history change), cmd HASH and cmdat ZSET (messageId → commands that some
-//   recipients may not have yet, and when they began)
+//   recipients may not have yet, and when they began or a sweep last took them)
 // Of a user (`keys.user`): dev HASH, groups, doubt SET (hint: together at least the groups it is in), peers ZSET (peer → ms of the newest message, about),
 //   streams SET (hint: personal channels with an active stream), sess (the session directory's),
 //   inseq STRING (newest inboxSeq), in STREAM `<inboxSeq>-0`: x endMs, i messageId, n payload bytes, r record; inx ZSET (inboxSeq → endMs of
-//   copies that end before others of their time), inids ZSET (messageId → ms: commands it was given, lately)
+//   copies that end before others of their time), inids ZSET (messageId → ms: commands it was given, lately;
+//   `f<bucket>` → greatest id of those forgotten)
 // Of all (`keys.shared`): format, managers, tokens
 
 import type { Clock } from "../../broker/ports.ts";

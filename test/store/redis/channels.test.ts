@@ -11,7 +11,7 @@ import {
   person,
   TEMPORARY,
 } from "../../contract/store-bench.ts";
-import { startRedis } from "../../support/redis.ts";
+import { type RedisServer, startRedis } from "../../support/redis.ts";
 import { type ControlStore, startControl } from "./control.ts";
 
 t.test("one server", async (t) => {
@@ -55,6 +55,8 @@ t.test("one server", async (t) => {
     });
     t.same(change, { added: uids.slice(8990), gone: uids.slice(0, 10) });
   });
+
+  t.test("replaced lists", (t) => replacedLists(t, server));
 
   t.test("a record of a newer format is refused, not misread", async (t) => {
     const { store, keys } = await startControl(t, server.url);
@@ -221,6 +223,69 @@ async function hintsOfMany(t: Test, url: string): Promise<void> {
   const left = ids.filter((_, i) => i % 3 !== 0).sort();
   t.same([...(await store.groupsOf("a"))].sort(), left);
   t.same([...(await store.groupsOf("a"))].sort(), left);
+}
+
+async function replacedLists(t: Test, server: RedisServer): Promise<void> {
+  const reset = { membership: "permanent", reset: true } as const;
+  const listOf = (prefix: string) =>
+    Array.from({ length: 2400 }, (_, i) => `${prefix}-${i}`).sort();
+
+  t.test("the longer one was, the more steps look through it", async (t) => {
+    const { store } = await startControl(t, server.url);
+    await store.createChannel(person("p"), listOf("a"));
+    const client = server.client();
+    await client.config("RESETSTAT");
+    await store.addSubscribers(person("p"), [], reset);
+    const stats = await client.info("commandstats");
+    const steps = Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1]);
+    t.ok(steps > 3, `${steps} steps`);
+  });
+
+  t.test("who reads has the whole of one or of the other", async (t) => {
+    const { store } = await startControl(t, server.url);
+    const lists = [listOf("a"), listOf("b")];
+    await store.createChannel(person("p"), lists[0] ?? []);
+    let isOver = false;
+    const seen = new Set<string>();
+    const reader = (async () => {
+      while (!isOver) {
+        const read = [...(await store.members(person("p")))].sort();
+        seen.add(read.join());
+      }
+    })();
+    for (let round = 1; round <= 6; round++)
+      await store.addSubscribers(person("p"), lists[round % 2] ?? [], reset);
+    isOver = true;
+    await reader;
+    const expected = new Set(lists.map((list) => list.join()));
+    t.ok(seen.size > 0);
+    t.same([...seen].filter((read) => !expected.has(read)).length, 0);
+  });
+
+  t.test("what a call that was cut off left is told by the next", async (t) => {
+    const { store, link, keys } = await startControl(t, server.url);
+    await store.createChannel(group("g"), ["a", "b", "c"]);
+    await store.addSubscribers(group("g"), ["c"], TEMPORARY);
+    const pos = keys.channel("pos", "2:g");
+    await link.call("set", pos, "no positions");
+    const cutOff = store.addSubscribers(group("g"), ["a"], reset);
+    t.equal(await codeOf(cutOff), "internal");
+    t.same([...(await store.members(group("g")))].sort(), ["a", "c"]);
+    await link.call("del", pos);
+    const change = await store.addSubscribers(group("g"), ["a"], reset);
+    t.same(change, { added: [], gone: ["b"] });
+    const kept = await server.client().keys(`${keys.prefix}:*old*`);
+    t.same(kept, [], "nothing is set aside any more");
+  });
+
+  t.test("who comes back in between begins anew", async (t) => {
+    const { store, link, keys } = await startControl(t, server.url);
+    await store.createChannel(group("g"), []);
+    const hashes = ["pos", "own"].map((part) => keys.channel(part, "2:g"));
+    for (const hash of hashes) await link.call("hset", hash, "a", 1);
+    await store.addSubscribers(group("g"), ["a"], PERMANENT);
+    for (const hash of hashes) t.equal(await link.call("exists", hash), 0);
+  });
 }
 
 async function keptOfMembers(t: Test, url: string): Promise<void> {

@@ -30,7 +30,7 @@ local function in_either(one, other, piece)
   return answers
 end
 
--- Those who are members of a group from now on have what is newer than its head as new.
+-- Those who are members of a group from now on have what is newer than its head as new, whatever a list that is still looked through left of them.
 local function joined(k, uids)
   local seq = redis.call('HGET', k.head, 'seq') or '0'
   in_pieces(uids, function(piece)
@@ -40,6 +40,8 @@ local function joined(k, uids)
       fields[#fields + 1] = seq
     end
     redis.call('HSET', k.join, unpack(fields))
+    redis.call('HDEL', k.pos, unpack(piece))
+    redis.call('HDEL', k.own, unpack(piece))
   end)
 end
 
@@ -52,9 +54,9 @@ local function left(k, uids)
   end)
 end
 
--- Adds a list to a kind; positions of those that were no members of either.
+-- Adds a list to a kind; positions of those that were no members of either. k.before: where the kind's list is set aside, else the kind.
 local function admit(k, uids, is_group)
-  local found = positions(uids, 0, function(piece) return in_either(k.kind, k.other, piece) end)
+  local found = positions(uids, 0, function(piece) return in_either(k.before, k.other, piece) end)
   in_pieces(uids, function(piece) redis.call('SADD', k.kind, unpack(piece)) end)
   if is_group then
     local new = {}

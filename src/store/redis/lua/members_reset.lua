@@ -1,17 +1,15 @@
--- Replaces the list of one kind of members. Sets are compared by Redis itself: only what differs is looked at here.
--- KEYS  info, the kind's set, the other kind's, join, head, pos, own, a set for this step alone
--- ARGV  1 of a group else 0; JSON list of uids, each once
--- Reply { who is a member now and was none, who was and is none }; nil: no such channel, or disbanded
-local kind, other, fresh = KEYS[2], KEYS[3], KEYS[8]
+-- Replaces the list of one kind of members at once, however long the one before was: that is set aside, and looked through later, piece by piece, for
+-- who is no member any more (members_gone.lua).
+-- KEYS  info, the kind's set, the other kind's, join, head, pos, own, olds, where the list before is set aside
+-- ARGV  1 of a group else 0; JSON list of uids, each once; the name of that place among `olds`; for how long it is kept at most (ms)
+-- Reply positions (from 1) of the uids that were no members of either kind; nil: no such channel, or disbanded
 if not is_open(KEYS[1]) then return false end
-redis.call('DEL', fresh)
-local uids = cjson.decode(ARGV[2])
-in_pieces(uids, function(piece) redis.call('SADD', fresh, unpack(piece)) end)
-local added = redis.call('SDIFF', fresh, kind, other)
-local gone = redis.call('SDIFF', kind, fresh, other)
-redis.call('UNLINK', kind)
-if #uids > 0 then redis.call('RENAME', fresh, kind) end
-local k = { join = KEYS[4], head = KEYS[5], pos = KEYS[6], own = KEYS[7] }
-if ARGV[1] == '1' then joined(k, added) end
-left(k, gone)
-return { added, gone }
+local k = { kind = KEYS[2], other = KEYS[3], join = KEYS[4], head = KEYS[5], pos = KEYS[6], own = KEYS[7], before = KEYS[2] }
+if redis.call('EXISTS', k.kind) == 1 then
+  k.before = KEYS[9]
+  redis.call('RENAME', k.kind, k.before)
+  redis.call('PEXPIRE', k.before, ARGV[4])
+  redis.call('SADD', KEYS[8], ARGV[3])
+  redis.call('PEXPIRE', KEYS[8], ARGV[4])
+end
+return admit(k, cjson.decode(ARGV[2]), ARGV[1] == '1')

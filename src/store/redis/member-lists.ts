@@ -1,0 +1,78 @@
+// Lists of members that were replaced, in Redis: each is set aside in the step that puts another in its place, and looked through afterwards, piece by
+// piece, for who is no member any more. What a call that was cut off left is found by the next. No state.
+
+import { randomUUID } from "node:crypto";
+import type { RedisLink } from "../../redis/link.ts";
+import { loadScript, type Script } from "../../redis/script.ts";
+
+const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
+const before = [lua("channel_record"), lua("members")];
+const RESET = loadScript(lua("members_reset"), ...before);
+const GONE = loadScript(lua("members_gone"), ...before);
+
+export const memberListScripts: readonly Script[] = [RESET, GONE];
+
+/** Members looked at in one step: about a millisecond. */
+const PIECE = 1000;
+/** Then nobody repeats the call any more. */
+const KEPT_MS = 86_400_000;
+
+/** `key`: the channel's, as its record has it. */
+export class MemberLists {
+  readonly #link: RedisLink;
+  readonly #key: string;
+
+  constructor(link: RedisLink, key: string) {
+    this.#link = link;
+    this.#key = key;
+  }
+
+  /** One step; its reply as `members_reset.lua` says. `kinds`: the sets of the kind and of the other. */
+  replace(
+    kinds: readonly string[],
+    args: readonly (string | number)[],
+  ): Promise<unknown> {
+    const name = randomUUID();
+    const keys = [
+      ...this.#keys("info", ...kinds),
+      ...this.#keys("join", "head", "pos", "own", "olds"),
+      this.#old(name),
+    ];
+    return this.#link.run(RESET, keys, [...args, name, KEPT_MS]);
+  }
+
+  /** Who was in replaced lists and is no member any more, each once. */
+  async gone(): Promise<readonly string[]> {
+    const gone = new Set<string>();
+    const [olds = ""] = this.#keys("olds");
+    for (const name of texts(await this.#link.call("smembers", olds))) {
+      await this.#lookThrough(this.#old(name), gone);
+      await this.#link.call("unlink", this.#old(name));
+      await this.#link.call("srem", olds, name);
+    }
+    return [...gone];
+  }
+
+  async #lookThrough(list: string, gone: Set<string>): Promise<void> {
+    const keys = [list, ...this.#keys("perm", "temp", "join", "pos", "own")];
+    let from = "0";
+    do {
+      const page = await this.#link.run(GONE, keys, [from, PIECE]);
+      const [next, some] = page as readonly [Buffer, unknown]; // as its header says
+      for (const uid of texts(some)) gone.add(uid);
+      from = next.toString();
+    } while (from !== "0");
+  }
+
+  #old(name: string): string {
+    return this.#link.keys.channel("old", this.#key, name);
+  }
+
+  #keys(...names: readonly string[]): readonly string[] {
+    return names.map((name) => this.#link.keys.channel(name, this.#key));
+  }
+}
+
+function texts(reply: unknown): string[] {
+  return (reply as readonly Buffer[]).map((one) => one.toString());
+}
