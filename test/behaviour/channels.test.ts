@@ -1,7 +1,8 @@
 // Channels and their members as a backend manages them, and what live sessions notice of it at once.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { tempFolder } from "../support/broker.ts";
+import { t } from "./suite.ts";
 import { group, person, received, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);

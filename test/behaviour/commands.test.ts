@@ -1,9 +1,9 @@
 // Commands: write diffusion into each recipient's inbox, pushed at once, kept until one device acknowledges, pulled at connect.
 
-import t from "tap";
 import { textOf } from "../support/native-session.ts";
 import { shows } from "../support/shows.ts";
 import { command, gets, got, pulled } from "./inboxes.ts";
+import { t } from "./suite.ts";
 import {
   codeOf,
   eventually,

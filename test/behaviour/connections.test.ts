@@ -1,11 +1,11 @@
 // A client connection's rules and limits on a real node: how it opens, what ends it and with which code, and what is refused while it lives.
 
 import { once } from "node:events";
-import t from "tap";
 import { WebSocket } from "ws";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
+import { t } from "./suite.ts";
 import {
   codeOf,
   eventually,

@@ -1,9 +1,9 @@
 // Conversations over HTTP: the list a backend hands its clients, clearing, setting and deleting, and what the user's devices hear of it.
 
-import t from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { shows } from "../support/shows.ts";
 import { startStage } from "./stages.ts";
+import { t } from "./suite.ts";
 import { group, person, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);

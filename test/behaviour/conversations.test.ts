@@ -1,10 +1,10 @@
 // A user's conversations on the socket: newest first, unread, the read position both ways, what the user's other devices are told.
 
-import t from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { type NativeClient, textOf } from "../support/native-session.ts";
 import { shows } from "../support/shows.ts";
 import { startStage } from "./stages.ts";
+import { t } from "./suite.ts";
 import {
   codeOf,
   eventually,

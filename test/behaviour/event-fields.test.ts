@@ -1,9 +1,9 @@
 // POST /event: each field, each refusal in its words and with its status, and who may post.
 
-import t from "tap";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { shows } from "../support/shows.ts";
 import { CONTENT, END, outcome, START, startStage } from "./stages.ts";
+import { t } from "./suite.ts";
 import { person, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);

@@ -1,6 +1,5 @@
 // POST /event: each event type over HTTP, with what viewers receive and a stranger does not.
 
-import t from "tap";
 import { shows } from "../support/shows.ts";
 import {
   CONTENT,
@@ -11,6 +10,7 @@ import {
   START,
   startStage,
 } from "./stages.ts";
+import { t } from "./suite.ts";
 import { person, startWorld, textsOf, wire } from "./world.ts";
 
 const world = await startWorld(t);

@@ -1,10 +1,10 @@
 // History, over HTTP and on the socket: ranges in both directions, limits, whose conversation it is, and messages that expire.
 
-import t from "tap";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import { textPayload } from "../support/broker.ts";
 import { textOf } from "../support/native-session.ts";
 import { countStored } from "../support/stored.ts";
+import { t } from "./suite.ts";
 import {
   codeOf,
   eventually,

@@ -6,11 +6,12 @@ import { request } from "node:https";
 import { createServer } from "node:net";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { WebSocket } from "ws";
 import { ConfigError } from "../../src/config/errors.ts";
 import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
+import { t } from "./suite.ts";
 import { codeOf, PATIENCE_MS, person, startWorld } from "./world.ts";
 
 const file = (name: string) =>

@@ -1,8 +1,8 @@
 // Managers of the control plane: logging in, access tokens and what they open, roles, throttling, the first password.
 
 import { request } from "node:http";
-import t from "tap";
 import { type Answer, type Settings, tempFolder } from "../support/broker.ts";
+import { t } from "./suite.ts";
 import { startWorld, type World } from "./world.ts";
 
 const LOGIN = "/manager/login";

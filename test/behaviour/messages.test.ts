@@ -1,8 +1,8 @@
 // Messages from the send to the receiver's socket: what is answered, what is carried, who gets it, and in which order.
 
-import t from "tap";
 import { textPayload } from "../support/broker.ts";
 import { textOf } from "../support/native-session.ts";
+import { t } from "./suite.ts";
 import {
   group,
   person,

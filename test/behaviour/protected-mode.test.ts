@@ -1,9 +1,9 @@
 // Protected mode on a real node: which configurations need a credential, what stays open, and which must not start at all.
 
-import t from "tap";
 import { ConfigError } from "../../src/config/errors.ts";
 import { jindou } from "../main/jindou.ts";
 import { type Settings, tempFolder } from "../support/broker.ts";
+import { t } from "./suite.ts";
 import { startWorld, type World } from "./world.ts";
 
 const PASSWORD = { JINDOU_ADMIN_PASSWORD: "right" };

@@ -1,9 +1,10 @@
 // Coming back: a client names the last seq it has per channel and gets the rest, without a gap or a repeat, and then everything live.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
 import type { Push } from "../../src/protocol/protocol.ts";
 import type { NativeClient } from "../support/native-session.ts";
+import { t } from "./suite.ts";
 import {
   codeOf,
   group,

@@ -1,9 +1,9 @@
 // The streaming text session: every row of its state table and every decision about it, over HTTP with what viewers receive.
 
-import t from "tap";
 import { textOf } from "../support/native-session.ts";
 import { shows } from "../support/shows.ts";
 import { CONTENT, END, KINDS, outcomeOf, START, startStage } from "./stages.ts";
+import { t } from "./suite.ts";
 import { range, startWorld } from "./world.ts";
 
 const world = await startWorld(t);

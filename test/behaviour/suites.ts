@@ -1,9 +1,9 @@
 // The behaviour tests by what they are about, and how each runs again, unchanged, where the broker is something else: one node on Redis, or
 // three nodes that sessions and calls are spread over.
 
-import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 import type { Driver } from "../support/driver.ts";
+import { within } from "./suite.ts";
 
 export const SUITES = {
   people: [
@@ -40,17 +40,19 @@ export const SUITES = {
   ],
 } as const;
 
-/** Runs the suites one after the other, each as a process of its own. */
+/** Longest that one of them may take, on a machine that is busy with other tests. */
+const SUITE_MS = 120_000;
+
+/** Runs the suites one after the other in this process: loading a broker's code anew for each would take longer than the tests do. */
 export async function runSuites(
   t: Test,
   driver: Driver,
   about: keyof typeof SUITES,
 ): Promise<void> {
-  t.setTimeout(0); // each test in it has its own
-  const env = { ...process.env, JINDOU_TEST_DRIVER: driver };
-  for (const name of SUITES[about]) {
-    const file = new URL(`./${name}.test.ts`, import.meta.url);
-    const args = ["--import=tsx", fileURLToPath(file)];
-    await t.spawn(process.execPath, args, { env }, `${name}, ${driver}`);
-  }
+  t.setTimeout(0); // each suite has its own
+  process.env.JINDOU_TEST_DRIVER = driver; // read when the files are loaded
+  for (const name of SUITES[about])
+    await t.test(`${name}, ${driver}`, { timeout: SUITE_MS }, (suite) =>
+      within(suite, () => import(`./${name}.test.ts`)),
+    );
 }

@@ -1,8 +1,9 @@
 // What a node says of itself: health, readiness, metrics that move, its OpenAPI document, migration, and
 // what there is not.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { connectNative } from "../support/native-client.ts";
+import { t } from "./suite.ts";
 import { eventually, farewell, person, startWorld } from "./world.ts";
 
 const world = await startWorld(t);

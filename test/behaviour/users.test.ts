@@ -1,8 +1,8 @@
 // Users as a backend keeps them: tokens per device class, logging devices out, online status. Against a real broker and real sockets.
 
-import t from "tap";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { tempFolder } from "../support/broker.ts";
+import { t } from "./suite.ts";
 import { codeOf, farewell, received, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
