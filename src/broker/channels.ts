@@ -7,15 +7,9 @@ import {
   type ChannelFlags,
   type ChannelInfo,
   type ChannelRef,
-  channelKey,
   GROUP_CHANNEL,
 } from "./model.ts";
-import type {
-  Announcer,
-  ChannelStore,
-  Membership,
-  MessageStore,
-} from "./ports.ts";
+import type { Announcer, ChannelStore, Membership } from "./ports.ts";
 
 /** Where somebody could not be told, calls throw `unavailable`; repeated they tell again. */
 export interface Channels {
@@ -40,7 +34,7 @@ export interface Channels {
 }
 
 export function createChannels(ports: {
-  readonly store: ChannelStore & Pick<MessageStore, "headSeq">;
+  readonly store: ChannelStore;
   readonly publisher: Announcer;
 }): Channels {
   const { store, publisher } = ports;
@@ -48,7 +42,7 @@ export function createChannels(ports: {
   async function announce(
     channel: ChannelRef,
     uids: readonly string[],
-    change: { readonly member: boolean; readonly sinceSeq?: number },
+    change: { readonly member: boolean },
   ): Promise<void> {
     if (channel.type !== GROUP_CHANNEL) return; // a contact list moves no session
     const channelId = channel.id;
@@ -56,12 +50,6 @@ export function createChannels(ports: {
     await publisher.announce(
       uids.map((uid) => ({ kind, uid, channelId, ...change })),
     );
-  }
-
-  /** A message that is sent behind it may be before the session of a new member is live. */
-  async function headOf(channel: ChannelRef): Promise<number> {
-    if (channel.type !== GROUP_CHANNEL) return 0;
-    return store.headSeq(channelKey(channel, ""));
   }
 
   /** Tells those of `uids` that are members. */
@@ -91,8 +79,7 @@ export function createChannels(ports: {
       checkNames(info, subscribers);
       const members = [...new Set(subscribers)];
       if (await store.createChannel(info, members)) {
-        if (!info.disband)
-          await announce(info, members, { member: true, sinceSeq: 0 });
+        if (!info.disband) await announce(info, members, { member: true });
         return;
       }
       if (!info.disband) {
@@ -112,12 +99,11 @@ export function createChannels(ports: {
     async addSubscribers(channel, uids, options) {
       checkNames(channel, uids);
       const all = [...new Set(uids)];
-      const sinceSeq = await headOf(channel);
       const change = await store.addSubscribers(channel, all, options);
       if (change === undefined) throw await missingOrDisbanded(store, channel);
       // who is gone first: a repeated call does not find them any more
       await announce(channel, change.gone, { member: false });
-      await announce(channel, all, { member: true, sinceSeq }); // not only who was added: this may be a retry
+      await announce(channel, all, { member: true }); // not only who was added: this may be a retry
     },
 
     async removeSubscribers(channel, uids, membership) {

@@ -108,6 +108,8 @@ export interface ChannelStore {
   personFacts(fromUid: string, toUid: string): Answer<PersonFacts>;
   /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
   groupsOf(uid: string): Promise<readonly string[]>;
+  /** The seq of the group's newest message when `uid` became a member of it; undefined: not one of its `groupsOf`. */
+  joinSeq(channelId: string, uid: string): Promise<number | undefined>;
   /** All members of either kind, in no order; empty when there is no such channel. */
   members(channel: ChannelRef): Promise<readonly string[]>;
   /** Those of `uids` that are members of either kind, in the given order, each once. */
@@ -322,12 +324,11 @@ export type ClusterEvent =
       readonly uid: string;
     }
   | {
+      /** `uid` became a member of the group, or is none any more. Of two changes the later may be told first: the store says how it stands. */
       readonly kind: "membership";
       readonly uid: string;
       readonly channelId: string;
       readonly member: boolean;
-      /** Of a new member: what is behind this seq of the group is the member's to see; undefined: what comes from now on. */
-      readonly sinceSeq?: number;
     }
   | {
       /**

@@ -1,8 +1,6 @@
 // Live sessions whose users are added to groups: each is given what was sent since, and then every message live. Some time passes between the store
-// making somebody a member and the node hearing it and listening to the group. State: whose turn it is, per session.
+// making somebody a member and the node hearing it and listening to the group, and by then it may be over. State: whose turn it is, per session.
 
-import { GROUP_CHANNEL } from "../broker/model.ts";
-import type { ConversationStore } from "../broker/ports.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
 import { Line } from "../lib/line.ts";
 import { type JoinParts, type JoinPorts, joinGroup } from "./join.ts";
@@ -10,9 +8,7 @@ import type { Session } from "./session.ts";
 
 const READS_AT_ONCE = 128;
 
-export interface AdmissionsParts extends Omit<JoinParts, "hub"> {
-  readonly store: JoinPorts["store"] & Pick<ConversationStore, "conversation">;
-}
+export type AdmissionsParts = Omit<JoinParts, "hub">;
 
 export class Admissions {
   readonly #parts: AdmissionsParts;
@@ -27,34 +23,19 @@ export class Admissions {
       ...parts,
       store: {
         groupsOf: (uid) => reads.run(() => store.groupsOf(uid)),
+        joinSeq: (...asked) => reads.run(() => store.joinSeq(...asked)),
         headSeq: (key) => reads.run(() => store.headSeq(key)),
         readMessages: (...asked) =>
           reads.run(() => store.readMessages(...asked)),
         readInbox: (...asked) => reads.run(() => store.readInbox(...asked)),
-        conversation: (...asked) =>
-          reads.run(() => store.conversation(...asked)),
       },
     };
   }
 
   /**
-   * Of a session that nobody told of the group: what its user has not read since joining it is its to see. Rejects as `admit`; harmless when a
-   * change of membership comes meanwhile, which makes `membershipsStale`.
+   * Resolves when it is level and live, or its user is no member, or was told out meanwhile. Rejects when it cannot be made level; may be asked
+   * again.
    */
-  async adopt(
-    session: Session,
-    channelId: string,
-    hub: JoinPorts["hub"],
-  ): Promise<void> {
-    const channel = { id: channelId, type: GROUP_CHANNEL } as const;
-    const { store } = this.#parts;
-    const stands = await store.conversation(session.uid, channel);
-    if (stands === undefined || session.membershipsStale) return;
-    session.noteMembership(channelId, true, stands.readSeq);
-    await this.admit(session, channelId, hub);
-  }
-
-  /** Of a session that noted since when. Rejects when it cannot be made level; may be asked again, or it comes back and resumes. */
   async admit(
     session: Session,
     channelId: string,
@@ -64,12 +45,8 @@ export class Admissions {
     metrics.levelling(1);
     try {
       await this.#turns.run(session.sessionId, async () => {
-        const lastSeq = session.takeAdded(channelId);
-        if (lastSeq === undefined) return; // told out meanwhile, or an earlier turn has done it
-        const channel = { id: channelId, type: GROUP_CHANNEL } as const;
-        const parts = { ...this.#parts, hub };
         try {
-          await joinGroup(session, { channel, lastSeq }, parts);
+          await joinGroup(session, channelId, { ...this.#parts, hub });
         } catch (error) {
           hub.withdraw(session, channelId);
           throw error;
@@ -78,5 +55,15 @@ export class Admissions {
     } finally {
       metrics.levelling(-1);
     }
+  }
+
+  /** The same, holding nothing for who is no member, as nearly all are that were told out of the group. */
+  async readmit(
+    session: Session,
+    channelId: string,
+    hub: JoinPorts["hub"],
+  ): Promise<void> {
+    const joinSeq = await this.#parts.store.joinSeq(channelId, session.uid);
+    if (joinSeq !== undefined) await this.admit(session, channelId, hub);
   }
 }

@@ -36,11 +36,12 @@ export interface HubParts {
     heard(uid: string): void;
     leave(session: Session): void;
   };
-  /** Gives a session that has joined what it noted as its to see of one more group, and makes it live there. */
+  /** Of sessions that have joined. */
   readonly admissions: {
+    /** Makes it live in one more group, with what was sent since its user became a member; not if the store says that it is none. */
     admit(session: Session, channelId: string, hub: Hub): Promise<void>;
-    /** The same of a group that nobody told it of. */
-    adopt(session: Session, channelId: string, hub: Hub): Promise<void>;
+    /** The same of a group that its user was told out of. */
+    readmit(session: Session, channelId: string, hub: Hub): Promise<void>;
   };
   readonly rereads: {
     inbox(session: Session): void;
@@ -292,34 +293,27 @@ export class Hub {
     );
   }
 
+  /** What is told last need not have happened last: it takes effect at once, and the store is asked how it stands. */
   #changeMembership(event: EventOf<"membership">): void {
-    const { uid, channelId, member, sinceSeq } = event;
+    const { uid, channelId, member } = event;
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
-      if (member) this.#admit(session, channelId, sinceSeq);
-      else this.#dismiss(session, channelId);
+      if (!member) this.#dismiss(session, channelId);
+      if (session.hasJoined) this.#ask(session, channelId, member); // one that is joining looks for itself
     }
   }
 
-  /** A session that is joining looks for itself what it is a member of by now. */
-  #admit(
-    session: Session,
-    channelId: string,
-    sinceSeq: number | undefined,
-  ): void {
+  #ask(session: Session, channelId: string, member: boolean): void {
     if (session.follows(channelId)) return;
-    session.noteMembership(channelId, true, sinceSeq);
-    if (!session.hasJoined) return;
-    const following =
-      sinceSeq === undefined
-        ? this.follow(session, channelId)
-        : this.#admissions.admit(session, channelId, this);
-    following.catch(() => session.end("unavailable")); // it comes back and resumes
+    const asked = member
+      ? this.#admissions.admit(session, channelId, this)
+      : this.#admissions.readmit(session, channelId, this);
+    asked.catch(() => this.#rereadMemberships(session));
   }
 
   #dismiss(session: Session, channelId: string): void {
     const group = this.#groups.get(channelId);
-    session.noteMembership(channelId, false, undefined);
+    session.noteRemoval(channelId);
     if (group !== undefined) this.#takeOut(session, group);
     session.dropHeld(channelId);
   }
@@ -338,20 +332,24 @@ export class Hub {
     if (topic !== userTopic(uid)) return;
     for (const session of this.sessionsOf(uid)) {
       this.#rereads.inbox(session);
-      this.#rereads.memberships(session, (groups) =>
-        this.#adopt(session, groups),
-      );
+      this.#rereadMemberships(session);
     }
+  }
+
+  #rereadMemberships(session: Session): void {
+    this.#rereads.memberships(session, (groups) =>
+      this.#adopt(session, groups),
+    );
   }
 
   /** The session follows exactly these groups; once resolved they are live, and it has what was sent in them since its user joined. */
   async #adopt(session: Session, channelIds: readonly string[]): Promise<void> {
     const wanted = new Set(channelIds);
-    const had = new Set(session.groups.map(({ channelId }) => channelId));
-    for (const id of had) if (!wanted.has(id)) this.#dismiss(session, id);
-    const missing = channelIds.filter((id) => !had.has(id));
+    for (const { channelId } of session.groups.concat(session.joining ?? []))
+      if (!wanted.has(channelId)) this.#dismiss(session, channelId);
+    const missing = channelIds.filter((id) => !session.follows(id));
     const adopted = await Promise.allSettled(
-      missing.map((id) => this.#admissions.adopt(session, id, this)),
+      missing.map((id) => this.#admissions.admit(session, id, this)),
     );
     for (const one of adopted) if (one.status === "rejected") throw one.reason;
   }

@@ -16,7 +16,7 @@ import type { GatewayMetrics } from "./metrics.ts";
 import type { Session } from "./session.ts";
 
 export interface JoinPorts {
-  readonly store: Pick<ChannelStore, "groupsOf"> &
+  readonly store: Pick<ChannelStore, "groupsOf" | "joinSeq"> &
     Pick<MessageStore, "readMessages" | "headSeq"> &
     InboxParts["store"];
   readonly cluster: Pick<Cluster, "barrier">;
@@ -120,19 +120,17 @@ export async function joinChannels(
 }
 
 /**
- * Makes a session that has joined level and live in one more group; `lastSeq`: as if it had everything through that. One group after the other.
- * Harmless when it follows already, or is told out of it meanwhile. Throws `unavailable`.
+ * Makes a session that has joined level and live in one more group, from where its user became a member or it was before. One group after the
+ * other. Harmless when it follows already, when its user is no member, or is told out of it meanwhile. Throws `unavailable`.
  */
 export async function joinGroup(
   session: Session,
-  { channel, lastSeq }: ResumePoint,
+  id: string,
   parts: JoinParts,
 ): Promise<void> {
-  if (session.ended !== undefined || session.follows(channel.id)) return;
-  const points = new Map([
-    [channelKey(channel, session.uid), { channel, lastSeq }],
-  ]);
-  await new Joining(session, points, parts).joinGroup(channel);
+  if (session.ended !== undefined || session.follows(id)) return;
+  const joining = new Joining(session, new Map(), parts);
+  await joining.joinGroup({ id, type: GROUP_CHANNEL });
 }
 
 /** The points that may be resumed, by channel key: a channel named twice counts once, as named last. */
@@ -177,14 +175,17 @@ class Joining {
   /** Held from the start: who is told out of the group meanwhile is not joining it any more. */
   async joinGroup(channel: ChannelRef): Promise<void> {
     const session = this.#session;
+    const { hub } = this.#parts;
     try {
-      await this.#parts.hub.join(session, channel.id);
+      await hub.join(session, channel.id);
+      const isMember = await this.#begin(channel.id);
+      if (!isMember) return hub.withdraw(session, channel.id);
       await this.#readToEnd(channel);
       await this.#handOver();
     } finally {
-      const had = this.#cursors.get(this.#keyOf(channel.id)) ?? 0;
-      if (session.hasJoined && !session.follows(channel.id))
-        session.noteHad(channel.id, had);
+      const had = this.#cursors.get(this.#keyOf(channel.id));
+      const isOut = session.hasJoined && !session.follows(channel.id);
+      if (isOut && had !== undefined) session.noteHad(channel.id, had);
     }
   }
 
@@ -225,21 +226,24 @@ class Joining {
       for (const { channelId } of [...session.groups])
         if (!groups.has(channelId)) hub.unfollow(session, channelId);
       const missing = [...groups].filter((id) => !session.follows(id));
-      for (const id of missing) this.#resumeAdded(id);
-      await this.#followUnnamed(missing);
+      await Promise.all(missing.map((id) => this.#begin(id)));
       await this.#resumeNamed(missing);
     }
     session.joined();
   }
 
-  /** What was sent since its user was added is the session's to see. */
-  #resumeAdded(id: string): void {
+  /** Of a group that is not named, what was sent since its user became a member is the session's to see. False: the user is none. */
+  async #begin(id: string): Promise<boolean> {
     const key = this.#keyOf(id);
-    const lastSeq = this.#session.takeAdded(id);
-    if (lastSeq === undefined || this.#points.has(key)) return;
+    if (this.#points.has(key)) return true;
+    const session = this.#session;
+    const joinSeq = await this.#parts.store.joinSeq(id, session.uid);
+    if (joinSeq === undefined) return false;
+    const lastSeq = Math.max(joinSeq, session.takeHad(id));
     const channel = { id, type: GROUP_CHANNEL } as const;
     this.#points.set(key, { channel, lastSeq });
     this.#cursors.set(key, Math.max(lastSeq, this.#cursors.get(key) ?? 0));
+    return true;
   }
 
   /** Reads without holding first, however long that takes, then holds for the short rest. */

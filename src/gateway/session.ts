@@ -93,7 +93,6 @@ export class Session {
   #keptBytes = 0;
   #ended: CloseReason | undefined;
   #removedFrom: Set<string> | undefined;
-  #addedSince: Map<string, number> | undefined;
   /** Of groups it got messages of and was told out of: through which seq. */
   #had: Map<string, number> | undefined;
   #waiting: (() => void)[] | undefined;
@@ -238,35 +237,11 @@ export class Session {
     this.drained();
   }
 
-  /**
-   * Remembers of the groups its user was told into behind which seq they are its to see, until they are joined. While it joins also those
-   * it was told out of: they are not to be followed on what was read before.
-   */
-  noteMembership(
-    channelId: string,
-    member: boolean,
-    sinceSeq: number | undefined,
-  ): void {
-    if (member) this.#removedFrom?.delete(channelId);
-    else this.#addedSince?.delete(channelId);
-    if (!member && !this.hasJoined) {
-      this.#removedFrom ??= new Set();
-      this.#removedFrom.add(channelId);
-    }
-    if (sinceSeq === undefined || this.#addedSince?.has(channelId)) return;
-    this.#addedSince ??= new Map();
-    this.#addedSince.set(channelId, sinceSeq);
-  }
-
-  /** Behind which seq the group is its to see, once; undefined: nobody said, or it was told out since. */
-  takeAdded(channelId: string): number | undefined {
-    const sinceSeq = this.#addedSince?.get(channelId);
-    if (sinceSeq === undefined) return undefined;
-    this.#addedSince?.delete(channelId);
-    if (this.#addedSince?.size === 0) this.#addedSince = undefined;
-    const hadSeq = this.#had?.get(channelId) ?? 0;
-    this.#had?.delete(channelId);
-    return Math.max(sinceSeq, hadSeq);
+  /** While it joins, remembers what its user was told out of: it is not to be followed on what was read before. */
+  noteRemoval(channelId: string): void {
+    if (this.hasJoined) return;
+    this.#removedFrom ??= new Set();
+    this.#removedFrom.add(channelId);
   }
 
   /** It has the group's messages through that seq: the word of its leaving and coming back may be later than they. */
@@ -278,6 +253,13 @@ export class Session {
     if (this.#had.size <= MAX_GROUPS_LEFT) return;
     const oldest = this.#had.keys().next();
     if (!oldest.done) this.#had.delete(oldest.value);
+  }
+
+  /** Through which seq it has a group that it left, once; 0: nothing is known of it. */
+  takeHad(channelId: string): number {
+    const hadSeq = this.#had?.get(channelId) ?? 0;
+    this.#had?.delete(channelId);
+    return hadSeq;
   }
 
   wasRemovedFrom(channelId: string): boolean {
@@ -315,7 +297,6 @@ export class Session {
   joined(): void {
     this.hasJoined = true;
     this.#openStreams = undefined;
-    this.#addedSince = undefined;
   }
 }
 

@@ -142,6 +142,31 @@ function membership(t: Test, given: Given): void {
     await check("bob", G);
   });
 
+  t.test(
+    "the seq behind which a group is its member's to see stays until the member is gone",
+    async (t) => {
+      const bench = await withGroup(given, t);
+      const joinSeq = (uid: string, id = "g") => bench.store.joinSeq(id, uid);
+      t.equal(await joinSeq("bob"), 0);
+      t.equal(await joinSeq("dave"), undefined);
+      t.equal(await joinSeq("bob", "none"), undefined);
+      await send(bench, 2);
+      await bench.store.addSubscribers(group("g"), ["dave"], TEMPORARY);
+      await bench.store.updateChannel(group("g"), { large: true });
+      await send(bench, 1);
+      await bench.store.addSubscribers(group("g"), ["dave"], PERMANENT);
+      await bench.store.removeSubscribers(group("g"), ["dave"], "temporary");
+      await bench.reopen();
+      t.equal(await joinSeq("dave"), 2);
+      await bench.store.removeSubscribers(group("g"), ["dave"], "permanent");
+      t.equal(await joinSeq("dave"), undefined);
+      await bench.store.addSubscribers(group("g"), ["dave"], PERMANENT);
+      t.equal(await joinSeq("dave"), 3);
+      await bench.store.updateChannel(group("g"), { disband: true });
+      t.equal(await joinSeq("dave"), undefined);
+    },
+  );
+
   t.test("who joins has read what was there", async (t) => {
     const bench = await withGroup(given, t);
     await send(bench, 3);

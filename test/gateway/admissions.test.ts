@@ -113,3 +113,113 @@ t.test(
     t.ok(came < ROUNDS * 0.3, "who was told out in time got nothing");
   },
 );
+
+/** Word of a change, as a node tells it. */
+const tell = (world: World, member: boolean) =>
+  world.hub.deliver({
+    ...{ kind: "membership", uid: "alice", channelId: "g" },
+    member,
+  });
+
+const say = (world: World): string =>
+  world.server.append({ channel: group("g"), fromUid: "bob" });
+
+t.test(
+  "who is removed right after being added is not kept in by word of it that comes late",
+  async (t) => {
+    const world = new World(seeded(1));
+    const alice = await world.live({ uid: "alice" });
+    world.server.changeMember("g", "alice", true);
+    world.server.changeMember("g", "alice", false);
+    tell(world, false);
+    tell(world, true);
+    say(world);
+    await world.server.settle();
+    say(world);
+    await world.server.settle();
+    t.same(alice.connection.seen, []);
+    t.same([...world.server.listened], ["u:alice"]);
+    const personal = { id: "alice", type: 1 } as const;
+    world.server.append({ channel: personal, fromUid: "bob" });
+    await world.server.settle();
+    t.equal(alice.connection.seen.length, 1, "nothing is held");
+  },
+);
+
+t.test(
+  "who is added again right after being removed is not kept out by word of it that comes late, and misses nothing",
+  async (t) => {
+    const world = new World(seeded(1));
+    world.server.setMember("g", "alice", true);
+    await world.server.settle();
+    const alice = await world.live({ uid: "alice" });
+    const sent = [say(world)];
+    await world.server.settle();
+    world.server.changeMember("g", "alice", false);
+    world.server.changeMember("g", "alice", true);
+    tell(world, true);
+    tell(world, false);
+    sent.push(say(world));
+    await world.server.settle();
+    sent.push(say(world));
+    await world.server.settle();
+    t.same(clientView(alice.connection.seen, []).nos, sent);
+  },
+);
+
+t.test(
+  "who was added unheard gets what was sent since, when the call is repeated",
+  async (t) => {
+    const world = new World(seeded(1));
+    say(world);
+    const alice = await world.live({ uid: "alice" });
+    world.server.changeMember("g", "alice", true);
+    const sent = [say(world), say(world)];
+    await world.server.settle();
+    tell(world, true);
+    await world.server.settle();
+    sent.push(say(world));
+    await world.server.settle();
+    t.same(clientView(alice.connection.seen, []).nos, sent);
+  },
+);
+
+t.test(
+  "in whatever order changes are told, a session is quiet once told out, and ends up as the store has it, with all since and each once",
+  async (t) => {
+    for (let seed = 0; seed < ROUNDS; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      const alice = await world.live({ uid: "alice" });
+      let isMember = false;
+      let since: string[] = [];
+      let quietFrom: number | undefined;
+      world.onDelivered = (event) => {
+        if (event.kind === "membership" && !event.member && !isMember)
+          quietFrom ??= alice.connection.frames.length;
+      };
+      for (let count = 1 + random.below(8); count > 0; count--) {
+        if (quietFrom !== undefined)
+          t.equal(alice.connection.frames.length, quietFrom, `seed ${seed}`);
+        quietFrom = undefined;
+        isMember = !isMember;
+        world.server.setMember("g", "alice", isMember);
+        since = [];
+        for (let some = random.below(12); some > 0; some--) {
+          if (random.chance(0.2)) since.push(say(world));
+          await world.server.step();
+        }
+      }
+      await world.server.settle();
+      t.equal(alice.session.follows("g"), isMember, `seed ${seed}`);
+      const before = alice.connection.seen.length;
+      since.push(say(world));
+      await world.server.settle();
+      if (!isMember) t.equal(alice.connection.seen.length, before);
+      const { nos, repeats } = clientView(alice.connection.seen, []);
+      t.same(repeats, [], `seed ${seed}`);
+      if (isMember) t.same(nos.slice(-since.length), since, `seed ${seed}`);
+      t.same(world.bugs, []);
+    }
+  },
+);

@@ -1,9 +1,9 @@
 // Who gets which push, encoded how often: the hub between a server's events and recorded connections.
 
 import t from "tap";
-import { BrokerError, CLOSE_REASONS } from "../../src/broker/errors.ts";
+import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
-import { Hub } from "../../src/gateway/hub.ts";
+import { clientView } from "./client-view.ts";
 import { seeded } from "./random.ts";
 import type { CountingCodec } from "./recorder.ts";
 import { group, type Joiner, person, World } from "./world.ts";
@@ -211,29 +211,27 @@ t.test("fan-outs and deliveries are counted", async (t) => {
 });
 
 t.test(
-  "a session whose new group cannot be listened to is sent to come back",
+  "a session whose new group cannot be listened to at first stays, and is given it later",
   async (t) => {
-    let isDown = false;
     const world = new World(seeded(1));
-    const hub = new Hub({
-      ...world.parts,
-      cluster: {
-        async listen() {
-          if (isDown) throw new BrokerError("unavailable");
-        },
-        unlisten() {},
-      },
-    });
-    const { session, connection } = world.session({ uid: "a" });
-    await hub.enter(session);
-    session.release(new Map());
-    session.hasJoined = true;
-    isDown = true;
-    const channelId = "g";
-    hub.deliver({ kind: "membership", uid: "a", channelId, member: true });
-    await new Promise(setImmediate);
-    t.equal(session.ended, "unavailable");
-    t.equal(connection.endedWith, CLOSE_REASONS.unavailable.code);
-    await t.rejects(hub.enter(session), { code: "unavailable" });
+    const { session, connection } = await world.live({ uid: "a" });
+    let refusals = 2;
+    world.server.refuses = (topic) => topic === "g:g" && refusals-- > 0;
+    world.server.setMember("g", "a", true);
+    const sent = world.server.append({ channel: group("g"), fromUid: "b" });
+    for (let at = 0; at < 5000 && !session.follows("g"); at++) {
+      await world.server.settle();
+      await new Promise((go) => setTimeout(go, 1));
+    }
+    t.same(clientView(connection.seen, []).nos, [sent]);
+    t.equal(session.ended, undefined);
+    t.ok(refusals < 0, "it was refused");
   },
 );
+
+t.test("a user whose topic cannot be listened to does not enter", async (t) => {
+  const world = new World(seeded(1));
+  world.server.refuses = () => true;
+  const { session } = world.session({ uid: "a" });
+  await t.rejects(world.hub.enter(session), { code: "unavailable" });
+});

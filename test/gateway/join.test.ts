@@ -248,6 +248,7 @@ t.test(
       const random = seeded(seed);
       const start = { isMember: true, isNamed: true };
       const { world, alice } = smallWorld(random, start);
+      world.server.tellsInOrder = true; // after the node listens
       let toldOut = false;
       let wasLevel = false;
       let isLate = false;

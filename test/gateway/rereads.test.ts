@@ -103,6 +103,39 @@ t.test(
 );
 
 t.test(
+  "what was sent since its user was added unheard comes to a session that is joining, too",
+  async (t) => {
+    for (let seed = 0; seed < ROUNDS; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      const say = (id: string) =>
+        world.server.append({ channel: group(id), fromUid: "bob" });
+      world.server.setMember("named", "alice", true);
+      for (const id of ["g", "named"]) say(id);
+      const points = [{ channel: group("named"), lastSeq: 0 }];
+      const alice = world.session({ uid: "alice", points });
+      const joining = world.join(alice);
+      while (!alice.session.isWelcome) await world.server.step();
+      for (let count = random.below(12); count > 0; count--)
+        await world.server.step();
+      world.server.changeMember("g", "alice", true);
+      const sent = [say("g"), say("g")];
+      missed(world, "alice");
+      await world.server.settle();
+      await joining;
+      sent.push(say("g"));
+      await world.server.settle();
+      const { nos } = clientView(alice.connection.seen, points);
+      t.same(
+        nos.filter((no) => sent.includes(no)),
+        sent,
+        `seed ${seed}`,
+      );
+    }
+  },
+);
+
+t.test(
   "commands that did not come are pushed, each once, and in order once the session has had one live",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {

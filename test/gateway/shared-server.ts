@@ -8,7 +8,6 @@ import {
   type ChannelEvent,
   type ChannelKey,
   type ChannelRef,
-  type Conversation,
   channelKey,
   GROUP_CHANNEL,
   groupTopic,
@@ -57,6 +56,8 @@ export interface SendCommand {
 type Action = () => void;
 
 const PAYLOAD_BYTES = 10;
+/** A node may take some turns of its own before it asks for more. */
+const IDLE_STEPS = 4;
 
 export class SharedServer {
   readonly #random: Random;
@@ -78,6 +79,8 @@ export class SharedServer {
   answersNow = false;
   /** Streams cannot be read. */
   isDown = false;
+  /** Changes of memberships are told in the order in which they happened, as if one node had taken all calls. */
+  tellsInOrder = false;
   /** Which topics cannot be listened to just now. */
   refuses: (topic: Topic) => boolean = () => false;
   #appended = 0;
@@ -100,8 +103,8 @@ export class SharedServer {
   readonly store: AdmissionsParts["store"] &
     CatchUpParts["store"] &
     PlanPorts["store"] = {
-    conversation: (uid, channel) =>
-      this.#ask(() => this.#standing(uid, channel)),
+    joinSeq: (channelId, uid) =>
+      this.#ask(() => this.#joinSeqs.get(`${channelId} ${uid}`)),
     readInbox: (uid, afterSeq, { limit, maxBytes }) =>
       this.#ask(() => {
         const inbox = this.#inboxes.get(uid) ?? [];
@@ -225,11 +228,9 @@ export class SharedServer {
   /** Changes a membership; the event of it is published some time after, as the broker does. */
   setMember(channelId: string, uid: string, member: boolean): void {
     this.changeMember(channelId, uid, member);
-    const seq = this.headSeq(`2:${channelId}`);
-    const since = member ? { sinceSeq: seq } : {};
-    // on the subscriber's lane, so that changes of one membership are told in their order
-    this.#subscriber.push(() =>
-      this.#publish({ kind: "membership", uid, channelId, member, ...since }),
+    const lane = this.tellsInOrder ? this.#subscriber : this.#answers;
+    lane.push(() =>
+      this.#publish({ kind: "membership", uid, channelId, member }),
     );
   }
 
@@ -242,6 +243,7 @@ export class SharedServer {
       this.#joinSeqs.set(name, this.headSeq(`2:${channelId}`));
     if (member) uids.add(uid);
     else uids.delete(uid);
+    if (!member) this.#joinSeqs.delete(name);
   }
 
   /** Moves one thing, and lets the node work it off. False when nothing moves any more. */
@@ -264,8 +266,8 @@ export class SharedServer {
 
   /** Steps until nothing moves any more. */
   async settle(): Promise<void> {
-    await turn();
-    while (await this.step());
+    for (let idle = 0; idle < IDLE_STEPS; )
+      idle = (await this.step()) ? 0 : idle + 1;
   }
 
   get hasWork(): boolean {
@@ -311,15 +313,6 @@ export class SharedServer {
         this.#answers.push(() => resolve(answer));
       });
     });
-  }
-
-  /** Nobody reads anything: a member's position is where it joined. */
-  #standing(uid: string, channel: ChannelRef): Conversation | undefined {
-    if (!this.#members.get(channel.id)?.has(uid)) return undefined;
-    const headSeq = this.headSeq(channelKey(channel, uid));
-    const readSeq = this.#joinSeqs.get(`${channel.id} ${uid}`) ?? 0;
-    const rest = { deletedSeq: 0, changedAtMs: 0, last: undefined };
-    return { channel, headSeq, readSeq, unread: headSeq - readSeq, ...rest };
   }
 
   /** A command of the subscriber connection: its answer comes behind the events before it. */

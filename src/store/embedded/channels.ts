@@ -150,6 +150,12 @@ export function createChannelSteps({
       return tables.groupsOf(uid).map(({ id }) => id);
     },
 
+    async joinSeq(channelId, uid) {
+      const row = tables.row({ id: channelId, type: GROUP_CHANNEL });
+      const isOpen = row !== undefined && !row.info.disband;
+      return isOpen ? tables.joinSeq(uid, channelId) : undefined;
+    },
+
     members: (channel) =>
       lock.run(channelLock(channel), async () => {
         const uids: string[] = [];

@@ -88,6 +88,7 @@ function controlCalls({
     personFacts: (fromUid, toUid) =>
       useNow((e) => e.channels.personFacts(fromUid, toUid)),
     groupsOf: (uid) => use((e) => e.channels.groupsOf(uid)),
+    joinSeq: (channelId, uid) => use((e) => e.channels.joinSeq(channelId, uid)),
     members: (channel) => use((e) => e.channels.members(channel)),
     membersAmong: (channel, uids) =>
       use((e) => e.channels.membersAmong(channel, uids)),

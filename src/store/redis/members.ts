@@ -15,11 +15,12 @@ const ADD = loadScript(lua("members_add"), ...before);
 const REMOVE = loadScript(lua("members_remove"), ...before);
 const AMONG = loadScript(lua("members_among"), ...before);
 const FEW = loadScript(lua("members_few"));
+const SINCE = loadScript(lua("member_since"), lua("channel_record"));
 
 export const memberScripts: readonly Script[] = [
   ...[ADD, REMOVE],
   ...memberListScripts,
-  ...[AMONG, FEW],
+  ...[AMONG, FEW, SINCE],
 ];
 
 /** Members read in one step; more are read in pages, others between them. */
@@ -33,7 +34,11 @@ const NOT_MEMBERS = 2;
 
 type Members = Pick<
   ChannelStore,
-  "addSubscribers" | "removeSubscribers" | "members" | "membersAmong"
+  | "addSubscribers"
+  | "removeSubscribers"
+  | "members"
+  | "membersAmong"
+  | "joinSeq"
 >;
 
 /** `recordBits`: what the step on a channel's record answers. */
@@ -98,6 +103,13 @@ export function createMembers(
       if (unique.length === 0) return [];
       const keys = keysOf(channel, "perm", "temp");
       return at(unique, await link.run(AMONG, keys, [JSON.stringify(unique)]));
+    },
+
+    async joinSeq(channelId, uid) {
+      const channel: ChannelRef = { id: channelId, type: GROUP_CHANNEL };
+      const keys = keysOf(channel, "info", "perm", "temp", "join");
+      const seq = await link.run(SINCE, keys, [uid]);
+      return seq === null ? undefined : Number(seq);
     },
   };
 }
