@@ -162,13 +162,6 @@ export interface HistorySlice {
   readonly more: boolean;
 }
 
-/** What a reader has of a channel. */
-export interface ReadThrough {
-  readonly lastSeq: number;
-  /** The greatest message id among it. */
-  readonly lastId: number;
-}
-
 export interface MessageStore {
   /**
    * One atomic step: look up (key, fromUid, clientMsgNo), else take the channel's next seq and a growing messageId, store the record,
@@ -188,11 +181,8 @@ export interface MessageStore {
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** The seq of the newest published message; 0 when there was none. */
   headSeq(key: ChannelKey): Promise<number>;
-  /**
-   * The greatest seq, `lastSeq` at most, through which no message that is kept has an id beyond `lastId`. Less than `lastSeq` means that what a reader
-   * has through there was lost, and its seqs were given out again.
-   */
-  sharedSeq(key: ChannelKey, has: ReadThrough): Promise<number>;
+  /** The greatest seq, `lastSeq` at most, through which no message kept has an id beyond `lastId`: behind it lost ones' seqs were given out again. */
+  sharedSeq(key: ChannelKey, lastSeq: number, lastId: number): Promise<number>;
 }
 
 /** A command before the store gave it its id. */

@@ -92,7 +92,7 @@ async function stand(
   const isNumbered = lastSeq > 0 && lastId > 0;
   const [headSeq, sharedSeq] = await Promise.all([
     store.headSeq(key),
-    isNumbered ? store.sharedSeq(key, { lastSeq, lastId }) : lastSeq,
+    isNumbered ? store.sharedSeq(key, lastSeq, lastId) : lastSeq,
   ]);
   return {
     point: { channel, lastSeq: Math.min(sharedSeq, headSeq) },

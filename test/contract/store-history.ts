@@ -65,9 +65,8 @@ export async function history(t: Test, given: Given): Promise<void> {
         [Number.MAX_SAFE_INTEGER, ids[1], 1],
       ];
       for (const [lastSeq = 0, lastId = 0, seq = 0] of cases)
-        t.equal(await bench.store.sharedSeq("2:g", { lastSeq, lastId }), seq);
-      const has = { lastSeq: 5, lastId: 7 };
-      t.equal(await bench.store.sharedSeq("2:none", has), 5);
+        t.equal(await bench.store.sharedSeq("2:g", lastSeq, lastId), seq);
+      t.equal(await bench.store.sharedSeq("2:none", 5, 7), 5);
     },
   );
 

@@ -123,7 +123,7 @@ export class SharedServer {
     personalStreamsOf: (uid) => this.#answer(() => this.streams.ofUser(uid)),
     groupsOf: (uid) => this.#ask(() => this.groupsOf(uid)),
     headSeq: (key) => this.#ask(() => this.headSeq(key)),
-    sharedSeq: (key, { lastSeq, lastId }) =>
+    sharedSeq: (key, lastSeq, lastId) =>
       this.#ask(() => {
         const log = this.#logs.get(key) ?? [];
         const at = log.findIndex(({ messageId }) => messageId > lastId);

@@ -6,12 +6,7 @@ import {
   expiresAtMs,
   type Message,
 } from "../../broker/model.ts";
-import type {
-  Clock,
-  HistoryRange,
-  HistorySlice,
-  ReadThrough,
-} from "../../broker/ports.ts";
+import type { Clock, HistoryRange, HistorySlice } from "../../broker/ports.ts";
 import { contentBytes } from "../held-bytes.ts";
 import { type ChannelRows, logKey } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
@@ -55,7 +50,7 @@ export class History {
   }
 
   /** The port's `sharedSeq`: ids grow with seqs. */
-  sharedSeq(key: ChannelKey, { lastSeq, lastId }: ReadThrough): number {
+  sharedSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
     const isShared = (through: number) =>
       this.#newestId(key, through) <= lastId;
     if (isShared(lastSeq)) return lastSeq;

@@ -117,7 +117,7 @@ function messageCalls(
     earlier: (message) => use((e) => e.appends.earlier(message)),
     readMessages: (key, range) => use((e) => e.history.read(key, range)),
     headSeq: (key) => use((e) => e.history.headSeq(key)),
-    sharedSeq: (key, has) => use((e) => e.history.sharedSeq(key, has)),
+    sharedSeq: (...asked) => use((e) => e.history.sharedSeq(...asked)),
 
     appendCommand: (draft) => use((e) => e.inbox.appendCommand(draft)),
     readInbox: (uid, afterSeq, page) =>

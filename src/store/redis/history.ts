@@ -6,7 +6,11 @@ import {
   type Message,
   streamPayload,
 } from "../../broker/model.ts";
-import type { HistoryRange, HistorySlice } from "../../broker/ports.ts";
+import type {
+  HistoryRange,
+  HistorySlice,
+  MessageStore,
+} from "../../broker/ports.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { decodeRecord } from "../../redis/wire.ts";
 import type { RedisStoreParts } from "./parts.ts";
@@ -14,9 +18,10 @@ import { decodeSnapshot } from "./stream-record.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
 const READ = loadScript(lua("read_messages"), lua("entry"), lua("snapshot"));
+const SHARED_SEQ = loadScript(lua("shared_seq"), lua("entry"));
 
 /** What the link must know. */
-export const historyScripts: readonly Script[] = [READ];
+export const historyScripts: readonly Script[] = [READ, SHARED_SEQ];
 
 export interface ReadSlice extends HistorySlice {
   /** The number of the channel's newest publication when the slice was read. */
@@ -47,6 +52,15 @@ export async function readSlice(
     else fromSeq = nextSeq;
     toSeq = Math.min(toSeq, headSeq); // what came since the first piece is not of this slice
   }
+}
+
+/** The port's `sharedSeq`. */
+export async function readSharedSeq(
+  { link }: HistoryParts,
+  ...[key, lastSeq, lastId]: Parameters<MessageStore["sharedSeq"]>
+): Promise<number> {
+  const log = link.keys.channel("log", key);
+  return Number(await link.run(SHARED_SEQ, [log], [lastSeq, lastId]));
 }
 
 interface Piece extends ReadSlice {

@@ -8,21 +8,15 @@ import type {
   HistorySlice,
   MessageDraft,
   MessageStore,
-  ReadThrough,
 } from "../../broker/ports.ts";
-import { loadScript } from "../../redis/script.ts";
 import { appendScripts, runAppend } from "./append-step.ts";
 import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
-import { historyScripts, readSlice } from "./history.ts";
+import { historyScripts, readSharedSeq, readSlice } from "./history.ts";
 import { personalScripts, tellUsers } from "./personal.ts";
 import { createRetries, type Retries, type RetryParts } from "./retries.ts";
 
-const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
-const SHARED_SEQ = loadScript(lua("shared_seq"), lua("entry"));
-
 /** What the link must know. */
 export const messageScripts = [
-  SHARED_SEQ,
   ...appendScripts,
   ...historyScripts,
   ...personalScripts,
@@ -41,7 +35,7 @@ export function createRedisMessages(parts: RetryParts): RedisMessages {
     earlier: (message) => messages.earlier(message),
     readMessages: (key, range) => messages.read(key, range),
     headSeq: (key) => messages.headSeq(key),
-    sharedSeq: (key, has) => messages.sharedSeq(key, has),
+    sharedSeq: (...asked) => readSharedSeq(parts, ...asked),
     get counts() {
       return messages.counts;
     },
@@ -102,15 +96,6 @@ class Messages {
     const [seq = 0, pub = 0] = (reply as (Buffer | null)[]).map(Number); // of a hash; absent ones are 0
     await arrivals.level(key, pub);
     return seq;
-  }
-
-  async sharedSeq(
-    key: ChannelKey,
-    { lastSeq, lastId }: ReadThrough,
-  ): Promise<number> {
-    const { log } = this.#names.get(key);
-    const asked = [lastSeq, lastId];
-    return Number(await this.#parts.link.run(SHARED_SEQ, [log], asked));
   }
 
   /** Answers a retry as the first one, when that is durable and told. */

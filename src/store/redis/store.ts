@@ -117,7 +117,7 @@ function messageCalls(
     readMessages: (key, range) =>
       life.use(() => messages.readMessages(key, range)),
     headSeq: (key) => life.use(() => messages.headSeq(key)),
-    sharedSeq: (key, has) => life.use(() => messages.sharedSeq(key, has)),
+    sharedSeq: (...asked) => life.use(() => messages.sharedSeq(...asked)),
 
     streamEvent: (draft) => life.use(() => streams.streamEvent(draft)),
     cancelStream: (key, clientMsgNo) =>
