@@ -1,10 +1,9 @@
 // Keeps a client connected: opens links one after the other until it is told to stop or the server says never again.
 // State: the status, the link, the number of failed tries. It knows nothing of messages.
 
-import { closeReasonOf } from "../protocol/native/errors.ts";
 import type { ClientEvents, Status } from "./api.ts";
 import { pauseMs, verdict } from "./backoff.ts";
-import { asJindouError, endedFor, JindouError } from "./errors.ts";
+import { asJindouError, endedBy, JindouError } from "./errors.ts";
 import {
   type Greeting,
   type GreetingParts,
@@ -142,11 +141,9 @@ export class Connector {
   }
 
   #kicked(end: LinkEnd): void {
-    const reason = closeReasonOf(end.code);
-    const error = endedFor(reason);
-    this.#finish(end.error ?? error);
-    const { message } = error;
-    this.#parts.emit("kicked", { reason, code: end.code, message });
+    const kicked = endedBy(end.code);
+    this.#finish(end.error ?? new JindouError(kicked.reason, kicked));
+    this.#parts.emit("kicked", kicked);
   }
 
   #again(when: "at_once" | "pause"): void {

@@ -6,6 +6,7 @@ import {
   type CloseReason,
   type ErrorCode,
 } from "../broker/errors.ts";
+import { closeReasonOf } from "../protocol/native/errors.ts";
 
 /** What goes wrong without the server saying so. */
 export const CLIENT_MESSAGES = {
@@ -66,10 +67,14 @@ export class JindouError extends Error {
   }
 }
 
-/** Why the server ended the session for good. */
-export function endedFor(reason: CloseReason): JindouError {
-  const { message } = CLOSE_REASONS[reason];
-  return new JindouError(reason, { message });
+/** What a close code of the server says. */
+export function endedBy(code: number): {
+  readonly reason: CloseReason;
+  readonly code: number;
+  readonly message: string;
+} {
+  const reason = closeReasonOf(code);
+  return { reason, code, message: CLOSE_REASONS[reason].message };
 }
 
 /** The connection it was asked on is gone. */

@@ -45,6 +45,19 @@ export function messages(from: number, through: number): Message[] {
   return Array.from({ length: count }, (_, n) => message(from + n));
 }
 
+/** It comes live. */
+export const live = (one: Message) =>
+  ({ kind: "message", channel: one.channel, message: one }) as const;
+
+/** A run of TEAM; all there is between, unless told. */
+export function run(afterSeq: number, throughSeq: number, given?: Message[]) {
+  const inside = given ?? messages(afterSeq + 1, throughSeq);
+  return {
+    ...({ kind: "messages", channel: TEAM } as const),
+    ...{ afterSeq, throughSeq, messages: inside },
+  };
+}
+
 /** The message of a stream that stands so. */
 export function messageOf(stream: StreamSnapshot): Message {
   const { messageId, messageSeq, fromUid, clientMsgNo } = stream;

@@ -1,4 +1,4 @@
-// Messages in order, each once: gaps, repeats, own messages, lost connections, servers that were set back.
+// Messages in order, each once: gaps, repeats, own messages and lost connections.
 
 import { mock } from "node:test";
 import t, { type Test } from "tap";
@@ -6,7 +6,7 @@ import type { ErrorCode } from "../../src/broker/errors.ts";
 import type { Message } from "../../src/broker/model.ts";
 import type { Client, ConnectOptions } from "../../src/client/index.ts";
 import { Random } from "../support/random.ts";
-import { message, messages, TEAM } from "./messages.ts";
+import { live, message, messages, run, TEAM } from "./messages.ts";
 import {
   acknowledge,
   play,
@@ -63,20 +63,6 @@ async function start(
   await client.ready();
   const socket = await server.socket();
   return { server, client, seen, log, errors, socket };
-}
-
-const live = (one: Message) =>
-  ({ kind: "message", channel: one.channel, message: one }) as const;
-
-function run(afterSeq: number, throughSeq: number, given?: Message[]) {
-  const inside = given ?? messages(afterSeq + 1, throughSeq);
-  return {
-    kind: "messages",
-    channel: TEAM,
-    afterSeq,
-    throughSeq,
-    messages: inside,
-  } as const;
 }
 
 async function sees(
@@ -267,112 +253,6 @@ t.test(
     t.same(client.cursors(), []);
   },
 );
-
-t.test("a server that was set back is believed", async (t) => {
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind === "connect")
-      acknowledge(operation, socket, { heads: { team: 2 } });
-  });
-  const client = play(t, server, { cursors: [{ channel: TEAM, lastSeq: 9 }] });
-  const seen: number[] = [];
-  client.on("message", ({ messageSeq }) => seen.push(messageSeq));
-  await client.ready();
-  (await server.socket()).push(live(message(3)));
-  await server.until("message 3", () => seen.length === 1);
-  t.same(seen, [3]);
-});
-
-t.test(
-  "messages that took the places of lost ones are given, without a new connection",
-  async (t) => {
-    const { seen, socket, server } = await start(t, {
-      cursors: [{ channel: TEAM, lastSeq: 0 }],
-    });
-    const given = () => seen.length;
-    for (const one of messages(1, 5)) socket.push(live(one));
-    await server.until("all five", () => given() === 5);
-    for (const seq of [4, 5, 6]) socket.push(live(afterwards(seq)));
-    await server.until("the new ones", () => given() === 8);
-    for (const seq of [4, 5, 3]) socket.push(live(afterwards(seq - 1)));
-    socket.push(live(message(5)));
-    socket.push(live(afterwards(7)));
-    await server.until("the last one", () => seen.at(-1) === 7);
-    t.same(seen, [1, 2, 3, 4, 5, 4, 5, 6, 7], "none of them twice");
-  },
-);
-
-/** A message with the seq of one that was lost, or behind it. */
-const afterwards = (seq: number) => message(seq, { messageId: 2000 + seq });
-
-for (const { where, headSeq } of [
-  { where: "and others behind them", headSeq: 7 },
-  { where: "as far as they are", headSeq: 5 },
-  { where: "though fewer than were lost", headSeq: 4 },
-])
-  t.test(
-    `messages that took the places of lost ones while the client was away are given, ${where}`,
-    async (t) => {
-      const server = new ScriptedServer((operation, socket) => {
-        if (operation.kind === "connect")
-          acknowledge(operation, socket, { heads: { team: headSeq } });
-      });
-      const cursors = [{ channel: TEAM, lastSeq: 5, lastId: 1005 }];
-      const client = play(t, server, { cursors });
-      const seen: number[] = [];
-      client.on("message", ({ messageId }) => seen.push(messageId));
-      t.same((await server.heard("connect")).resume, cursors);
-      const socket = await server.socket();
-      const given = [3, 4, 5, 6, 7].filter((seq) => seq <= headSeq);
-      socket.push(run(2, headSeq, given.map(afterwards)));
-      socket.push(run(2, headSeq, given.map(afterwards)));
-      socket.push(live(afterwards(headSeq + 1)));
-      const ids = [...given, headSeq + 1].map((seq) => 2000 + seq);
-      await server.until("the last one", () => seen.at(-1) === ids.at(-1));
-      t.same(seen, ids, "each once");
-      const [cursor] = client.cursors();
-      t.match(cursor, { lastSeq: headSeq + 1, lastId: 2001 + headSeq });
-    },
-  );
-
-t.test("nor is one taken for an own message that was lost", async (t) => {
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind === "connect") acknowledge(operation, socket);
-  });
-  const cursors = [{ channel: TEAM, lastSeq: 1, lastId: 1001 }];
-  const client = play(t, server, { cursors });
-  const seen: number[] = [];
-  client.on("message", ({ messageSeq }) => seen.push(messageSeq));
-  await client.ready();
-  const first = await server.socket();
-  const sent = client.send(TEAM, "own");
-  const place = { messageSeq: 3, messageId: 1003, clientMsgNo: "own" };
-  first.reply(await server.heard("send"), { kind: "sendack", ...place });
-  await sent;
-  first.end(1006);
-  const { resume } = await server.heard("connect", 0, 1);
-  t.same(resume, [{ channel: TEAM, lastSeq: 1, lastId: 1003 }]);
-  const again = await server.socket(1);
-  again.push(run(1, 3, [2, 3].map(afterwards)));
-  again.push(live(afterwards(4)));
-  await server.until("the last one", () => seen.at(-1) === 4);
-  t.same(seen, [2, 3, 4]);
-});
-
-t.test("the receipt of an own message tells it as well", async (t) => {
-  const { seen, socket, server, client } = await start(t, {
-    cursors: [{ channel: TEAM, lastSeq: 0 }],
-  });
-  for (const one of messages(1, 5)) socket.push(live(one));
-  await server.until("all five", () => seen.length === 5);
-  const sent = client.send(TEAM, "own");
-  const place = { messageSeq: 4, messageId: 2004 };
-  const asked = await server.heard("send");
-  socket.reply(asked, { kind: "sendack", ...place, clientMsgNo: "own" });
-  await sent;
-  socket.push(live(message(5, { messageId: 2005 })));
-  await server.until("what follows it", () => seen.length === 6);
-  t.same(seen, [1, 2, 3, 4, 5, 5]);
-});
 
 t.test(
   "whatever is lost, repeated or cut off, each message is given once and in order",
