@@ -1,7 +1,7 @@
-// The accounts of the control plane: logging in, access tokens and whose they are. State: the accounts, and a short-lived bounded cache of
-// token hashes. Never keeps or tells a plain password or token.
+// The accounts of the control plane: logging in, giving access tokens and taking them back. State: the accounts. Never keeps or tells a plain
+// password or token.
 
-import { randomBytes } from "node:crypto";
+import { AccessTokens } from "./access-tokens.ts";
 import { BrokerError } from "./errors.ts";
 import { LoginGate, type LoginLimits } from "./login-gate.ts";
 import {
@@ -13,13 +13,7 @@ import {
 import type { ManagerAccount } from "./model.ts";
 import { decoyHash, PasswordChecker, type PasswordHash } from "./passwords.ts";
 import type { Clock, ManagerStore, Throttle } from "./ports.ts";
-import { hashToken } from "./tokens.ts";
 
-/** How long this node believes what the store said of a token: the longest a logout at another node goes unnoticed here. */
-const CACHE_MS = 5000;
-const CACHE_ENTRIES = 1000;
-const TOKEN_BYTES = 32;
-const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 // Each running check holds one of the process's four I/O threads for tens of milliseconds; the store's writes need the others.
 const PASSWORD_CHECKS = { maxRunning: 2, maxWaiting: 64 };
 
@@ -65,25 +59,21 @@ export function createManagers(parts: ManagersParts): Managers {
   return new ManagerAccounts(parts);
 }
 
-interface CachedOwner {
-  readonly account: ManagerAccount;
-  readonly untilMs: number;
-}
-
 class ManagerAccounts implements Managers {
   readonly #parts: ManagersParts;
   readonly #gate: LoginGate;
   readonly #checker = new PasswordChecker(PASSWORD_CHECKS);
-  readonly #owners = new Map<string, CachedOwner>();
+  readonly #tokens: AccessTokens;
   #accounts: ReadonlyMap<string, KnownAccount> = new Map();
   #decoy: PasswordHash = decoyHash();
   #started: Promise<void> | undefined;
-  /** Grows with each logout, so that an answer the store gave before one is not cached after it. */
-  #revocations = 0;
 
   constructor(parts: ManagersParts) {
     this.#parts = parts;
     this.#gate = new LoginGate(parts.throttle, parts.limits);
+    const accountOf = (username: string) =>
+      this.#accounts.get(username)?.account;
+    this.#tokens = new AccessTokens({ ...parts, accountOf });
   }
 
   start(): Promise<void> {
@@ -117,47 +107,17 @@ class ManagerAccounts implements Managers {
   }
 
   async #issue(account: ManagerAccount): Promise<Login> {
-    const { store, clock, limits } = this.#parts;
-    const token = randomBytes(TOKEN_BYTES).toString("base64url");
+    const { clock, limits } = this.#parts;
     const expiresAtMs = clock() + limits.tokenTtlS * 1000;
-    await store.putAccessToken(hashToken(token), account.username, expiresAtMs);
+    const token = await this.#tokens.give(account.username, expiresAtMs);
     return { token, expireS: limits.tokenTtlS, account };
   }
 
-  async authenticate(token: string): Promise<ManagerAccount | undefined> {
-    if (!TOKEN_FORM.test(token)) return undefined;
-    const hash = hashToken(token);
-    const key = keyOf(hash);
-    const nowMs = this.#parts.clock();
-    const cached = this.#owners.get(key);
-    if (cached !== undefined && nowMs < cached.untilMs) return cached.account;
-
-    const revocations = this.#revocations;
-    const username = await this.#parts.store.accessTokenOwner(hash);
-    // An account that is configured no more has no valid tokens.
-    const account = this.#accounts.get(username ?? "")?.account;
-    if (account === undefined) this.#owners.delete(key);
-    else if (revocations === this.#revocations)
-      this.#remember(key, { account, untilMs: nowMs + CACHE_MS });
-    return account;
+  authenticate(token: string): Promise<ManagerAccount | undefined> {
+    return this.#tokens.account(token);
   }
 
-  #remember(key: string, owner: CachedOwner): void {
-    this.#owners.delete(key); // to the end of the order: the first entry is the oldest
-    this.#owners.set(key, owner);
-    if (this.#owners.size <= CACHE_ENTRIES) return;
-    const oldest = this.#owners.keys().next();
-    if (!oldest.done) this.#owners.delete(oldest.value);
+  logout(token: string): Promise<void> {
+    return this.#tokens.takeBack(token);
   }
-
-  async logout(token: string): Promise<void> {
-    const hash = hashToken(token);
-    await this.#parts.store.removeAccessToken(hash);
-    this.#revocations++;
-    this.#owners.delete(keyOf(hash));
-  }
-}
-
-function keyOf(hash: Uint8Array): string {
-  return Buffer.from(hash).toString("base64");
 }

@@ -1,0 +1,82 @@
+// Access tokens: giving them, whose they are, and taking them back. State: a short-lived bounded cache of token hashes. Never keeps a plain token.
+
+import { randomBytes } from "node:crypto";
+import type { ManagerAccount } from "./model.ts";
+import type { Clock, ManagerStore } from "./ports.ts";
+import { hashToken } from "./tokens.ts";
+
+/** How long this node believes what the store said of a token: the longest a logout at another node goes unnoticed here. */
+const CACHE_MS = 5000;
+const CACHE_ENTRIES = 1000;
+const TOKEN_BYTES = 32;
+const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
+
+export interface AccessTokensParts {
+  readonly store: Omit<ManagerStore, "putPasswordOnce">;
+  /** Undefined: an account that is not configured, or no more; it has no valid tokens. */
+  readonly accountOf: (username: string) => ManagerAccount | undefined;
+  readonly clock: Clock;
+}
+
+interface CachedOwner {
+  readonly account: ManagerAccount;
+  readonly untilMs: number;
+}
+
+export class AccessTokens {
+  readonly #parts: AccessTokensParts;
+  readonly #owners = new Map<string, CachedOwner>();
+  /** Grows with each token that is taken back, so that an answer the store gave before is not cached after it. */
+  #revocations = 0;
+
+  constructor(parts: AccessTokensParts) {
+    this.#parts = parts;
+  }
+
+  /** 256 random bits, base64url: shown this once, only its hash is kept. Throws as the store does. */
+  async give(username: string, expiresAtMs: number): Promise<string> {
+    const token = randomBytes(TOKEN_BYTES).toString("base64url");
+    const hash = hashToken(token);
+    await this.#parts.store.putAccessToken(hash, username, expiresAtMs);
+    return token;
+  }
+
+  /** Whose valid token it is. Throws as the store does. */
+  async account(token: string): Promise<ManagerAccount | undefined> {
+    if (!TOKEN_FORM.test(token)) return undefined;
+    const hash = hashToken(token);
+    const key = keyOf(hash);
+    const nowMs = this.#parts.clock();
+    const cached = this.#owners.get(key);
+    if (cached !== undefined && nowMs < cached.untilMs) return cached.account;
+
+    const revocations = this.#revocations;
+    const username = await this.#parts.store.accessTokenOwner(hash);
+    const account =
+      username === undefined ? undefined : this.#parts.accountOf(username);
+    if (account === undefined) this.#owners.delete(key);
+    else if (revocations === this.#revocations)
+      this.#remember(key, { account, untilMs: nowMs + CACHE_MS });
+    return account;
+  }
+
+  /** Harmless when it is not valid. Throws as the store does. */
+  async takeBack(token: string): Promise<void> {
+    const hash = hashToken(token);
+    await this.#parts.store.removeAccessToken(hash);
+    this.#revocations++;
+    this.#owners.delete(keyOf(hash));
+  }
+
+  #remember(key: string, owner: CachedOwner): void {
+    this.#owners.delete(key); // to the end of the order: the first entry is the oldest
+    this.#owners.set(key, owner);
+    if (this.#owners.size <= CACHE_ENTRIES) return;
+    const oldest = this.#owners.keys().next();
+    if (!oldest.done) this.#owners.delete(oldest.value);
+  }
+}
+
+function keyOf(hash: Uint8Array): string {
+  return Buffer.from(hash).toString("base64");
+}
