@@ -1,5 +1,5 @@
 // How fast the embedded store takes messages, against LMDB alone acknowledging after commit, or after fsync (what it would be without the journal).
-// Usage: npx tsx bench/store-append.ts [--seconds 3] [--in-flight 64] [--channels 100] [--durability process|disk] [--checkpoint-ms 200] [--no-dedupe]
+// Usage: npx tsx bench/store-append.ts [--seconds 3] [--in-flight 64] [--channels 100] [--durability process|disk] [--checkpoint-ms 200] [--no-dedupe] [--keeps 0]
 // Prints both figures, the ratio, and the main thread's CPU per message.
 
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -18,6 +18,7 @@ const { values: args } = parseArgs({
     durability: { type: "string", default: "process" },
     "checkpoint-ms": { type: "string", default: "200" },
     "no-dedupe": { type: "boolean", default: false },
+    keeps: { type: "string", default: "0" },
   },
 });
 const seconds = Number(args.seconds);
@@ -98,8 +99,8 @@ async function measureStore(folder: string): Promise<Figure> {
     segmentBytes: 64 * 1024 * 1024,
     dedupeWindowS: 86_400,
     retentionS: 0,
-    maxChannelMessages: 0,
-    sweepIntervalMs: 10_000,
+    maxChannelMessages: Number(args.keeps),
+    sweepIntervalMs: 1000,
     maxStreamBytes: 1_048_576,
     maxActiveStreamBytes: 268_435_456,
     maxInbox: 1000,
