@@ -27,16 +27,20 @@ end
 -- Under which name `inids` keeps the greatest forgotten id of a bucket.
 local function forgotten_like(message_id) return 'f' .. int(math.floor(message_id / BUCKETS) % BUCKETS) end
 
+local forgotten = forgotten_like(id)
+
 -- Remembers that the user was given the command, and forgets others that are too old or too many.
 local function know(ids)
   redis.call('ZADD', ids, int(now), int(id))
-  keep(ids, ends - now + SPACE_MS)
-  if redis.call('ZCARD', ids) <= FEW then return end
+  local size, ms = redis.call('ZCARD', ids), int(math.max(1, ends - now + SPACE_MS))
+  if size == 1 then redis.call('PEXPIRE', ids, ms) else redis.call('PEXPIRE', ids, ms, 'GT') end
+  if size <= FEW then return end
+  local oldest, at_most = redis.call('ZRANGE', ids, 0, 3, 'WITHSCORES'), math.max(most, LEAST_MOST)
+  if size <= at_most and tonumber(oldest[2]) >= now - KNOWN_MS then return end
   local known = redis.call('ZCOUNT', ids, '-inf', int(TIMES_END))
-  local oldest = redis.call('ZRANGE', ids, 0, 3, 'WITHSCORES')
   for at = 1, #oldest, 2 do
     local is_old = tonumber(oldest[at + 1]) < now - KNOWN_MS
-    if known <= FEW or not (is_old or known > math.max(most, LEAST_MOST)) then return end
+    if known <= FEW or not (is_old or known > at_most) then return end
     redis.call('ZREM', ids, oldest[at])
     redis.call('ZADD', ids, 'GT', oldest[at], forgotten_like(tonumber(oldest[at])))
     known = known - 1
@@ -60,7 +64,7 @@ end
 for user = 0, #KEYS / 4 - 1 do
   local key, arg = user * 4, HEAD + user * 2
   local ids = KEYS[key + 4]
-  local found = redis.call('ZMSCORE', ids, int(id), forgotten_like(id))
+  local found = redis.call('ZMSCORE', ids, int(id), forgotten)
   if not found[1] then
     if found[2] and id <= tonumber(found[2]) then
       dropped = dropped + 1
