@@ -1,5 +1,6 @@
 // The requests of one connection that wait for their answer, by their number. State: those. Each is settled exactly once.
 
+import { MAX_UINT32 } from "../protocol/native/ops.ts";
 import type { Operation, Reply } from "../protocol/protocol.ts";
 import { type Deferred, deferred } from "./deferred.ts";
 import { JindouError } from "./errors.ts";
@@ -46,8 +47,6 @@ interface Open {
   readonly timer: ReturnType<typeof setTimeout>;
 }
 
-const MAX_REF = 0xffff_ffff;
-
 export class OpenRequests {
   readonly #open = new Map<number, Open>();
   readonly #timeoutMs: number;
@@ -59,7 +58,7 @@ export class OpenRequests {
 
   /** A number that no open request has: none is open for as long as it takes to use them all. */
   nextRef(): number {
-    this.#lastRef = (this.#lastRef % MAX_REF) + 1;
+    this.#lastRef = (this.#lastRef % MAX_UINT32) + 1;
     return this.#lastRef;
   }
 
