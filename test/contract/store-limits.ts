@@ -12,13 +12,7 @@ import {
   withGroup,
   withUser,
 } from "./conversation-bench.ts";
-import {
-  ALL,
-  type Bench,
-  type Given,
-  retryOf,
-  seqsOf,
-} from "./store-bench.ts";
+import { ALL, type Bench, type Given, retryOf, seqsOf } from "./store-bench.ts";
 import { KEY, producer } from "./store-stream-bench.ts";
 
 const KEEPS = 10;

@@ -1,46 +1,39 @@
 // Conversations of the embedded store: agreement with a plain model over random calls, restarts and crashes; and data of older builds.
 
 import { join } from "node:path";
-import { isDeepStrictEqual } from "node:util";
 import { open } from "lmdb";
 import t, { type Test } from "tap";
-import type {
-  ChannelRef,
-  Conversation,
-  ConversationHead,
-} from "../../../src/broker/model.ts";
-import type { ConversationChange } from "../../../src/broker/ports.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
-import { ALL_OF_THEM, newestFirst } from "../../contract/conversation-bench.ts";
-import { draftOf, group, PERMANENT } from "../../contract/store-bench.ts";
-import { Random } from "../../support/random.ts";
 import {
   ConversationModel,
   type HistoryLimits,
-  type Seen,
-} from "./conversation-model.ts";
+} from "../../contract/conversation-model.ts";
+import { ConversationPair } from "../../contract/conversation-pair.ts";
+import { draftOf, group } from "../../contract/store-bench.ts";
+import { Random } from "../../support/random.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const SEED = Number(process.env.SEED ?? Date.now() % 1_000_000);
 const ROUNDS = 4;
 const STEPS = 350;
-const UIDS = ["a", "b", "c", "d"];
-const GROUPS = ["g", "h"];
 
-/** A store and the model beside it, both told the same. */
+/** A store that is started again and crashes, and the model beside it. */
 class Pair {
-  readonly model: ConversationModel;
+  readonly both: ConversationPair;
   readonly #t: Test;
-  readonly #random: Random;
+  readonly #model: ConversationModel;
   readonly #limits: HistoryLimits;
   #path: string;
   #store: EmbeddedStore | undefined;
 
   constructor(t: Test, random: Random, limits: HistoryLimits) {
     this.#t = t;
-    this.#random = random;
     this.#limits = limits;
-    this.model = new ConversationModel(limits);
+    const model = new ConversationModel(limits);
+    this.#model = model;
+    this.both = new ConversationPair(t, {
+      ...{ random, model, store: () => this.store },
+    });
     this.#path = testFolder(t);
   }
 
@@ -51,7 +44,7 @@ class Pair {
 
   async open(): Promise<void> {
     this.#store = await openStore(this.#t, this.#path, {
-      clock: () => this.model.nowMs,
+      clock: () => this.#model.nowMs,
       ...this.#limits,
     });
   }
@@ -67,134 +60,21 @@ class Pair {
     await this.restart();
   }
 
-  async send(): Promise<void> {
-    const random = this.#random;
-    const calls: Promise<unknown>[] = [];
-    for (let i = 1 + random.below(4); i > 0; i--) {
-      const fromUid = random.pick(UIDS);
-      const channel = this.channel();
-      const redDot = random.below(4) > 0;
-      const expireS = random.below(3) === 0 ? 1 + random.below(60) : 0;
-      const header = { noPersist: false, redDot };
-      const draft = draftOf({ channel, fromUid, header, expireS });
-      calls.push(this.store.append(draft));
-      this.model.send(fromUid, channel, { redDot, expireS });
-    }
-    await Promise.all(calls);
-  }
-
-  async stream(): Promise<void> {
-    const { key, channel, fromUid } = draftOf({
-      channel: this.channel(),
-      fromUid: this.#random.pick(UIDS),
-    });
-    const clientMsgNo = `stream ${this.#random.below(2 ** 48)}`;
-    const types = ["___TextMessageStart", "___TextMessageEnd"];
-    for (const type of types)
-      await this.store.streamEvent({
-        ...{ key, channel, fromUid, clientMsgNo, type, data: "" },
-        ...{ eventId: undefined, timestampMs: undefined, force: true },
-      });
-    this.model.send(fromUid, channel, { redDot: true, expireS: 0 });
-  }
-
-  async change(): Promise<void> {
-    const random = this.#random;
-    const uid = random.pick(UIDS);
-    const channel = this.channel();
-    const change: ConversationChange = random.pick([
-      { kind: "read", seq: random.below(60) },
-      { kind: "unread", unread: random.below(10) },
-      { kind: "unread", unread: random.below(10) },
-      { kind: "delete" },
-    ]);
-    const now = await this.store.changeConversation(uid, channel, change);
-    this.model.change(uid, channel, change);
-    const expected = this.model.seen(uid, channel);
-    this.#isSame(now && seenOf(now), expected, `answer to ${change.kind}`);
-  }
-
-  async join(): Promise<void> {
-    const id = this.#random.pick(GROUPS);
-    const uid = this.#random.pick(UIDS);
-    await this.store.addSubscribers(group(id), [uid], PERMANENT);
-    this.model.join(id, uid);
-  }
-
-  async leave(): Promise<void> {
-    const id = this.#random.pick(GROUPS);
-    const [uid] = this.model.membersOf(id);
-    if (uid === undefined) return;
-    await this.store.removeSubscribers(group(id), [uid], "permanent");
-    this.model.leave(id, uid);
-  }
-
   /** Of everything there is: what only memory has no sweep reaches. */
   async sweep(): Promise<void> {
     if (this.#limits.maxChannelMessages > 0) await this.store.checkpoint();
     await this.store.sweep();
-    this.model.sweep();
+    this.#model.sweep();
   }
 
   /** Looks while a checkpoint is under way, and sends into it. */
   async lookWhileMoving(): Promise<void> {
     const moving = this.store.checkpoint();
-    await this.compare();
-    await this.send();
-    await this.compare();
+    await this.both.agrees();
+    await this.both.send();
+    await this.both.agrees();
     await moving;
   }
-
-  /** One that any user may name. */
-  channel(): ChannelRef {
-    return this.#random.pick(CHANNELS);
-  }
-
-  /** Whether store and model agree on everything; tells where they do not. */
-  async compare(): Promise<boolean> {
-    for (const uid of UIDS) {
-      const heads = newestFirst(await this.store.conversationsOf(uid));
-      const expected = this.model.list(uid, CHANNELS);
-      if (!this.#isSame(heads.map(seenOf), expected, `list of ${uid}`))
-        return false;
-      const channels = heads.map(({ channel }) => channel);
-      const { conversations } = await this.store.readConversations(
-        ...([uid, channels, ALL_OF_THEM] as const),
-      );
-      const whole = conversations.map(headOf);
-      if (!this.#isSame(whole, heads, `messages of ${uid}`)) return false;
-      for (const channel of CHANNELS) {
-        const one = await this.store.conversation(uid, channel);
-        const there = this.model.seen(uid, channel);
-        const what = `${uid} in ${channel.type} ${channel.id}`;
-        if (!this.#isSame(one && seenOf(one), there, what)) return false;
-      }
-    }
-    return true;
-  }
-
-  /** An assertion only where they differ: there are tens of thousands of questions. */
-  #isSame(found: unknown, expected: unknown, what: string): boolean {
-    if (isDeepStrictEqual(found, expected)) return true;
-    return this.#t.same(found, expected, what);
-  }
-}
-
-const CHANNELS: readonly ChannelRef[] = [
-  ...GROUPS.map((id): ChannelRef => ({ id, type: 2 })),
-  ...UIDS.map((id): ChannelRef => ({ id, type: 1 })),
-];
-
-function seenOf(conversation: Conversation | ConversationHead): Seen {
-  const { last, ...rest } = conversation;
-  return { ...rest, lastSeq: last?.messageSeq };
-}
-
-/** A conversation as a list without content has it. */
-function headOf({ last, ...rest }: Conversation): object {
-  if (last === undefined) return rest;
-  const { messageId, messageSeq, clientMsgNo, timestampMs } = last;
-  return { ...rest, last: { messageId, messageSeq, clientMsgNo, timestampMs } };
 }
 
 for (let round = 0; round < ROUNDS; round++) {
@@ -205,32 +85,13 @@ for (let round = 0; round < ROUNDS; round++) {
     const maxChannelMessages = round < ROUNDS / 2 ? 0 : 7;
     const pair = new Pair(t, random, { retentionS, maxChannelMessages });
     await pair.open();
-    for (const id of GROUPS) {
-      await pair.store.createChannel(group(id), []);
-      pair.model.create(id);
-    }
-    const steps: readonly (readonly [
-      weight: number,
-      () => Promise<unknown>,
-    ])[] = [
-      [30, () => pair.send()],
-      [3, () => pair.stream()],
-      [30, () => pair.change()],
-      [8, () => pair.join()],
-      [4, () => pair.leave()],
+    await pair.both.run(STEPS, [
       [12, () => pair.store.checkpoint()],
       [6, () => pair.sweep()],
       [2, () => pair.restart()],
       [2, () => pair.crash()],
-      [10, async () => pair.model.pass(random.below(15_000))],
-    ];
-    const dice = steps.flatMap(([weight, step]) =>
-      Array.from({ length: weight }, () => step),
-    );
-    let step = 0;
-    do await random.pick(dice)();
-    while ((await pair.compare()) && ++step < STEPS);
-    t.equal(step, STEPS, "agreed through all steps");
+      [4, () => pair.lookWhileMoving()],
+    ]);
   });
 }
 

@@ -4,8 +4,8 @@ import {
   type ChannelKey,
   type ChannelRef,
   channelKey,
-} from "../../../src/broker/model.ts";
-import type { ConversationChange } from "../../../src/broker/ports.ts";
+} from "../../src/broker/model.ts";
+import type { ConversationChange } from "../../src/broker/ports.ts";
 
 interface ModelMessage {
   readonly seq: number;
