@@ -2,10 +2,16 @@
 // what two nodes publish may come in any order.
 
 import t from "tap";
-import type { Listened } from "../../../src/cluster/redis/listened.ts";
-import type { NodeLines } from "../../../src/cluster/redis/node-lines.ts";
 import { FeedLog } from "./feed-log.ts";
-import { bench, hear, idle, listened, nodeLines } from "./line-bench.ts";
+import {
+  bench,
+  hear,
+  idle,
+  listened,
+  lose,
+  nodeLines,
+  oneTopic,
+} from "./line-bench.ts";
 import { range } from "./topic-nodes.ts";
 
 /** Nodes publish frames 1 to 4 to a node that hears of the channel first by the one at that place. */
@@ -106,19 +112,9 @@ t.test("what was overtaken when first heard of is told before", async (t) => {
   t.same(one.seqs(), [1, 2]);
 });
 
-/** What is published to the topic is lost from then on. */
-function lose(lines: NodeLines, topic: Listened, lostAtMs: number): void {
-  topic.isUp = false;
-  topic.lostAtMs = lostAtMs;
-  lines.personal.suspend(new Set([topic]));
-}
-
 t.test("a line goes on over a topic that was up all the time", async (t) => {
   const log = new FeedLog("personal");
-  const one = bench(t, log, { mayReorder: false });
-  const lines = nodeLines(one, log);
-  const a = listened("a");
-  lines.personal.opened("a", a);
+  const { one, lines, topic: a } = oneTopic(t, log);
   hear(lines, log.message());
   lines.personal.opened("b", listened("b"));
   lose(lines, a, 1e6 + 1000);
@@ -132,10 +128,7 @@ t.test(
   "a topic that is younger than the loss vouches for nothing",
   async (t) => {
     const log = new FeedLog("personal");
-    const one = bench(t, log, { mayReorder: false });
-    const lines = nodeLines(one, log);
-    const a = listened("a");
-    lines.personal.opened("a", a);
+    const { one, lines, topic: a } = oneTopic(t, log);
     hear(lines, log.message());
     log.message(); // comes to nobody
     lines.personal.opened("b", listened("b", { sinceMs: 1e6 + 1000 }));
@@ -149,10 +142,7 @@ t.test(
 
 t.test("a lost topic that does not come back holds up no line", async (t) => {
   const log = new FeedLog("personal");
-  const one = bench(t, log, { mayReorder: false });
-  const lines = nodeLines(one, log);
-  const a = listened("a");
-  lines.personal.opened("a", a);
+  const { one, lines, topic: a } = oneTopic(t, log);
   hear(lines, log.message());
   lose(lines, a, 1e6 + 1000);
   log.message(); // comes to nobody
@@ -169,10 +159,7 @@ t.test(
   "first heard of over a topic that is younger than the loss",
   async (t) => {
     const log = new FeedLog("personal");
-    const one = bench(t, log, { mayReorder: false });
-    const lines = nodeLines(one, log);
-    const a = listened("a");
-    lines.personal.opened("a", a);
+    const { one, lines, topic: a } = oneTopic(t, log);
     lose(lines, a, 1e6 + 1000);
     log.message(); // comes to nobody
     lines.personal.opened("b", listened("b", { sinceMs: 1e6 + 2000 }));

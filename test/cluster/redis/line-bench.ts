@@ -74,6 +74,32 @@ export function listened(uid: string, over: Partial<Listened> = {}): Listened {
   };
 }
 
+/** The lines of a node on one server that hears the topic of `uid`, followed since the beginning. */
+export function oneTopic(
+  t: Test,
+  log: FeedLog,
+  over: { readonly uid?: string; readonly now?: () => number } = {},
+) {
+  const { uid = "a", ...rest } = over;
+  const one = bench(t, log, { mayReorder: false });
+  const lines = nodeLines(one, log, rest);
+  const topic = listened(uid);
+  lines.personal.opened(uid, topic);
+  return { one, lines, topic };
+}
+
+/** What is published to the topic is lost from then on. */
+export function lose(
+  lines: NodeLines,
+  topic: Listened,
+  lostAtMs: number,
+): void {
+  topic.isUp = false;
+  topic.losses += 1;
+  topic.lostAtMs = lostAtMs;
+  lines.personal.suspend(new Set([topic]));
+}
+
 /** A frame of a personal channel comes. */
 export function hear(lines: NodeLines, frame: Buffer): void {
   const publication = decodeFrame(frame);

@@ -11,12 +11,18 @@ import {
   STREAM_START,
   userTopic,
 } from "../../../src/broker/model.ts";
-import type { Listened } from "../../../src/cluster/redis/listened.ts";
 import { ListenedTopics } from "../../../src/cluster/redis/listened-topics.ts";
 import type { NodeLines } from "../../../src/cluster/redis/node-lines.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import { FeedLog } from "./feed-log.ts";
-import { bench, hear, listened, nodeLines } from "./line-bench.ts";
+import {
+  bench,
+  hear,
+  listened,
+  lose,
+  nodeLines,
+  oneTopic,
+} from "./line-bench.ts";
 import {
   group,
   person,
@@ -27,6 +33,8 @@ import {
 } from "./topic-nodes.ts";
 
 const MINUTES = 600_000;
+/** Long after what a log has. */
+const LATER = messageTimeMs(0) + MINUTES;
 
 const redis = await startRedis(t);
 const admin = redis.client();
@@ -130,25 +138,14 @@ t.test(
   },
 );
 
-/** A cut of the topic of a line that is fed by hand. */
-function lose(topic: Listened): void {
-  topic.isUp = false;
-  topic.losses += 1;
-  topic.lostAtMs = messageTimeMs(0) + MINUTES; // long after what the log has
-}
-
 t.test(
   "numbers that go back are noticed where a channel was only read",
   async (t) => {
     const log = new FeedLog("personal", () => 0);
-    const one = bench(t, log, { mayReorder: false });
-    const lines = nodeLines(one, log);
-    const topic = listened("a");
-    lines.personal.opened("a", topic);
+    const { one, lines, topic } = oneTopic(t, log);
     for (const _ of range(1, 8)) log.message();
     await lines.level(log.key, 8);
-    lose(topic);
-    lines.personal.suspend(new Set([topic]));
+    lose(lines, topic, LATER);
     log.loseLast(8);
     log.isListed = false;
     topic.isUp = true;
@@ -176,13 +173,9 @@ t.test("so are they where the channel is on another server", async (t) => {
 
 t.test("lines that missed nothing cost one read of a number", async (t) => {
   const log = new FeedLog("personal", () => 0);
-  const one = bench(t, log, { mayReorder: false });
-  const lines = nodeLines(one, log);
-  const topic = listened("a");
-  lines.personal.opened("a", topic);
+  const { one, lines, topic } = oneTopic(t, log);
   hear(lines, log.message());
-  lose(topic);
-  lines.personal.suspend(new Set([topic]));
+  lose(lines, topic, LATER);
   const late = log.message();
   log.isListed = false;
   topic.isUp = true;
@@ -197,13 +190,9 @@ t.test(
   "a channel that is away holds up its topic for a while only",
   async (t) => {
     const log = new FeedLog("personal", () => 0);
-    const one = bench(t, log, { mayReorder: false });
-    const lines = nodeLines(one, log);
-    const topic = listened("a");
-    lines.personal.opened("a", topic);
+    const { one, lines, topic } = oneTopic(t, log);
     hear(lines, log.message());
-    lose(topic);
-    lines.personal.suspend(new Set([topic]));
+    lose(lines, topic, LATER);
     log.message();
     log.isListed = false;
     topic.isUp = true;
@@ -225,14 +214,9 @@ t.test(
 t.test("a sender whose clock is behind is heard after a cut", async (t) => {
   let now = 1e6;
   const log = new FeedLog("personal", () => now - 30_000);
-  const one = bench(t, log, { mayReorder: false });
-  const lines = nodeLines(one, log, { now: () => now });
-  const topic = listened("a");
-  lines.personal.opened("a", topic);
+  const { one, lines, topic } = oneTopic(t, log, { now: () => now });
   now += 60_000;
-  lose(topic);
-  topic.lostAtMs = now;
-  lines.personal.suspend(new Set([topic]));
+  lose(lines, topic, now);
   log.message(); // 30 s before the loss, by the sender's clock
   topic.isUp = true;
   await Promise.all(lines.restore([topic]));
@@ -241,13 +225,9 @@ t.test("a sender whose clock is behind is heard after a cut", async (t) => {
 
 t.test("the end of a long personal stream is told", async (t) => {
   const log = new FeedLog("personal", () => 0);
-  const one = bench(t, log, { mayReorder: false });
-  const lines = nodeLines(one, log);
-  const topic = listened("b");
-  lines.personal.opened("b", topic);
+  const { one, lines, topic } = oneTopic(t, log, { uid: "b" });
   for (const frame of [log.start("s"), log.begin("s")]) hear(lines, frame);
-  lose(topic);
-  lines.personal.suspend(new Set([topic]));
+  lose(lines, topic, LATER);
   log.content("s", "world");
   log.end("s");
   log.isListed = false; // the stream's message is no longer news

@@ -133,6 +133,23 @@ export function draft(
   };
 }
 
+/** Sends until it is answered; what was refused may have been stored. */
+export async function insist(
+  { send }: TopicNode,
+  channel: ChannelRef,
+  fromUid: string,
+): Promise<void> {
+  const clientMsgNo = randomUUID();
+  const answered = () => isDone(send(channel, fromUid, { clientMsgNo }));
+  await until(answered, "sent", 15_000);
+}
+
+export const isDone = (call: Promise<unknown>): Promise<boolean> =>
+  call.then(
+    () => true,
+    () => false,
+  );
+
 /** Waits for a condition; fails the test where it does not come true in time. */
 export async function until(
   holds: () => boolean | Promise<boolean>,

@@ -3,10 +3,11 @@
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";
-import { slotOf } from "../../../src/redis/slots.ts";
+import { SLOTS, slotOf } from "../../../src/redis/slots.ts";
 import { redisSettings, startRedisCluster } from "../../support/redis.ts";
 import {
   group,
+  insist,
   person,
   range,
   startTopicNode,
@@ -25,37 +26,21 @@ function world(t: Test) {
   return { node: () => startTopicNode(t, settings) };
 }
 
-/** A group whose topic a primary serves: `at` counts them. */
-function groupAt({ link }: TopicNode, at: number): string {
-  const share = Math.ceil(16_384 / 3);
-  for (let n = 0; ; n++) {
-    const slot = slotOf(link.keys.topic(groupTopic(`g${n}`)));
-    if (Math.floor(slot / share) === at) return `g${n}`;
-  }
+/** The number of the first name that a primary serves: `at` counts them. */
+function servedBy(at: number, nameOf: (n: number) => string): number {
+  const share = Math.ceil(SLOTS / 3);
+  let n = 0;
+  while (Math.floor(slotOf(nameOf(n)) / share) !== at) n++;
+  return n;
 }
+
+/** A group whose topic is there. */
+const groupAt = ({ link }: TopicNode, at: number): string =>
+  `g${servedBy(at, (n) => link.keys.topic(groupTopic(`g${n}`)))}`;
 
 /** The same of a user. */
-function userAt({ link }: TopicNode, at: number): string {
-  const share = Math.ceil(16_384 / 3);
-  for (let n = 0; ; n++) {
-    const slot = slotOf(link.keys.topic(userTopic(`u${n}`)));
-    if (Math.floor(slot / share) === at) return `u${n}`;
-  }
-}
-
-/** Sends until it is answered. */
-async function insist(
-  { send }: TopicNode,
-  ...asked: Parameters<TopicNode["send"]>
-): Promise<void> {
-  const clientMsgNo = randomUUID();
-  const answered = () =>
-    send(asked[0], asked[1], { clientMsgNo }).then(
-      () => true,
-      () => false,
-    );
-  await until(answered, "sent", 15_000);
-}
+const userAt = ({ link }: TopicNode, at: number): string =>
+  `u${servedBy(at, (n) => link.keys.topic(userTopic(`u${n}`)))}`;
 
 t.test("slots are those of Redis", async (t) => {
   for (const name of ["a", "{u:é}x", "x{}y", "jd:{c12}:t:2:g", "{", "}{ab}"])

@@ -7,6 +7,8 @@ import { groupTopic, userTopic } from "../../../src/broker/model.ts";
 import { freePort, redisSettings, startRedis } from "../../support/redis.ts";
 import {
   group,
+  insist,
+  isDone,
   person,
   range,
   startTopicNode,
@@ -14,36 +16,13 @@ import {
   until,
 } from "./topic-nodes.ts";
 
-/** Sends until it is answered; what was refused may have been stored. */
-async function insist(
-  { send }: TopicNode,
-  ...asked: Parameters<TopicNode["send"]>
-): Promise<void> {
-  const clientMsgNo = `${Math.random()}`;
-  await until(
-    () =>
-      send(asked[0], asked[1], { clientMsgNo }).then(
-        () => true,
-        () => false,
-      ),
-    "sent",
-  );
-}
-
 /** What one that listened all the time was told: every message of the channel, once, in order. */
 async function assertWhole(
   t: Test,
   node: TopicNode,
   keys: readonly string[],
 ): Promise<void> {
-  await until(
-    () =>
-      node.topics.barrier().then(
-        () => true,
-        () => false,
-      ),
-    "level",
-  );
+  await until(() => isDone(node.topics.barrier()), "level");
   for (const key of keys) {
     const head = await node.store.headSeq(key);
     t.same(node.seqs(key), range(1, head), key);
