@@ -3,7 +3,7 @@
 // State: the hints of the last minute, up to a bound beyond which the oldest are not looked at; it ends with the process.
 
 import { randomUUID } from "node:crypto";
-import { BrokerError } from "../../broker/errors.ts";
+import { isAway } from "../../broker/errors.ts";
 import { userTopic } from "../../broker/model.ts";
 import { looseFrame } from "../../redis/wire.ts";
 import type { RedisStoreParts } from "./parts.ts";
@@ -111,20 +111,8 @@ export class HintRepeats {
 
   async #tell(uid: string, channelId: string, member: boolean): Promise<void> {
     const { link } = this.#parts;
-    const join = link.keys.channel("join", `2:${channelId}`);
-    const joined = member ? await link.call("hget", join, uid) : null;
-    const since = joined === null ? {} : { sinceSeq: Number(joined) };
-    const frame = looseFrame(randomUUID(), {
-      ...{ kind: "membership", uid, channelId, member },
-      ...since,
-    });
+    const event = { kind: "membership", uid, channelId, member } as const;
+    const frame = looseFrame(randomUUID(), event);
     await link.call("spublish", link.keys.topic(userTopic(uid)), frame);
   }
-}
-
-function isAway(error: unknown): boolean {
-  return (
-    error instanceof BrokerError &&
-    (error.code === "unavailable" || error.code === "overloaded")
-  );
 }
