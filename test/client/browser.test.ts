@@ -1,4 +1,4 @@
-// The scenarios in headless Chromium, with the SDK as a browser gets it, against a broker process.
+// The scenarios in headless Chromium, with the SDK as a browser gets it, one after the other against one broker process.
 
 import { fileURLToPath } from "node:url";
 import t from "tap";
@@ -22,6 +22,8 @@ interface PageGlobals {
   readonly world: Omit<World, "url">;
 }
 
+const world = await startWorld(t);
+
 t.test("the scenarios that Node runs all run here", async (t) => {
   const { SCENARIOS } = await import("./scenario.ts");
   t.same(NAMES, Object.keys(SCENARIOS));
@@ -32,7 +34,6 @@ browser.catch(() => undefined); // each test that needs it fails with it
 
 for (const name of NAMES)
   t.test(`Chromium: ${name}`, { timeout: 60_000 }, async (t) => {
-    const world = await startWorld(t);
     const page = await openPage(t, await browser, MODULE);
     await page.exposeFunction("post", world.post);
     await page.exposeFunction("kill", world.kill);
