@@ -88,12 +88,12 @@ function openApiDocument(routes: readonly ApiRoute[], about: About): Json {
 }
 
 /** The row's path with its parameters in braces. */
-export function templateOf({ path }: Pick<ApiRoute, "path">): string {
+function templateOf({ path }: Pick<ApiRoute, "path">): string {
   return path.replaceAll(/:(\w+)/g, "{$1}");
 }
 
 /** Every status a row may answer with, beside 200, with the codes behind it. */
-export function documentedErrors(
+function documentedErrors(
   route: ApiRoute,
 ): ReadonlyMap<number, ReadonlySet<string>> {
   const found = new Map<number, Set<string>>();

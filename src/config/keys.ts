@@ -55,7 +55,7 @@ function keyAt(schema: OptionSchema, path: readonly string[]): ConfigKey {
 }
 
 /** `["api", "tls", "certFile"]` → `JINDOU_API_TLS_CERT_FILE`. */
-export function envName(path: readonly string[]): string {
+function envName(path: readonly string[]): string {
   const words = path.map((part) => part.replace(/([a-z0-9])([A-Z])/g, "$1_$2"));
   return ["JINDOU", ...words].join("_").toUpperCase();
 }

@@ -23,7 +23,7 @@ import { type ConfigKey, keysOf, type OptionSchema } from "./keys.ts";
 import { drainOptions, nodeOptions } from "./options.ts";
 
 /** One property per section, in the order the reference page shows them. */
-export const configSchema = Type.Object(
+const configSchema = Type.Object(
   {
     api: apiOptions,
     auth: authOptions,

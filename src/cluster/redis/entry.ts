@@ -14,7 +14,7 @@ export function lifeOf(nodeId: string, random: string): Life {
   return `${nodeId}:${random}`;
 }
 
-export function nodeOf(life: Life): string {
+function nodeOf(life: Life): string {
   return life.slice(0, life.lastIndexOf(":"));
 }
 

@@ -6,7 +6,7 @@ import {
   expiresAtMs,
   type Message,
 } from "../../broker/model.ts";
-import { commit, fieldsOf, type Stored, type Tables } from "./database.ts";
+import { commit, fieldsOf, type Tables } from "./database.ts";
 
 const ROW_VERSION = 2;
 const NEXT_VERSION = 1;
@@ -65,11 +65,6 @@ export class ChannelRows {
     const { number, head, counted } = row;
     void this.#tables.heads.put(key, [ROW_VERSION, number, head, counted]);
   }
-}
-
-/** The channel's number in its stored row. */
-export function numberIn(row: Stored): number {
-  return Number(fieldsOf(row, ROW_VERSION)[0]);
 }
 
 /** Key of a message in the log. */
