@@ -3,6 +3,7 @@
 import type { Config } from "./config/schema.ts";
 import type { Migration } from "./migrate/migration.ts";
 import { Progress } from "./migrate/progress.ts";
+import type { OtherMove } from "./migrate/waiting.ts";
 import { migrationOf } from "./server/migration.ts";
 
 /** Resolves when everything is in Redis. Throws an Error with a sentence for the operator; a signal ends it after the page under way. */
@@ -16,13 +17,20 @@ export async function moveData(config: Config): Promise<void> {
     },
     () => performance.now(),
   );
+  const say = (sentence: string) => {
+    progress.end();
+    stderr.write(`${sentence}\n`);
+  };
+  let compared = "";
   const migration = migrationOf(config, {
-    onProblem(error, what) {
-      progress.end();
-      stderr.write(`jindou: ${what}: ${String(error)}\n`);
-    },
+    onProblem: (error, what) => say(`jindou: ${what}: ${String(error)}`),
     onFailure() {}, // of tries that are followed by another; there is one here
     onProgress: (how) => progress.show(how),
+    onWaiting: waitingIn(say, progress),
+    onCompared(counts) {
+      const words = counts.map(({ what, count }) => `${count} ${what}`);
+      compared = words.join(", ");
+    },
   });
   for (const signal of ["SIGINT", "SIGTERM"] as const)
     process.on(signal, stopOnce(migration));
@@ -31,11 +39,27 @@ export async function moveData(config: Config): Promise<void> {
   } finally {
     progress.end();
   }
-  stderr.write(
+  say(
     migration.state.status === "migrated"
-      ? "Everything was moved before; nothing is left to do.\n"
-      : "Everything is in Redis and was compared. Keep the folder until you are sure of it.\n",
+      ? "Everything was moved by another process or an earlier one; nothing is left to do."
+      : `Everything is in Redis and was compared: ${compared}. Keep the folder until you are sure of it.`,
   );
+}
+
+/** Says once that another process moves the data, then how far it is and what goes wrong with it. */
+function waitingIn(
+  say: (sentence: string) => void,
+  progress: Progress,
+): (other: OtherMove) => void {
+  let said: string | undefined;
+  return ({ step, done, total, lastErr }) => {
+    if (said === undefined)
+      say("Another process moves the data; waiting for it.");
+    if (lastErr !== undefined && lastErr !== said)
+      say(`Its last try failed: ${lastErr}. Waiting for its next.`);
+    said = lastErr ?? "";
+    if (step !== "") progress.show({ step, done, total });
+  };
 }
 
 /** A signal that repeats the first so soon is the same wish, as of npm. */

@@ -52,6 +52,16 @@ export interface KnownAccount {
 
 const FIRST_ADMIN: AccountConfig = { username: "admin", role: "admin" };
 
+/** The account of a name as `knownAccounts` or `firstAdmin` would make it, before its password can be known. Throws as `knownAccounts`. */
+export function namedAccount(
+  configured: readonly AccountConfig[],
+  username: string,
+): ManagerAccount | undefined {
+  const all = configured.length > 0 ? configured : [FIRST_ADMIN];
+  const config = all.find((one) => one.username === username);
+  return config && toAccount(config);
+}
+
 /** The accounts by username. Throws `bad_request` with a sentence naming what is wrong in the configuration. */
 export async function knownAccounts(
   configured: readonly AccountConfig[],

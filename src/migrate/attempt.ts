@@ -1,75 +1,87 @@
-// One attempt at a move: the rows of each step are copied page by page, each page's place is kept in Redis behind it, then everything is read once
-// more on both sides and compared. Whatever ends it, the next attempt goes on from the last place; where Redis lost something, from the beginning.
+// One attempt at a move: the rows of each step are copied page by page, each page's place is kept in Redis behind it, then everything is compared.
+// Whatever ends it, the next attempt goes on from the last place; where Redis lost something, from the beginning.
 // State: none but Redis'.
 
 import { BrokerError } from "../broker/errors.ts";
-import { MOVE_STEPS, type MoveSource, type MoveStep } from "../store/moved.ts";
-import {
-  differenceOf,
-  MoveGap,
-  raiseIds,
-  writeRows,
-} from "../store/redis/import.ts";
-import { MoveCounts } from "../store/redis/import-counts.ts";
+import { MOVE_STEPS, type MoveStep } from "../store/moved.ts";
+import { MoveGap, raiseIds, writeRows } from "../store/redis/import.ts";
 import {
   type MoveLink,
   type MoveTarget,
   moveTarget,
 } from "../store/redis/import-target.ts";
+import { type Compared, type CompareParts, compare } from "./compare.ts";
 import { type Page, pagesOf } from "./pages.ts";
 import { type MoveRecord, type RecordWriter, saveRecord } from "./record.ts";
 
-/** Follows the steps that copy. */
-export const VERIFY_STEP = "verify";
+/** Redis differs from the folder in what it differed in before everything was moved once more: no further try can help. */
+export class MoveStuck extends BrokerError {
+  /** Of the record of the move. */
+  readonly beganAtMs: number;
 
-/** How far a step is; `total` is about. */
-export interface MoveProgress {
-  readonly step: string;
-  readonly done: number;
-  readonly total: number;
+  constructor(differing: string, { beganAtMs }: MoveRecord) {
+    super("internal", {
+      message: `What is in Redis is not what is in the folder, and moving everything again did not change that. Empty redis.prefix and begin again. It is: ${differing}`,
+    });
+    this.name = "MoveStuck";
+    this.beganAtMs = beganAtMs;
+  }
 }
 
-export interface AttemptParts {
+export interface AttemptParts
+  extends Pick<CompareParts, "source" | "assertGoing" | "onProgress"> {
   readonly link: MoveLink;
   readonly lease: RecordWriter["lease"];
   /** See `MoveTarget`. */
   readonly until: MoveTarget["until"];
-  readonly source: MoveSource;
   readonly record: MoveRecord;
   /** Unix milliseconds. */
   readonly clock: () => number;
   readonly dedupeWindowS: number;
   readonly retentionS: number;
-  /** Throws when the attempt is to end. */
-  readonly assertGoing: () => void;
   /** Resolves when what was written is where it is to be (replicas). */
   readonly written: () => Promise<void> | undefined;
-  readonly onProgress: (progress: MoveProgress) => void;
+  /** Everything is there: how much of what. */
+  readonly onCompared: (counts: Compared["counts"]) => void;
 }
 
-/** Resolves when everything is in Redis and was compared. Throws BrokerError with a sentence. */
+/** Resolves when everything is in Redis and was compared. Throws BrokerError with a sentence, of no further use MoveStuck. */
 export async function attempt(allParts: AttemptParts): Promise<void> {
   const { link, source, until } = allParts;
   const target = moveTarget(link, until);
-  const parts = { ...allParts, target };
+  const context = contextOf(allParts);
+  const parts = { ...allParts, target, context };
   try {
     for (const step of MOVE_STEPS) await copyStep(parts, step);
     await raiseIds(target, source.lastMessageId);
-    await verify(parts);
+    const compared = await compare(parts);
+    if (compared.differing !== "") await refuse(parts, compared);
+    await parts.written();
+    await saveRecord(parts, { isDone: true, lastErr: "", differing: "" });
+    parts.onCompared(compared.counts);
   } catch (error) {
     if (error instanceof MoveGap) await beginAgain(parts);
     throw error;
   }
-  await parts.written();
-  await saveRecord(parts, { isDone: true, lastErr: "" });
 }
 
-interface RunningParts extends AttemptParts {
-  readonly target: MoveTarget;
+type RunningParts = AttemptParts & Pick<CompareParts, "target" | "context">;
+
+function beginAgain(parts: AttemptParts, differing?: string): Promise<void> {
+  const found = differing === undefined ? {} : { differing };
+  return saveRecord(parts, { place: "beginning", rows: 0, ...found });
 }
 
-function beginAgain(parts: AttemptParts): Promise<void> {
-  return saveRecord(parts, { place: "beginning", rows: 0 });
+async function refuse(
+  parts: AttemptParts,
+  { differing }: Compared,
+): Promise<never> {
+  const { record } = parts;
+  await beginAgain(parts, differing);
+  if (record.differing === differing) throw new MoveStuck(differing, record);
+  throw new BrokerError("internal", {
+    message: `What is in Redis is not what is in the folder; the next try moves everything again. It is: ${differing}`,
+  });
 }
 
 async function copyStep(parts: RunningParts, step: MoveStep): Promise<void> {
@@ -80,10 +92,10 @@ async function copyStep(parts: RunningParts, step: MoveStep): Promise<void> {
   let done = isResumed ? record.rows : 0;
   const total = source.total(step);
   parts.onProgress({ step, done, total });
-  await saveRecord(parts, { step });
+  await saveRecord(parts, { step, rows: done, total });
   let writing: Promise<void> = Promise.resolve();
   const copy = async (page: Page): Promise<void> => {
-    await writeRows(target, contextOf(parts), page.map(movedOf));
+    await writeRows(target, parts.context(), page.map(movedOf));
     done += page.length;
     const last = page.at(-1)?.place;
     if (last !== undefined)
@@ -102,48 +114,15 @@ async function copyStep(parts: RunningParts, step: MoveStep): Promise<void> {
   await writing;
 }
 
-async function verify(parts: RunningParts): Promise<void> {
-  const { source, target } = parts;
-  const counts = new MoveCounts(target);
-  const totals = MOVE_STEPS.map((step) => source.total(step));
-  const total = totals.reduce((sum, count) => sum + count, 0);
-  await saveRecord(parts, { step: VERIFY_STEP });
-  let done = 0;
-  parts.onProgress({ step: VERIFY_STEP, done, total });
-  for (const step of MOVE_STEPS)
-    for (const page of pagesOf(source.rows(step))) {
-      parts.assertGoing();
-      const rows = page.map(movedOf);
-      const [difference] = await Promise.all([
-        differenceOf(target, contextOf(parts), rows),
-        counts.take(rows),
-      ]);
-      await refuse(parts, difference);
-      done += page.length;
-      parts.onProgress({ step: VERIFY_STEP, done, total });
-    }
-  await refuse(parts, counts.difference());
-}
-
-async function refuse(
-  parts: AttemptParts,
-  difference: string | undefined,
-): Promise<void> {
-  if (difference === undefined) return;
-  await beginAgain(parts);
-  throw new BrokerError("internal", {
-    message: `What was moved is not what is in the folder: ${difference}`,
-  });
-}
-
-function contextOf({ link, record, clock, ...parts }: AttemptParts) {
-  return {
+function contextOf(allParts: AttemptParts): CompareParts["context"] {
+  const { link, record, clock, ...parts } = allParts;
+  return () => ({
     keys: link.keys,
     nowMs: clock(),
     beganAtMs: record.beganAtMs,
     dedupeWindowMs: parts.dedupeWindowS * 1000,
     retentionMs: parts.retentionS * 1000,
-  };
+  });
 }
 
 const movedOf = ({ moved }: Page[number]) => moved;

@@ -13,6 +13,15 @@ export const leaseScript = loadScript(
 const LEASE_MS = 2000;
 const KEEP_MS = 400;
 
+const keyOf = ({ keys }: Pick<RedisLink, "keys">) => keys.shared("migrating");
+
+/** Whether a process has the right now. Throws as the link does. */
+export async function isHeld(
+  link: Pick<RedisLink, "call" | "keys">,
+): Promise<boolean> {
+  return (await link.call("exists", keyOf(link))) === 1;
+}
+
 type Link = Pick<RedisLink, "run" | "keys" | "primaries" | "primaryOf">;
 type Server = ReturnType<Link["primaryOf"]>;
 
@@ -29,7 +38,7 @@ export class Lease {
   }
 
   get key(): string {
-    return this.#link.keys.shared("migrating");
+    return keyOf(this.#link);
   }
 
   /** False: another process has it. Throws as the link does. */

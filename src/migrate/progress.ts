@@ -1,7 +1,7 @@
 // How far a move is, for people: at a terminal one line that is drawn anew, elsewhere a line now and then. State: the step and since when it runs, when
 // something was last said.
 
-import type { MoveProgress } from "./attempt.ts";
+import type { MoveProgress } from "./record.ts";
 
 export interface ProgressOutput {
   readonly isTTY: boolean;

@@ -6,11 +6,24 @@ import type { RedisLink } from "../redis/link.ts";
 import type { Arg } from "../redis/script.ts";
 import { loadScript } from "../redis/script.ts";
 import type { MovePlace, MoveStep } from "../store/moved.ts";
-import { type Lease, lostRight } from "./lease.ts";
+import { type Lease, leaseScript, lostRight } from "./lease.ts";
 
-export const saveScript = loadScript(
+const saveScript = loadScript(
   new URL("./lua/save_record.lua", import.meta.url),
 );
+
+/** What a link must know to write it. */
+export const recordScripts = [leaseScript, saveScript];
+
+/** Follows the steps that copy. */
+export const VERIFY_STEP = "verify";
+
+/** How far a step is; `total` is about. */
+export interface MoveProgress {
+  readonly step: string;
+  readonly done: number;
+  readonly total: number;
+}
 
 const FORMAT = "1";
 
@@ -27,6 +40,12 @@ export interface MoveRecord {
   readonly place: (MovePlace & { readonly step: MoveStep }) | undefined;
   /** Rows of the step that are copied. */
   readonly rows: number;
+  /** Rows that are compared, once it compares. */
+  readonly compared: number;
+  /** Rows of the step, about. */
+  readonly total: number;
+  /** What differed when everything was compared last; "": nothing was found yet. */
+  readonly differing: string;
   readonly lastErr: string | undefined;
   readonly tries: number;
   /** When it began, Unix milliseconds. */
@@ -63,10 +82,20 @@ export async function readRecord(link: Link): Promise<MoveRecord | undefined> {
     step: of.get("step") ?? "",
     place: place === "" ? undefined : JSON.parse(place),
     rows: Number(of.get("rows") ?? 0),
+    compared: Number(of.get("compared") ?? 0),
+    total: Number(of.get("total") ?? 0),
+    differing: of.get("differing") ?? "",
     lastErr: of.get("err") || undefined,
     tries: Number(of.get("tries") ?? 0),
     beganAtMs: Number(of.get("began") ?? 0),
   };
+}
+
+/** How far the move is. */
+export function progressIn(record: MoveRecord | undefined): MoveProgress {
+  if (record === undefined) return { step: "", done: 0, total: 0 };
+  const { step, rows, compared, total } = record;
+  return { step, done: step === VERIFY_STEP ? compared : rows, total };
 }
 
 /** A hash's fields and values, in whichever of its two forms the reply came. */
@@ -101,16 +130,15 @@ export function withdrawRecord(writer: RecordWriter): Promise<void> {
 export function saveRecord(
   writer: RecordWriter,
   change: Partial<
-    Pick<MoveRecord, "isDone" | "isAlone" | "step" | "rows" | "tries">
+    Omit<MoveRecord, "source" | "place" | "lastErr" | "beganAtMs">
   > & {
     readonly place?: MoveRecord["place"] | "beginning";
     readonly lastErr?: string;
   },
 ): Promise<void> {
-  const { isDone, isAlone, step, rows, tries, place, lastErr } = change;
+  const { isDone, isAlone, place, lastErr, ...plain } = change;
   const fields = {
-    ...{ done: isDone && "1", alone: isAlone && "1", step, rows, tries },
-    ...{ err: lastErr },
+    ...{ done: isDone && "1", alone: isAlone && "1", ...plain, err: lastErr },
     place: place === "beginning" ? "" : place && JSON.stringify(place),
   };
   const items = Object.entries(fields).flatMap(([name, value]) =>

@@ -3,6 +3,7 @@
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
 import type { Lease } from "./lease.ts";
+import { assertNobodyLives, type Watch } from "./living.ts";
 import {
   enterRecord,
   type MoveRecord,
@@ -15,10 +16,10 @@ import {
 const SCAN = 1000;
 
 /**
- * What may be there before anything is moved: what tells whose data it is, and traces of moves, of nodes that left and of waiting for
- * replicas. */
+ * What may be there before anything is moved: what tells whose data it is, and traces of moves, of nodes that left or died, with their sessions, of failed
+ * logins and of waiting for replicas. */
 const OURS =
-  /^[^:]*:(\{all\}:(format|migration|migrating|dead|clock)|\{w\d*\}:wait)$/;
+  /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|dead|clock|fails:.*)|\{n:.*\}:uids|\{u:.*\}:sess|\{w\d*\}:wait)$/s;
 
 export interface Claim {
   readonly link: RedisLink;
@@ -26,11 +27,14 @@ export interface Claim {
   /** The data that is to be moved. */
   readonly source: string;
   readonly nowMs: number;
+  /** See `Watch`. */
+  readonly deadAfterMs: Watch["deadAfterMs"];
+  readonly pause: Watch["pause"];
 }
 
 /**
  * Makes Redis the target of the move from `source`, if it may be, and returns how far that is. The claim stands before Redis is looked through: a node
- * that begins to serve meanwhile reads it after it entered itself, so that one sees the other. Throws `internal` with a sentence, or as the link does.
+ * that begins to serve meanwhile reads it after it entered itself, so that one sees the other, and leaves. Throws `internal` with a sentence, or as the link does.
  */
 export async function claimTarget(claim: Claim): Promise<MoveRecord> {
   const { link, source, nowMs } = claim;
@@ -40,6 +44,8 @@ export async function claimTarget(claim: Claim): Promise<MoveRecord> {
   if (record?.source !== source) throw mixes(link);
   if (record.isDone || record.isAlone) return record;
   try {
+    await assertNobodyLives(claim);
+    claim.lease.assertHeld();
     await assertEmpty(link);
   } catch (error) {
     await withdrawRecord(claim);

@@ -6,13 +6,14 @@ import type { MoveSource } from "../store/moved.ts";
 import { type AttemptParts, attempt } from "./attempt.ts";
 import { Lease } from "./lease.ts";
 import { readRecord, saveRecord } from "./record.ts";
-import { claimTarget } from "./target.ts";
+import { type Claim, claimTarget } from "./target.ts";
 
 export interface TurnParts
   extends Pick<
-    AttemptParts,
-    "clock" | "dedupeWindowS" | "retentionS" | "onProgress"
-  > {
+      AttemptParts,
+      "clock" | "dedupeWindowS" | "retentionS" | "onProgress" | "onCompared"
+    >,
+    Pick<Claim, "deadAfterMs" | "pause"> {
   readonly link: RedisLink;
   /** Opens what is to be moved. Throws BrokerError with a sentence. */
   readonly open: () => Promise<MoveSource>;
@@ -56,8 +57,10 @@ async function move(
     readonly tries: number;
   },
 ): Promise<void> {
-  const { link, clock } = parts;
-  const claim = { link, lease, source: source.id, nowMs: clock() };
+  const { link, clock, deadAfterMs, pause } = parts;
+  const claim = {
+    ...{ link, lease, source: source.id, nowMs: clock(), deadAfterMs, pause },
+  };
   const record = await claimTarget(claim);
   if (record.isDone) return; // by another one, just now
   await saveRecord({ link, lease }, { tries, lastErr: "" });

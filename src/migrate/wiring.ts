@@ -2,14 +2,14 @@
 
 import type { RedisSettings } from "../redis/client.ts";
 import { RedisLink } from "../redis/link.ts";
-import { moveIdIn, openMoveSource } from "../store/embedded/export.ts";
+import { openMoveSource } from "../store/embedded/export.ts";
+import { lookInto } from "../store/embedded/export-look.ts";
 import { importScripts } from "../store/redis/import.ts";
-import { leaseScript } from "./lease.ts";
 import { Migration, type MigrationParts } from "./migration.ts";
-import { saveScript } from "./record.ts";
+import { recordScripts } from "./record.ts";
 
 /** What a link of a move must know. */
-export const migrationScripts = [...importScripts, leaseScript, saveScript];
+export const migrationScripts = [...importScripts, ...recordScripts];
 
 type EmbeddedSettings = Omit<
   Parameters<typeof openMoveSource>[0],
@@ -20,12 +20,18 @@ export interface MoveSettings {
   /** The embedded store's folder; "": nothing is moved, another's move is waited for. */
   readonly from: string;
   readonly redis: RedisSettings;
+  /** See `Watch` and `Waiting`. */
+  readonly deadAfterMs: number;
+  readonly abandonedAfterMs: number;
   /** How the folder is read, and what is still of use in it. */
   readonly store: EmbeddedSettings & { readonly retentionS: number };
 }
 
 export interface MoveParts
-  extends Pick<MigrationParts, "onProgress" | "onFailure"> {
+  extends Pick<
+    MigrationParts,
+    "onProgress" | "onWaiting" | "onCompared" | "onFailure"
+  > {
   /** Unix milliseconds. */
   readonly clock: () => number;
   /** Hears of failures that no caller is told of. */
@@ -34,12 +40,13 @@ export interface MoveParts
 
 /** Nothing is opened yet. */
 export function createMigration(
-  { from, redis, store }: MoveSettings,
-  { clock, onProblem, onProgress, onFailure }: MoveParts,
+  { from, redis, store, ...settings }: MoveSettings,
+  { onProblem, ...parts }: MoveParts,
 ): Migration {
   const { dedupeWindowS, retentionS } = store;
+  const { clock } = parts;
   return new Migration({
-    ...{ clock, dedupeWindowS, retentionS, onProgress, onFailure },
+    ...{ ...parts, ...settings, dedupeWindowS, retentionS },
     connect: () =>
       new RedisLink(redis, {
         ...{ scripts: migrationScripts, name: "jindou-migrate", onProblem },
@@ -50,7 +57,7 @@ export function createMigration(
         : {
             open: () =>
               openMoveSource({ ...store, path: from, clock, onProblem }),
-            id: () => moveIdIn(from),
+            look: () => lookInto(from),
           },
   });
 }

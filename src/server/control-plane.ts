@@ -9,14 +9,16 @@ import {
 import { credentialRule } from "../api/protected-mode.ts";
 import { createViewerEndpoint } from "../api/viewer-endpoint.ts";
 import { createViewers, type Viewers } from "../api/viewers.ts";
+import { AccessTokens } from "../broker/access-tokens.ts";
 import { createChannels } from "../broker/channels.ts";
+import { namedAccount } from "../broker/manager-accounts.ts";
 import { createManagers, type Managers } from "../broker/managers.ts";
 import { createUsers } from "../broker/users.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
 import { isLoopback } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { HttpEndpoint } from "../transport/types.ts";
-import { gatedHttp } from "./gate.ts";
+import { gatedHttp, gatedManagers } from "./gate.ts";
 import { addressOf } from "./listeners.ts";
 import { hasData, type Node, readiness } from "./node.ts";
 
@@ -37,6 +39,23 @@ export function createNodeManagers(node: Node): Managers {
   });
 }
 
+/** Who is told how the data moves that the managers' tokens are in. */
+function createEarlyManagers(node: Node): Pick<Managers, "authenticate"> {
+  const { config, migration, store } = node;
+  const tokens = new AccessTokens({
+    store: {
+      ...store,
+      accessTokenOwner: (hash) =>
+        migration === undefined || migration.isOver
+          ? store.accessTokenOwner(hash)
+          : migration.accessTokenOwner(hash),
+    },
+    accountOf: (username) => namedAccount(config.managers, username),
+    clock: Date.now,
+  });
+  return { authenticate: (token) => tokens.account(token) };
+}
+
 const NOTHING_TO_MOVE = {
   ...({ status: "migrated", step: "", lastErr: null, tryCount: 0 } as const),
 };
@@ -45,6 +64,8 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
   const { config, store, cluster, metrics } = node;
   const ports = { store, directory: cluster, publisher: cluster };
   const { host } = addressOf(config.api.listen);
+  const isOpen = () => hasData(node);
+  const early = createEarlyManagers(node);
   const endpoint = createHttpEndpoint({
     users: createUsers(ports),
     channels: createChannels(ports),
@@ -53,7 +74,10 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
     followers: node.followers,
     viewers: viewersOf(node),
     conversations: node.conversations,
-    managers: measuredManagers(managers, metrics.api),
+    managers: measuredManagers(
+      gatedManagers(managers, early, isOpen),
+      metrics.api,
+    ),
     ...{ cluster, clock: Date.now },
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
     readiness: () => readiness(node),
@@ -73,7 +97,7 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
       version: node.version,
     },
   });
-  return gatedHttp(endpoint, () => hasData(node));
+  return gatedHttp(endpoint, isOpen);
 }
 
 /** What the clients' listener serves beside sockets. */

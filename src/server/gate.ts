@@ -3,6 +3,7 @@
 
 import { errorReply } from "../api/errors.ts";
 import { CLOSE_REASONS } from "../broker/errors.ts";
+import type { Managers } from "../broker/managers.ts";
 import type {
   Connection,
   ConnectionHandler,
@@ -14,13 +15,6 @@ const ALWAYS: ReadonlySet<string> = new Set([
   ...["/healthz", "/readyz", "/metrics", "/migrate/result"],
 ]);
 const RETRY_AFTER_S = 5;
-/** A token of a manager may be right or wrong: it is not 401 yet. */
-const UNJUDGED = {
-  message:
-    "Managers' tokens cannot be checked while the node's data is being moved; the static token of api.token can",
-  retryAfterS: RETRY_AFTER_S,
-} as const;
-const NOT_JUDGED: ReadonlySet<number> = new Set([401, 503]);
 const REFUSAL = {
   message:
     "The node's data is being moved; GET /migrate/result says how far it is",
@@ -34,7 +28,7 @@ export function gatedHttp(
 ): HttpEndpoint {
   const routes = endpoint.routes.map((route) =>
     ALWAYS.has(route.path)
-      ? withoutManagers(route, isOpen)
+      ? route
       : {
           ...route,
           handle: (request: Parameters<typeof route.handle>[0]) =>
@@ -46,20 +40,17 @@ export function gatedHttp(
   return { ...endpoint, routes };
 }
 
-type Route = HttpEndpoint["routes"][number];
-
-/** The route; until `isOpen` who is not let in is told to come again later. `/readyz` says itself why it is 503. */
-function withoutManagers(route: Route, isOpen: () => boolean): Route {
-  if (route.path !== "/migrate/result" && route.path !== "/metrics")
-    return route;
+/** The managers; until `isOpen` whose an access token is, is asked of `early`. */
+export function gatedManagers(
+  managers: Managers,
+  early: Pick<Managers, "authenticate">,
+  isOpen: () => boolean,
+): Managers {
   return {
-    ...route,
-    async handle(request) {
-      const reply = await route.handle(request);
-      return !isOpen() && NOT_JUDGED.has(reply.status)
-        ? errorReply("unavailable", UNJUDGED)
-        : reply;
-    },
+    start: () => managers.start(),
+    login: (...credentials) => managers.login(...credentials),
+    logout: (token) => managers.logout(token),
+    authenticate: (token) => (isOpen() ? managers : early).authenticate(token),
   };
 }
 

@@ -6,6 +6,9 @@ import { createMigration, type MoveParts } from "../migrate/wiring.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { maxStreamBytes } from "./drivers.ts";
 
+/** Longer than a process that moves is held up by the opening of its folder, with its right lost meanwhile. */
+const ABANDONED_AFTER_MS = 5000;
+
 /** A move as the configuration says; of `migrate.from` "" one that only waits for another process's. */
 export function migrationOf(
   config: Config,
@@ -15,6 +18,8 @@ export function migrationOf(
   const settings = {
     from: config.migrate.from,
     redis: config.redis,
+    deadAfterMs: config.cluster.deadAfterMs,
+    abandonedAfterMs: ABANDONED_AFTER_MS,
     store: {
       ...store,
       maxStreamBytes: maxStreamBytes(config),
@@ -33,15 +38,26 @@ export function nodeMigration(
 ): Migration | undefined {
   if (config.redis.url === "") return undefined;
   const log = roomLogger(logger, "migrate");
-  let step = "";
+  const said = { step: "", other: "" };
   return migrationOf(config, {
     onProblem: (error, what) => log.warn({ err: error }, what),
-    onFailure: (error, retryMs) =>
-      log.error({ err: error, retryMs }, "migration failed"),
+    onFailure(error, retryMs) {
+      if (retryMs === undefined)
+        log.error({ err: error }, "migration failed for good");
+      else log.error({ err: error, retryMs }, "migration failed");
+    },
     onProgress(progress) {
-      if (progress.step === step) return;
-      step = progress.step;
+      if (progress.step === said.step) return;
+      said.step = progress.step;
       log.info(progress, "migration");
     },
+    onWaiting({ step, isAbandoned, lastErr }) {
+      const words = `${step} ${isAbandoned} ${lastErr}`;
+      if (words === said.other) return;
+      said.other = words;
+      if (isAbandoned) log.warn({ step, lastErr }, "migration abandoned");
+      else log.info({ step, lastErr }, "migration by another process");
+    },
+    onCompared: (counts) => log.info({ counts }, "migration compared"),
   });
 }

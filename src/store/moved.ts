@@ -90,6 +90,12 @@ export interface MovedCopy {
   readonly endMs: number;
 }
 
+/** Whose an access token is, and until when (Unix milliseconds). */
+export interface TokenOwner {
+  readonly username: string;
+  readonly expiresAtMs: number;
+}
+
 export type Moved =
   | { readonly kind: "device"; readonly device: Device }
   | {
@@ -97,13 +103,11 @@ export type Moved =
       readonly username: string;
       readonly passwordHash: string;
     }
-  | {
+  | (TokenOwner & {
       readonly kind: "token";
       /** SHA-256, in hex. */
       readonly hash: string;
-      readonly username: string;
-      readonly expiresAtMs: number;
-    }
+    })
   | { readonly kind: "channel"; readonly info: ChannelInfo }
   | MovedMember
   | {
@@ -138,6 +142,14 @@ export interface MovedRow {
 export interface MovePlace {
   readonly table: string;
   readonly at: string;
+}
+
+/** What can be told of a source before it is opened. */
+export interface SourceLook {
+  /** See `MoveSource`; "": it has none yet. */
+  readonly id: string;
+  /** The access tokens in it by their SHA-256 in hex, also those that have ended. */
+  readonly tokens: ReadonlyMap<string, TokenOwner>;
 }
 
 /** Where data moves from. Nobody else changes it while it is open. */

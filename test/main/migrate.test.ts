@@ -1,6 +1,10 @@
 // `jindou migrate` as a shell sees it.
 
+import type { ChildProcess } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import t from "tap";
+import { hashToken } from "../../src/broker/tokens.ts";
 import { draftOf } from "../contract/store-bench.ts";
 import { redisStore } from "../migrate/mover.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
@@ -13,7 +17,8 @@ t.test(
     const from = testFolder(t);
     const store = await openStore(t, from);
     await store.append(draftOf());
-    const { url } = await startRedis(t);
+    const server = await startRedis(t);
+    const { url } = server;
     const argv = ["migrate", `--from=${from}`, "--to", url];
 
     const refused = await jindou(t, argv);
@@ -26,13 +31,38 @@ t.test(
       stdout: "",
       stderr: /^message \d+\/\d+ \(100 %\)$/m,
     });
+    t.match(moved.stderr, /was compared: 1 messages, /);
     const there = await redisStore(t, redisSettings(url), Date.now);
     t.equal(await there.headSeq("2:g"), 1);
 
     const again = await jindou(t, argv);
     t.match(again, { code: 0, stderr: /nothing is left to do/ });
+
+    const client = server.client();
+    const record = "jd:{all}:migration"; // as another process would leave it
+    await client.hdel(record, "done");
+    await client.hset(record, { step: "message", rows: 3, total: 10 });
+    await client.set("jd:{all}:migrating", "another");
+    const waiting = spawnJindou(t, argv);
+    await told(waiting.child, /^message 3\/10 \(30 %\)/m);
+    await client.hset(record, "done", "1");
+    t.match(await waiting.ended, {
+      ...{ code: 0, stderr: /^Another process moves the data/ },
+    });
   },
 );
+
+/** Resolves when the process has written it on standard error. */
+async function told(child: ChildProcess, words: RegExp): Promise<void> {
+  let text = "";
+  child.stderr?.on("data", (piece: string) => {
+    text += piece;
+  });
+  while (!words.test(text)) {
+    if (child.exitCode !== null) throw new Error(`it said ${text}`);
+    await once(child, "output");
+  }
+}
 
 t.test("what is missing is said", async (t) => {
   const noFrom = await jindou(t, ["migrate", "--to=redis://127.0.0.1:1"]);
@@ -44,11 +74,16 @@ t.test("what is missing is said", async (t) => {
 });
 
 t.test(
-  "a node that waits for its data says why, and ends on a signal",
+  "a node that waits for its data says why to managers, and ends on a signal",
   async (t) => {
     const { url } = await startRedis(t);
+    const from = testFolder(t);
+    const store = await openStore(t, from); // and so in use
+    const token = randomBytes(32).toString("base64url");
+    const untilMs = Date.now() + 600_000;
+    await store.putAccessToken(hashToken(token), "admin", untilMs);
     const env = {
-      ...{ JINDOU_REDIS_URL: url, JINDOU_MIGRATE_FROM: "/nowhere" },
+      ...{ JINDOU_REDIS_URL: url, JINDOU_MIGRATE_FROM: from },
       ...{
         JINDOU_API_LISTEN: "127.0.0.1:0",
         JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
@@ -60,15 +95,22 @@ t.test(
     const { apiPort } = await node.logged(
       "waiting for the data that is being moved",
     );
-    const result = (headers: Readonly<Record<string, string>>) =>
-      fetch(`http://127.0.0.1:${apiPort}/migrate/result`, { headers });
-    const unjudged = await result({ authorization: "Bearer a manager's" });
-    t.equal(unjudged.status, 503); // not 401: nobody can tell yet
-    t.ok(Number(unjudged.headers.get("retry-after")) > 0);
-    const reply = await result({ token: "static" });
+    const ask = (path: string, headers: Readonly<Record<string, string>>) =>
+      fetch(`http://127.0.0.1:${apiPort}${path}`, { headers });
+    const call = (path: string, bearer: string) =>
+      ask(path, { authorization: `Bearer ${bearer}` });
+    t.equal((await ask("/migrate/result", { token: "static" })).status, 200);
+    t.equal((await ask("/migrate/result", {})).status, 401);
+    const reply = await call("/migrate/result", token);
     t.match(await reply.json(), {
-      ...{ status: "failed", step: "", last_err: /no data/, try_count: 1 },
+      ...{ status: "failed", step: "", last_err: /in use/, try_count: 1 },
     });
+    t.equal((await call("/metrics", token)).status, 200);
+    const wrong = randomBytes(32).toString("base64url");
+    t.equal((await call("/migrate/result", wrong)).status, 401);
+    const refused = await call("/openapi.json", token);
+    t.equal(refused.status, 503);
+    t.ok(Number(refused.headers.get("retry-after")) > 0);
     node.child.kill("SIGTERM");
     t.equal((await node.ended).code, 0);
   },

@@ -1,9 +1,8 @@
 // Moves from folders to private Redis servers, and Redis stores to look at what came of them.
 
 import type { Test } from "tap";
-import type { MoveProgress } from "../../src/migrate/attempt.ts";
 import type { Migration } from "../../src/migrate/migration.ts";
-import { createMigration } from "../../src/migrate/wiring.ts";
+import { createMigration, type MoveParts } from "../../src/migrate/wiring.ts";
 import type { RedisSettings } from "../../src/redis/client.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import {
@@ -18,25 +17,32 @@ export const LIMITS = {
   ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
 };
 
-export interface MoverParts {
+export interface MoverParts extends Partial<Omit<MoveParts, "onProblem">> {
   readonly from: string;
   readonly redis: RedisSettings;
-  readonly clock?: () => number;
-  readonly onProgress?: (progress: MoveProgress) => void;
+  readonly abandonedAfterMs?: number;
 }
 
-export function mover({ from, redis, ...over }: MoverParts): Migration {
+/** Without a sign for so long nodes are dead to these movers. */
+const DEAD_AFTER_MS = 300;
+
+/** How folders are read. */
+export const FOLDER = {
+  ...{ ...LIMITS, checkpointMs: 1_000_000, segmentBytes: 67_108_864 },
+  ...{ maxTailBytes: 67_108_864, maxTailRecords: 500_000 },
+  maxActiveStreamBytes: 268_435_456,
+};
+
+export function mover(parts: MoverParts): Migration {
+  const { from, redis, abandonedAfterMs = 5000, ...over } = parts;
   return createMigration(
     {
-      ...{ from, redis },
-      store: {
-        ...{ ...LIMITS, checkpointMs: 1_000_000, segmentBytes: 67_108_864 },
-        ...{ maxTailBytes: 67_108_864, maxTailRecords: 500_000 },
-        maxActiveStreamBytes: 268_435_456,
-      },
+      ...{ from, redis, abandonedAfterMs, deadAfterMs: DEAD_AFTER_MS },
+      store: FOLDER,
     },
     {
       ...{ clock: Date.now, onProgress() {}, onFailure() {}, onProblem() {} },
+      ...{ onWaiting() {}, onCompared() {} },
       ...over,
     },
   );

@@ -1,6 +1,7 @@
 // Who moves data when several processes want to, what happens when they cannot, and what they say of it.
 
-import t from "tap";
+import type { Redis } from "ioredis";
+import t, { type Test } from "tap";
 import { Lease } from "../../src/migrate/lease.ts";
 import { Progress } from "../../src/migrate/progress.ts";
 import { migrationScripts } from "../../src/migrate/wiring.ts";
@@ -86,25 +87,38 @@ t.test("of a node that begins to serve and a move one gives way", async (t) => {
   const server = await startRedis(t);
   const client = server.client();
   const redis = redisSettings(server.url);
-  const node = mover({ from: "", redis });
-  t.equal(await node.isPending(), false);
-  await client.zadd("jd:{all}:beats", 1, "life"); // it joins
-  await client.hset("jd:{all}:clock", "tick", 1); // which stays when it has left
-  t.equal(await codeOf(node.assertNoneBegan()), undefined);
+  const waiter = mover({ from: "", redis });
+  t.equal(await waiter.isPending(), false);
+  const node = await joins(t, client);
+  t.equal(await codeOf(waiter.assertNoneBegan()), undefined);
   const refused = mover({ from, redis });
   t.equal(await codeOf(refused.once()), "internal");
-  t.match(refused.state.lastErr, /not empty/);
+  t.match(refused.state.lastErr, /node "one" runs on this Redis/);
   t.equal(await client.exists("jd:{all}:migration"), 0); // nobody waits for it
-  await client.del("jd:{all}:beats");
   const entered = { v: 1, began: 1, source: "folder" };
   await client.hset("jd:{all}:migration", entered); // a move that was first
-  t.equal(await codeOf(node.assertNoneBegan()), "unavailable");
+  t.equal(await codeOf(waiter.assertNoneBegan()), "unavailable");
   await client.del("jd:{all}:migration");
+  node.dies();
+  t.equal(await client.zcard("jd:{all}:beats"), 1); // nobody says so
+  const sessions = "jd:{u:a}:b}:sess";
+  await client.hset(sessions, "a", "session of the dead");
   const move = mover({ from, redis });
   await move.once();
   t.equal(move.state.status, "completed");
-  t.equal(await codeOf(node.assertNoneBegan()), undefined); // it is done
+  t.equal(await codeOf(waiter.assertNoneBegan()), undefined); // it is done
 });
+
+/** Signs of life as of a node, until it dies without leaving. */
+async function joins(t: Test, client: Redis) {
+  let at = 1;
+  const sign = () => client.zadd("jd:{all}:beats", at++, "one:life");
+  await client.hset("jd:{all}:nodes", "one:life", "its record");
+  await sign();
+  const timer = setInterval(() => void sign(), 20);
+  t.teardown(() => clearInterval(timer));
+  return { dies: () => clearInterval(timer) };
+}
 
 t.test("what differs in Redis is found, and moved again", async (t) => {
   const from = testFolder(t);
@@ -128,17 +142,18 @@ t.test("what differs in Redis is found, and moved again", async (t) => {
     "a stranger": async () => client.sadd(await keyOf("perm:2:g"), "stranger"),
   };
   const outcomes: Record<string, readonly string[]> = {};
+  const said: Record<string, readonly (string | null)[]> = {};
   for (const [name, spoil] of Object.entries(spoils)) {
     await client.flushall();
     await mover({ from, redis }).once();
     await client.hdel("jd:{all}:migration", "done");
     await spoil();
-    const tries: string[] = [];
-    for (let i = 0; i < 2; i++) {
-      const move = mover({ from, redis });
-      tries.push((await codeOf(move.once())) ?? move.state.status);
-    }
-    outcomes[name] = tries;
+    const tries = [mover({ from, redis }), mover({ from, redis })];
+    const outcome: string[] = [];
+    for (const move of tries)
+      outcome.push((await codeOf(move.once())) ?? move.state.status);
+    outcomes[name] = outcome;
+    said[name] = tries.map(({ state }) => state.lastErr);
   }
   t.same(outcomes, {
     "a foreign key": ["completed", "migrated"],
@@ -148,6 +163,12 @@ t.test("what differs in Redis is found, and moved again", async (t) => {
     "no message": ["internal", "internal"], // nothing enters a log in the middle
     "a stranger": ["internal", "internal"], // nothing is taken out
   });
+  t.match(said["no message"], [
+    /next try moves everything again.*log:2:g" differs.*messages: .* \d+, Redis/,
+    /moving everything again did not change that.*log:2:g" differs/,
+  ]);
+  const stranger = /: subscribers: the folder has 15, Redis 16$/;
+  t.match(said["a stranger"], [stranger, stranger]);
 });
 
 t.test(

@@ -54,12 +54,13 @@ function exportsOf(tables: Tables): Exports {
 export function totalOf(tables: Tables, step: MoveStep): number {
   const { devices, managers, tokens, channels, members, groups } = tables;
   const { heads, log, own, dedupe, streams, positions } = tables;
-  const { inboxes, inbox } = tables;
+  const { streamsActive, inboxes, inbox } = tables;
   const counted = {
     user: [devices, managers, tokens],
     channel: [channels, members, groups],
     message: [
-      ...[heads, log, own, ...dedupe, streams, positions, inboxes, inbox],
+      ...[heads, log, own, ...dedupe, streams, streamsActive, positions],
+      ...[inboxes, inbox],
     ],
   } as const;
   let total = 0;

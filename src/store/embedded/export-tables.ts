@@ -9,6 +9,7 @@ import type {
 } from "../../broker/model.ts";
 import type { Moved, MovedRow } from "../moved.ts";
 import { fieldsOf, type Stored, type Tables } from "./database.ts";
+import { ownerOf } from "./managers.ts";
 
 /** Rows fetched at once. */
 const CHUNK = 500;
@@ -94,13 +95,7 @@ export const exportPasswords = table<string>("managers", {
 
 export const exportTokens = table<string>("tokens", {
   of: (tables) => tables.tokens,
-  read(hash, value) {
-    const [username, expiresAtMs] = fieldsOf(value);
-    return {
-      ...{ kind: "token", hash, username: String(username) },
-      expiresAtMs: Number(expiresAtMs),
-    };
-  },
+  read: (hash, value) => ({ kind: "token", hash, ...ownerOf(value) }),
 });
 
 export const exportChannels = table<[type: number, id: string]>("channels", {

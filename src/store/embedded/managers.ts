@@ -1,6 +1,7 @@
 // Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
 
 import type { ManagerStore } from "../../broker/ports.ts";
+import type { TokenOwner } from "../moved.ts";
 import { fieldsOf, type Stored } from "./database.ts";
 import type { ControlParts } from "./transact.ts";
 
@@ -36,7 +37,7 @@ export function createManagerTables(
       const stored = tables.tokens.get(hex(tokenHash));
       if (stored === undefined || !isTokenValid(stored, clock()))
         return undefined;
-      return String(fieldsOf(stored, VERSION)[0]);
+      return ownerOf(stored).username;
     },
 
     async removeAccessToken(tokenHash) {
@@ -48,9 +49,15 @@ export function createManagerTables(
   };
 }
 
+/** Whose a stored access token is, and until when. */
+export function ownerOf(stored: Stored): TokenOwner {
+  const [username, expiresAtMs] = fieldsOf(stored, VERSION);
+  return { username: String(username), expiresAtMs: Number(expiresAtMs) };
+}
+
 /** Whether a stored access token is still good. */
 export function isTokenValid(stored: Stored, nowMs: number): boolean {
-  return nowMs < Number(fieldsOf(stored, VERSION)[1]);
+  return nowMs < ownerOf(stored).expiresAtMs;
 }
 
 function hex(hash: Uint8Array): string {

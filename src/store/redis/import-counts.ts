@@ -6,19 +6,43 @@ import type { Line } from "../../lib/line.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import type { Moved } from "../moved.ts";
 import { recordKey } from "./channel-record.ts";
+import { accessTokenKey, passwordsKey } from "./managers.ts";
 
-const LENGTHS = {
-  ...{ dev: "hlen", perm: "scard", temp: "scard", join: "hlen" },
-  ...{ log: "xlen", own: "hlen", pos: "hlen" },
+/** Each part of the layout: how much of it a key holds, and what it is for people. */
+const PARTS = {
+  dev: ["hlen", "devices"],
+  managers: ["hlen", "managers' passwords"],
+  tokens: ["exists", "access tokens"],
+  info: ["exists", "channels"],
+  perm: ["scard", "subscribers"],
+  temp: ["scard", "temporary subscribers"],
+  join: ["hlen", "memberships"],
+  log: ["xlen", "messages"],
+  own: ["hlen", "senders' newest seqs"],
+  s: ["exists", "streams"],
+  act: ["exists", "active streams"],
+  pos: ["hlen", "read positions"],
+  inseq: ["exists", "command inboxes"],
+  in: ["xlen", "commands in inboxes"],
 } as const;
-type Part = keyof typeof LENGTHS;
+type Part = keyof typeof PARTS;
+const NAMES = Object.keys(PARTS) as readonly Part[];
+
+/** How many of what Redis holds. */
+export interface MovedCount {
+  readonly what: string;
+  readonly count: number;
+}
 
 export class MoveCounts {
   readonly #link: Pick<RedisLink, "call" | "keys">;
   readonly #line: Line;
   readonly #wanted = new Map<Part, number>();
+  /** What may be there beyond: it ended a short while ago. */
+  readonly #allowed = new Map<Part, number>();
   readonly #found = new Map<Part, number>();
   #uid: string | undefined;
+  #hasPasswords = false;
 
   /** `line` bounds what is asked at once. */
   constructor(parts: {
@@ -29,38 +53,62 @@ export class MoveCounts {
     this.#line = parts.line;
   }
 
-  /** To be called with every row once, in their order. Throws as the link does. */
-  async take(rows: readonly Moved[]): Promise<void> {
+  /** To be called with every row once, in their order; `nowMs` in Unix milliseconds. Throws as the link does. */
+  async take(rows: readonly Moved[], nowMs: number): Promise<void> {
     const looks: Promise<void>[] = [];
     for (const moved of rows) {
-      this.#want(moved);
+      this.#want(moved, nowMs);
       for (const [part, key] of this.#keysOf(moved))
         looks.push(this.#look(part, key));
     }
     await Promise.all(looks);
   }
 
-  /** A sentence about the first part of which Redis holds another number; undefined: all are right. */
-  difference(): string | undefined {
-    for (const part of Object.keys(LENGTHS) as Part[]) {
+  /** Sentences about the parts of which Redis holds another number. */
+  differences(): readonly string[] {
+    return NAMES.flatMap((part) => {
       const wanted = this.#wanted.get(part) ?? 0;
+      const most = wanted + (this.#allowed.get(part) ?? 0);
       const found = this.#found.get(part) ?? 0;
-      if (wanted !== found)
-        return `${part}: the folder has ${wanted}, Redis ${found}`;
-    }
-    return undefined;
+      if (found >= wanted && found <= most) return [];
+      const had = found < wanted ? wanted : most;
+      return [`${PARTS[part][1]}: the folder has ${had}, Redis ${found}`];
+    });
   }
 
-  #want(moved: Moved): void {
-    const parts: Partial<Record<Moved["kind"], Part>> = {
-      ...{ device: "dev", group: "join", message: "log" },
-      ...{ own: "own", position: "pos" },
-    };
-    const part = parts[moved.kind];
-    if (part !== undefined) add(this.#wanted, part, 1);
-    if (moved.kind !== "member") return;
-    add(this.#wanted, "perm", moved.permanent ? 1 : 0);
-    add(this.#wanted, "temp", moved.temporary ? 1 : 0);
+  /** Of each part that there is. */
+  found(): readonly MovedCount[] {
+    return NAMES.flatMap((part) => {
+      const count = this.#found.get(part) ?? 0;
+      return count === 0 ? [] : [{ what: PARTS[part][1], count }];
+    });
+  }
+
+  #want(moved: Moved, nowMs: number): void {
+    switch (moved.kind) {
+      case "member":
+        add(this.#wanted, "perm", moved.permanent ? 1 : 0);
+        add(this.#wanted, "temp", moved.temporary ? 1 : 0);
+        return;
+      case "stream":
+        add(this.#wanted, "s", 1);
+        add(this.#wanted, "act", moved.snapshot.state === "active" ? 1 : 0);
+        return;
+      case "token": {
+        const isGood = nowMs < moved.expiresAtMs;
+        add(isGood ? this.#wanted : this.#allowed, "tokens", 1);
+        return;
+      }
+      case "copy": {
+        const waits = nowMs < moved.endMs;
+        add(waits ? this.#wanted : this.#allowed, "in", 1);
+        return;
+      }
+      default: {
+        const part = PART_OF[moved.kind];
+        if (part !== undefined) add(this.#wanted, part, 1);
+      }
+    }
   }
 
   /** The keys that are to be counted when this row comes. */
@@ -73,31 +121,50 @@ export class MoveCounts {
         this.#uid = uid;
         return [["dev", keys.user("dev", uid)]];
       }
+      case "password": {
+        if (this.#hasPasswords) return []; // one key has all of them
+        this.#hasPasswords = true;
+        return [["managers", passwordsKey(keys)]];
+      }
+      case "token":
+        return [["tokens", accessTokenKey(keys, moved.hash)]];
       case "channel": {
         const name = recordKey(moved.info);
-        const of = (part: Part) => [part, keys.channel(part, name)] as const;
         const isGroup = moved.info.type === GROUP_CHANNEL;
-        return isGroup
-          ? [of("perm"), of("temp"), of("join")]
-          : [of("perm"), of("temp")];
+        const parts: readonly Part[] = ["info", "perm", "temp"];
+        return [...parts, ...(isGroup ? (["join"] as const) : [])].map(
+          (part) => [part, keys.channel(part, name)] as const,
+        );
       }
-      case "head": {
-        const of = (part: Part) =>
-          [part, keys.channel(part, moved.key)] as const;
-        return [of("log"), of("own"), of("pos")];
+      case "head":
+        return (["log", "own", "pos", "act"] as const).map(
+          (part) => [part, keys.channel(part, moved.key)] as const,
+        );
+      case "stream": {
+        const { key, clientMsgNo } = moved.snapshot;
+        return [["s", keys.channel("s", key, clientMsgNo)]];
       }
+      case "inbox":
+        return (["inseq", "in"] as const).map(
+          (part) => [part, keys.user(part, moved.uid)] as const,
+        );
       default:
         return [];
     }
   }
 
   async #look(part: Part, key: string): Promise<void> {
-    const length = await this.#line.run(() =>
-      this.#link.call(LENGTHS[part], key),
-    );
-    add(this.#found, part, Number(length));
+    const [command] = PARTS[part];
+    const count = await this.#line.run(() => this.#link.call(command, key));
+    add(this.#found, part, Number(count));
   }
 }
+
+/** Of rows that count for one each. */
+const PART_OF: Partial<Record<Moved["kind"], Part>> = {
+  ...{ device: "dev", password: "managers", channel: "info", group: "join" },
+  ...{ message: "log", own: "own", position: "pos", inbox: "inseq" },
+};
 
 function add(sums: Map<Part, number>, part: Part, count: number): void {
   sums.set(part, (sums.get(part) ?? 0) + count);

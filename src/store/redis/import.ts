@@ -124,21 +124,18 @@ async function step(
   return reply;
 }
 
-/** Looks for rows in Redis; a sentence about the first that is missing or differs, undefined: all are there. Throws as the link does. */
-export async function differenceOf(
+/** Looks for rows in Redis; of each that is missing or differs its key in words. Throws as the link does. */
+export async function differencesOf(
   { link, line }: MoveTarget,
   context: ImportContext,
   rows: readonly Moved[],
-): Promise<string | undefined> {
+): Promise<readonly string[]> {
   const facts = joined(rows.flatMap((moved) => factsOf(context, moved)));
   const looks = await Promise.all(
-    facts.map(async (fact) => ({
-      fact,
-      isThere: await line.run(() => isThere(link, fact)),
-    })),
+    facts.map((fact) => line.run(() => isThere(link, fact))),
   );
-  const missing = looks.find((look) => !look.isThere);
-  return missing && `${missing.fact.key} differs in Redis`;
+  const others = facts.filter((_, at) => looks[at] !== true);
+  return others.map(({ key }) => `${JSON.stringify(key)} differs`);
 }
 
 async function isThere(link: Link, fact: Fact): Promise<boolean> {

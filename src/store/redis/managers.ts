@@ -13,6 +13,8 @@ const RECLAIM_AFTER_MS = 60_000;
 /** Single commands are enough. */
 export const managerScripts: readonly Script[] = [];
 
+type Link = Pick<RedisStoreParts["link"], "call" | "keys">;
+
 /** The managers of a store on Redis. */
 export function createRedisManagers({
   link,
@@ -41,18 +43,26 @@ export function createRedisManagers({
       await written(passwords);
     },
 
-    async accessTokenOwner(tokenHash) {
-      const stored = await link.call("get", tokenKey(tokenHash));
-      if (stored === null) return undefined;
-      const [expiresAtMs, ...username] = fieldsOf(stored);
-      return clock() < Number(expiresAtMs) ? username.join("\n") : undefined;
-    },
+    accessTokenOwner: (tokenHash) =>
+      accessTokenOwner({ link, clock }, tokenHash),
 
     async removeAccessToken(tokenHash) {
       await link.call("del", tokenKey(tokenHash));
       await written(passwords);
     },
   };
+}
+
+/** As the port says it, of any link. */
+export async function accessTokenOwner(
+  { link, clock }: Pick<RedisStoreParts, "clock"> & { readonly link: Link },
+  tokenHash: Uint8Array,
+): Promise<string | undefined> {
+  const hash = Buffer.from(tokenHash).toString("hex");
+  const stored = await link.call("get", accessTokenKey(link.keys, hash));
+  if (stored === null) return undefined;
+  const [expiresAtMs, ...username] = fieldsOf(stored);
+  return clock() < Number(expiresAtMs) ? username.join("\n") : undefined;
 }
 
 /** The hash of all passwords by username. */
