@@ -2,6 +2,7 @@
 
 import t, { type Test } from "tap";
 import { STREAM_CONTENT, STREAM_END } from "../../src/broker/model.ts";
+import { openMoveSource } from "../../src/store/embedded/export.ts";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import {
@@ -10,7 +11,7 @@ import {
   startRedisCluster,
 } from "../support/redis.ts";
 import { commandDraft, fill, numbered, picture, streamDraft } from "./data.ts";
-import { mover, redisStore } from "./mover.ts";
+import { FOLDER, mover, redisStore } from "./mover.ts";
 
 const DAY_MS = 86_400_000;
 
@@ -131,3 +132,22 @@ t.test("two sets of data are not mixed", async (t) => {
   t.equal(await codeOf(refused.once()), "internal");
   t.equal(refused.state.tryCount, 2);
 });
+
+t.test(
+  "whoever goes on behind a channel begins with the next one",
+  async (t) => {
+    const { from, clock } = await filledFolder(t);
+    const source = await openMoveSource({
+      ...{ ...FOLDER, path: from, clock, onProblem() {} },
+    });
+    t.teardown(() => source.close());
+    const rows = [...source.rows("message")];
+    const heads = rows.filter(({ moved }) => moved.kind === "head");
+    t.ok(heads.length > 5);
+    for (const head of heads)
+      t.same(
+        [...source.rows("message", head.place)],
+        rows.slice(rows.indexOf(head) + 1),
+      );
+  },
+);

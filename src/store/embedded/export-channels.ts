@@ -11,8 +11,8 @@ import { StreamRows } from "./stream-rows.ts";
 
 export const LOGS = "logs";
 
-/** The channel under way, and the seq through which its log was dealt with; undefined: the channel is done. */
-type LogPlace = readonly [key: string, seq: number | undefined];
+/** The channel under way, and the seq through which its log was dealt with; null: the channel is done. */
+type LogPlace = readonly [key: string, seq: number | null];
 
 /** Every channel with a log behind the place `at`. */
 export function* exportLogs(
@@ -25,8 +25,9 @@ export function* exportLogs(
   let behind = "";
   if (at !== "") {
     const [key, seq] = JSON.parse(at) as LogPlace;
-    const row = seq === undefined ? undefined : channelRows.get(key);
-    if (row !== undefined) yield* exportChannel(parts, key, { row, seq });
+    const row = channelRows.get(key);
+    if (row !== undefined && seq !== null)
+      yield* exportChannel(parts, key, { row, seq });
     behind = JSON.stringify(key);
   }
   for (const { key } of rowsOf<string>(heads, behind)) {
@@ -38,14 +39,11 @@ export function* exportLogs(
 function* exportChannel(
   parts: StreamTables,
   key: string,
-  {
-    row,
-    seq = 0,
-  }: { readonly row: ChannelRow; readonly seq?: number | undefined },
+  { row, seq = 0 }: { readonly row: ChannelRow; readonly seq?: number },
 ): Generator<MovedRow> {
   const { tables } = parts;
   const { number, head, counted } = row;
-  const placed = (moved: Moved, through?: number): MovedRow => ({
+  const placed = (moved: Moved, through: LogPlace[1]): MovedRow => ({
     moved,
     place: { table: LOGS, at: JSON.stringify([key, through]) },
   });
@@ -66,7 +64,6 @@ function* exportChannel(
   const [newestAtMs, oldestAtMs] = [true, false].map((reverse) =>
     edgeOf(tables, number, reverse),
   );
-  yield placed({
-    ...{ kind: "head", key, seq: head, counted, newestAtMs, oldestAtMs },
-  });
+  const standing = { kind: "head", key, seq: head, counted } as const;
+  yield placed({ ...standing, newestAtMs, oldestAtMs }, null);
 }
