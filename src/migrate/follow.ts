@@ -8,7 +8,7 @@ import { mixes } from "./target.ts";
 import { type TurnParts, takeTurn } from "./turn.ts";
 import { type OtherMove, Waiting, type WaitingParts } from "./waiting.ts";
 
-export interface MoveFolder {
+interface MoveFolder {
   /** Throws BrokerError with a sentence. */
   open(): Promise<MoveSource>;
   /** At what `open` would open, without opening it; undefined: there is no data. */
