@@ -125,6 +125,7 @@ t.test("a channel's standing tells of its streams", async (t) => {
   t.same(await store.standing("2:g", ["s1"]), {
     pub: 0,
     headSeq: 0,
+    lastId: 0,
     streams: [],
   });
   const event = (type: string, clientMsgNo: string, data = "") =>
