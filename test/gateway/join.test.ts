@@ -9,7 +9,8 @@ import { clientView, nameOf } from "./client-view.ts";
 import { type Random, seeded } from "./random.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
-const ROUNDS = 200;
+/** More of them: JINDOU_ROUNDS=1000 npx tap test/gateway/join.test.ts */
+const ROUNDS = Number(process.env.JINDOU_ROUNDS ?? 100);
 const CHANNELS = [
   { channel: group("g1"), fromUids: ["bob"] },
   { channel: group("g2"), fromUids: ["bob", "carol"] },
