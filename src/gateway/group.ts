@@ -23,7 +23,7 @@ interface FormatTopic {
 export class Group implements EventPlace {
   readonly channelId: string;
   readonly key: ChannelKey;
-  /** Of the newest message that its members were given; 0: none yet. */
+  /** Of the newest message that its members were given, live or before; 0: none yet. */
   lastSeq = 0;
   readonly #formats = new Map<string, FormatTopic>();
   readonly #joining = new Set<Session>();
@@ -64,9 +64,10 @@ export class Group implements EventPlace {
     this.#joining.add(session);
   }
 
-  /** Makes the session a live member; its events are withheld until it goes live with them too. */
-  add(session: Session): Behind {
+  /** Makes the session, which has everything through `lastSeq`, a live member; its events are withheld until it goes live with them too. */
+  add(session: Session, lastSeq = 0): Behind {
     this.#joined(session);
+    this.lastSeq = Math.max(this.lastSeq, lastSeq);
     const format = this.#format(session.codec);
     format.members += 1;
     session.connection.subscribe(format.topic);

@@ -158,14 +158,18 @@ export class Hub {
 
   /**
    * Gives the session the group's messages live, ending a `join` before it: at once those that reach the node, and once resolved all. Events
-   * follow as soon as it knows where the active stream stands.
+   * follow as soon as it knows where the active stream stands. `lastSeq`: of the newest message that it was given before.
    * Harmless when it follows already or was told out of the group. Throws `unavailable`: then it does not follow.
    */
-  async follow(session: Session, channelId: string): Promise<void> {
+  async follow(
+    session: Session,
+    channelId: string,
+    lastSeq = 0,
+  ): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
     if (session.wasRemovedFrom(channelId)) return;
     const group = this.#group(channelId);
-    const behind = group.add(session);
+    const behind = group.add(session, lastSeq);
     this.#metrics.levelling(1);
     try {
       await this.#cluster.listen(groupTopic(channelId));

@@ -260,8 +260,9 @@ class Joining {
     session.release(this.#cursors);
     if (session.joining === undefined) return; // personal channels, or told out of the group meanwhile
     const id = session.joining.channelId;
-    this.#points.delete(this.#keyOf(id));
-    await hub.follow(session, id);
+    const key = this.#keyOf(id);
+    this.#points.delete(key);
+    await hub.follow(session, id, this.#cursors.get(key));
   }
 
   /** Nothing of the channel may go out any more. */

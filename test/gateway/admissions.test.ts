@@ -168,6 +168,26 @@ t.test(
 );
 
 t.test(
+  "word of a removal that comes late brings nothing again of what was read when its user was back",
+  async (t) => {
+    const world = new World(seeded(1));
+    say(world);
+    const alice = await world.live({ uid: "alice" });
+    world.server.changeMember("g", "alice", true);
+    const sent = [say(world), say(world)];
+    await world.server.settle();
+    tell(world, true);
+    await world.server.settle();
+    tell(world, false);
+    sent.push(say(world));
+    await world.server.settle();
+    const { nos, repeats } = clientView(alice.connection.seen, []);
+    t.same(nos, sent);
+    t.same(repeats, []);
+  },
+);
+
+t.test(
   "who was added unheard gets what was sent since, when the call is repeated",
   async (t) => {
     const world = new World(seeded(1));
