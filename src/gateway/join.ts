@@ -237,12 +237,17 @@ class Joining {
     const key = this.#keyOf(id);
     if (this.#points.has(key)) return true;
     const session = this.#session;
-    const joinSeq = await this.#parts.store.joinSeq(id, session.uid);
+    const { store } = this.#parts;
+    const joinSeq = await store.joinSeq(id, session.uid);
     if (joinSeq === undefined) return false;
-    const lastSeq = Math.max(joinSeq, session.takeHad(id));
+    const hadSeq = Math.max(session.hadSeq(id), this.#cursors.get(key) ?? 0);
+    const headSeq = hadSeq > joinSeq ? await store.headSeq(key) : joinSeq;
+    session.forgetHad(id);
+    const isLost = hadSeq > headSeq; // in a fail-over: others have or get those seqs
+    const lastSeq = isLost ? joinSeq : Math.max(joinSeq, hadSeq);
     const channel = { id, type: GROUP_CHANNEL } as const;
     this.#points.set(key, { channel, lastSeq });
-    this.#cursors.set(key, Math.max(lastSeq, this.#cursors.get(key) ?? 0));
+    this.#cursors.set(key, lastSeq);
     return true;
   }
 

@@ -255,11 +255,14 @@ export class Session {
     if (!oldest.done) this.#had.delete(oldest.value);
   }
 
-  /** Through which seq it has a group that it left, once; 0: nothing is known of it. */
-  takeHad(channelId: string): number {
-    const hadSeq = this.#had?.get(channelId) ?? 0;
+  /** Through which seq it has a group that it left; 0: nothing is known of it. */
+  hadSeq(channelId: string): number {
+    return this.#had?.get(channelId) ?? 0;
+  }
+
+  /** It is back in the group. */
+  forgetHad(channelId: string): void {
     this.#had?.delete(channelId);
-    return hadSeq;
   }
 
   wasRemovedFrom(channelId: string): boolean {

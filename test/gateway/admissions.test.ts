@@ -188,6 +188,26 @@ t.test(
 );
 
 t.test(
+  "who is back in a group that lost messages meanwhile gets those that took their seqs",
+  async (t) => {
+    const world = new World(seeded(1));
+    world.server.setMember("g", "alice", true);
+    await world.server.settle();
+    const alice = await world.live({ uid: "alice" });
+    for (let count = 0; count < 5; count++) say(world);
+    await world.server.settle();
+    world.server.loseLast(group("g"), 3);
+    tell(world, false);
+    const sent = [say(world), say(world)];
+    await world.server.settle();
+    sent.push(say(world));
+    await world.server.settle();
+    const { nos } = clientView(alice.connection.seen, []);
+    t.same(nos.slice(-sent.length), sent);
+  },
+);
+
+t.test(
   "who was added unheard gets what was sent since, when the call is repeated",
   async (t) => {
     const world = new World(seeded(1));

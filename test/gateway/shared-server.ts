@@ -225,6 +225,11 @@ export class SharedServer {
     return message.clientMsgNo;
   }
 
+  /** The newest of the channel are lost, as by a fail-over: others will get their seqs. */
+  loseLast(channel: ChannelRef, count: number): void {
+    this.#logs.get(channelKey(channel, ""))?.splice(-count);
+  }
+
   /** Changes a membership; the event of it is published some time after, as the broker does. */
   setMember(channelId: string, uid: string, member: boolean): void {
     this.changeMember(channelId, uid, member);
