@@ -226,8 +226,11 @@ class Joining {
       for (const { channelId } of [...session.groups])
         if (!groups.has(channelId)) hub.unfollow(session, channelId);
       const missing = [...groups].filter((id) => !session.follows(id));
-      await Promise.all(missing.map((id) => this.#begin(id)));
-      await this.#resumeNamed(missing);
+      for (const id of missing) {
+        if (session.ended !== undefined) break;
+        const isMember = await this.#begin(id);
+        if (isMember) await this.#resumeGroup({ id, type: GROUP_CHANNEL });
+      }
     }
     session.joined();
   }

@@ -208,6 +208,33 @@ t.test(
 );
 
 t.test(
+  "the groups a user is added to while its session joins are asked for one at a time",
+  async (t) => {
+    const world = new World(seeded(1));
+    const { store } = world.server;
+    const { joinSeq } = store;
+    let [asking, most] = [0, 0];
+    store.joinSeq = async (...asked) => {
+      asking += 1;
+      most = Math.max(most, asking);
+      const seq = await joinSeq(...asked);
+      asking -= 1;
+      return seq;
+    };
+    const alice = world.session({ uid: "alice" });
+    const joining = world.join(alice);
+    while (!alice.session.isWelcome) await world.server.step();
+    const ids = Array.from({ length: 10 }, (_, at) => `g${at}`);
+    for (const id of ids) world.server.changeMember(id, "alice", true);
+    tell(world, true);
+    await world.server.settle();
+    await joining;
+    t.same(alice.session.groups.map(({ channelId }) => channelId).sort(), ids);
+    t.equal(most, 1);
+  },
+);
+
+t.test(
   "who was added unheard gets what was sent since, when the call is repeated",
   async (t) => {
     const world = new World(seeded(1));
