@@ -11,7 +11,7 @@ import {
 } from "./model.ts";
 import type { Announcer, ChannelStore, Membership } from "./ports.ts";
 
-/** Where somebody could not be told, calls throw `unavailable`; repeated they tell again. */
+/** Where somebody could not be told, calls throw `unavailable` or `overloaded`; repeated they tell again. */
 export interface Channels {
   /**
    * Creates a channel. Throws `channel_exists`; with `disband` set on an existing one disbands that instead [decisions: Create again].
@@ -101,8 +101,8 @@ export function createChannels(ports: {
       const all = [...new Set(uids)];
       const change = await store.addSubscribers(channel, all, options);
       if (change === undefined) throw await missingOrDisbanded(store, channel);
-      // who is gone first: a repeated call does not find them any more
       await announce(channel, change.gone, { member: false });
+      await change.goneTold?.();
       await announce(channel, all, { member: true }); // not only who was added: this may be a retry
     },
 

@@ -20,6 +20,8 @@ import type {
   InboxCommand,
   Message,
   MessageHeader,
+  SubscriberAddition,
+  SubscriberRemoval,
   Topic,
 } from "./model.ts";
 import type { SessionDirectory } from "./session-ports.ts";
@@ -64,12 +66,6 @@ export interface PersonFacts {
   readonly sender: ChannelInfo | undefined;
 }
 
-export type SubscriberRemoval =
-  | { readonly kind: "removed"; readonly gone: readonly string[] }
-  | { readonly kind: "no_channel" }
-  | { readonly kind: "disbanded" }
-  | { readonly kind: "not_members"; readonly uids: readonly string[] };
-
 export interface ChannelStore {
   channel(channel: ChannelRef): Promise<ChannelInfo | undefined>;
   /** Creates the channel with permanent subscribers in one atomic step; false when the id is taken (nothing changes). */
@@ -84,16 +80,15 @@ export interface ChannelStore {
   ): Promise<ChannelInfo | undefined>;
   /**
    * Adds members in one atomic step and returns the uids that were no member of either kind before; undefined when there is no such
-   * channel or it is disbanded. Adding twice is harmless. With `reset` the kind's list is replaced by the given one.
+   * channel or it is disbanded. Adding twice is harmless. With `reset` the kind's list is replaced by the given one; `gone` lists those that are no
+   * member of any kind any more. A driver whose cluster may fail to tell them gives `goneTold`, to be called once they were told: until then a
+   * repeated call lists them again, for a day, whatever became of the one before.
    */
   addSubscribers(
     channel: ChannelRef,
     uids: readonly string[],
     options: { readonly membership: Membership; readonly reset: boolean },
-  ): Promise<
-    | { readonly added: readonly string[]; readonly gone: readonly string[] }
-    | undefined
-  >;
+  ): Promise<SubscriberAddition | undefined>;
   /**
    * Removes one kind of membership from all listed uids or from none, atomically. `gone` lists those that are no member of any kind
    * any more; one that holds the other kind as well stays a member.

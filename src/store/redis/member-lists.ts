@@ -1,7 +1,8 @@
 // Lists of members that were replaced, in Redis: each is set aside in the step that puts another in its place, and looked through afterwards, piece by
-// piece, for who is no member any more. What a call that was cut off left is found by the next. No state.
+// piece, for who is no member any more. These are left in it until they were told: what a call that was cut off left is found by the next. No state.
 
 import { randomUUID } from "node:crypto";
+import type { SubscriberAddition } from "../../broker/model.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 
@@ -41,20 +42,26 @@ export class MemberLists {
     return this.#link.run(RESET, keys, [...args, name, KEPT_MS]);
   }
 
-  /** Who was in replaced lists and is no member any more, each once. */
-  async gone(): Promise<readonly string[]> {
+  /** Who was in replaced lists and is no member any more, each once and sorted; and what is to be called when they were told. */
+  async gone(): Promise<Omit<SubscriberAddition, "added">> {
     const gone = new Set<string>();
+    const untold: string[] = [];
     const [olds = ""] = this.#keys("olds");
     for (const name of texts(await this.#link.call("smembers", olds))) {
-      await this.#lookThrough(this.#old(name), gone);
-      await this.#link.call("unlink", this.#old(name));
-      await this.#link.call("srem", olds, name);
+      const found = await this.#lookThrough(this.#old(name));
+      for (const uid of found) gone.add(uid);
+      if (found.size > 0) untold.push(name);
+      else await this.#forget(name);
     }
-    return [...gone];
+    const goneTold = async () => {
+      for (const name of untold) await this.#forget(name);
+    };
+    return { gone: [...gone].sort(), goneTold };
   }
 
-  async #lookThrough(list: string, gone: Set<string>): Promise<void> {
+  async #lookThrough(list: string): Promise<ReadonlySet<string>> {
     const keys = [list, ...this.#keys("perm", "temp", "join", "pos", "own")];
+    const gone = new Set<string>();
     let from = "0";
     do {
       const page = await this.#link.run(GONE, keys, [from, PIECE]);
@@ -62,6 +69,13 @@ export class MemberLists {
       for (const uid of texts(some)) gone.add(uid);
       from = next.toString();
     } while (from !== "0");
+    return gone;
+  }
+
+  async #forget(name: string): Promise<void> {
+    const [olds = ""] = this.#keys("olds");
+    await this.#link.call("unlink", this.#old(name));
+    await this.#link.call("srem", olds, name);
   }
 
   #old(name: string): string {

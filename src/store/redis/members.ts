@@ -1,8 +1,12 @@
 // Members of channels in Redis, of both kinds. Each change is one step in the channel's slot, with the hints of the users' groups around it, and takes
 // as long as the list it is given; who is gone with a list that was replaced is looked for behind it. No state.
 
-import { type ChannelRef, GROUP_CHANNEL } from "../../broker/model.ts";
-import type { ChannelStore, SubscriberRemoval } from "../../broker/ports.ts";
+import {
+  type ChannelRef,
+  GROUP_CHANNEL,
+  type SubscriberRemoval,
+} from "../../broker/model.ts";
+import type { ChannelStore } from "../../broker/ports.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { isOpen, recordKey } from "./channel-record.ts";
 import { MemberLists, memberListScripts } from "./member-lists.ts";
@@ -69,8 +73,8 @@ export function createMembers(
         : await step();
       await written(isGroup ? undefined : keys[0]); // hints are in other slots
       if (reply === null) return undefined;
-      const gone = reset ? await lists.gone() : []; // a call that fails until here tells them when it is repeated
-      return { added: at(unique, reply), gone: gone.toSorted() };
+      const added = at(unique, reply);
+      return reset ? { added, ...(await lists.gone()) } : { added, gone: [] };
     },
 
     async removeSubscribers(

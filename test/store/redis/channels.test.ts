@@ -2,6 +2,7 @@
 // survive readers and writers at once, pages of large groups, what members leave behind.
 
 import t, { type Test } from "tap";
+import { createChannels } from "../../../src/broker/channels.ts";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import { UserGroups } from "../../../src/store/redis/user-groups.ts";
 import {
@@ -53,7 +54,8 @@ t.test("one server", async (t) => {
       membership: "permanent",
       reset: true,
     });
-    t.same(change, { added: uids.slice(8990), gone: uids.slice(0, 10) });
+    t.same(change?.added, uids.slice(8990));
+    t.same(change?.gone, uids.slice(0, 10));
   });
 
   t.test("replaced lists", (t) => replacedLists(t, server));
@@ -274,10 +276,43 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     t.same([...(await store.members(group("g")))].sort(), ["a", "c"]);
     await link.call("del", pos);
     const change = await store.addSubscribers(group("g"), ["a"], reset);
-    t.same(change, { added: [], gone: ["b"] });
+    t.same(change?.gone, ["b"]);
+    await change?.goneTold?.();
     const kept = await server.client().keys(`${keys.prefix}:*old*`);
     t.same(kept, [], "nothing is set aside any more");
   });
+
+  t.test(
+    "who is gone is told by repeated calls until it is done",
+    async (t) => {
+      const { store, keys } = await startControl(t, server.url);
+      const told: string[] = [];
+      let isBusy = true;
+      const channels = createChannels({
+        store,
+        publisher: {
+          async announce(events) {
+            if (isBusy) throw new BrokerError("overloaded");
+            for (const event of events)
+              if (event.kind === "membership")
+                told.push(`${event.member ? "+" : "-"}${event.uid}`);
+          },
+        },
+      });
+      await store.createChannel(group("g"), ["a", "b", "c"]);
+      const replace = () => channels.addSubscribers(group("g"), ["a"], reset);
+      t.equal(await codeOf(replace()), "overloaded");
+      t.equal(await codeOf(replace()), "overloaded");
+      const olds = await server.client().keys(`${keys.prefix}:*old:*`);
+      t.equal(olds.length, 1, "only who is gone is kept");
+      await store.addSubscribers(group("g"), ["c"], TEMPORARY);
+      isBusy = false;
+      await replace();
+      t.same(told, ["-b", "+a"]);
+      const kept = await server.client().keys(`${keys.prefix}:*old*`);
+      t.same(kept, [], "nothing is set aside any more");
+    },
+  );
 
   t.test("who comes back in between begins anew", async (t) => {
     const { store, link, keys } = await startControl(t, server.url);
