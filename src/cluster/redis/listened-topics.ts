@@ -161,7 +161,10 @@ export class ListenedTopics {
   async #subscribe(entry: Entry): Promise<void> {
     const { subscriber, lines, clock } = this.#parts;
     await subscriber.subscribe(entry.name);
-    if (entry.losses === 0) entry.isUp = true;
+    if (entry.losses === 0) {
+      entry.isUp = true;
+      lines.personal.up(entry);
+    }
     if (entry.line !== undefined) await lines.begin(entry.line);
     if (!this.#isWhole(entry)) await this.#comesBack(entry);
     if (!entry.isOpen) throw new BrokerError("unavailable");

@@ -1,5 +1,5 @@
 // The lines of personal channels: their publications come on the topics of both users, once or twice. A line is made when the channel is first
-// heard of and forgotten when many others were heard of since. State: the lines, in two generations; the users' topics.
+// heard of and forgotten when many others were heard of since. State: the lines, in two generations; the users' topics, and what came early on them.
 
 import type { ChannelKey } from "../../broker/model.ts";
 import type { ChannelFeed } from "../../redis/arrivals.ts";
@@ -42,6 +42,8 @@ const LOSS_SLACK_MS = 2000;
 export class PersonalLines {
   readonly #parts: PersonalParts;
   readonly #topics = new Map<string, Listened>();
+  /** Suspended lines that a topic may have brought something before the node knew that it is up. */
+  readonly #early = new Map<Listened, Set<ArrivalLine>>();
   /** When a line was forgotten last: from then on a channel without one may have been told of. */
   #forgotMs = Number.NEGATIVE_INFINITY;
   #young = new Map<ChannelKey, Personal>();
@@ -56,8 +58,19 @@ export class PersonalLines {
     this.#topics.set(uid, topic);
   }
 
+  /** The topic is up for the first time. */
+  up(topic: Listened): void {
+    const early = this.#early.get(topic);
+    if (early === undefined) return;
+    this.#early.delete(topic);
+    for (const line of early) if (line.isSuspended) this.#mend(line);
+  }
+
   closed(uid: string): void {
+    const topic = this.#topics.get(uid);
+    if (topic === undefined) return;
     this.#topics.delete(uid);
+    this.#early.delete(topic);
   }
 
   /** Whether the node listens to one of the channel's topics. */
@@ -69,6 +82,7 @@ export class PersonalLines {
   accept(frame: Buffer, pub: number, event: OrderedEvent): void {
     const key = event.kind === "message" ? event.message.key : event.event.key;
     const found = this.find(key);
+    if (found?.isSuspended) this.#noteEarly(found);
     if (found !== undefined) return found.accept(frame, event);
     const { line, isAfterLoss } = this.#make(key);
     if (this.#parts.mayReorder || isAfterLoss) {
@@ -169,6 +183,16 @@ export class PersonalLines {
     if (isAfterLoss && !witnesses.some(isUp)) line.suspend();
     this.#put(key, { line, uids, witnesses });
     return { line, isAfterLoss };
+  }
+
+  /** Frames may come together with the word that their topic is subscribed, which the node takes a moment later. */
+  #noteEarly(line: ArrivalLine): void {
+    for (const uid of usersOf(line.key)) {
+      const topic = this.#topics.get(uid);
+      if (topic === undefined || topic.isUp || topic.losses > 0) continue;
+      const early = this.#early.get(topic) ?? new Set();
+      this.#early.set(topic, early.add(line));
+    }
   }
 
   /** One of its topics is up: what was missed before is read from the store. */

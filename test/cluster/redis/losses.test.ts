@@ -18,6 +18,7 @@ import { FeedLog } from "./feed-log.ts";
 import {
   bench,
   hear,
+  idle,
   listened,
   lose,
   nodeLines,
@@ -278,6 +279,25 @@ for (const opens of [true, false])
       t.same(one.seqs(), [1]);
     },
   );
+
+t.test(
+  "what comes together with a subscription is told while the channel's other topic is lost",
+  async (t) => {
+    const log = new FeedLog("personal");
+    const one = bench(t, log, { mayReorder: false });
+    const lines = nodeLines(one, log);
+    const topics = topicsByHand(lines);
+    t.teardown(() => topics.close());
+    await topics.listen(userTopic("a"));
+    hear(lines, log.message());
+    topics.lost([userTopic("a")], 1e6);
+    const opening = topics.listen(userTopic("b"));
+    hear(lines, log.message());
+    await opening;
+    await idle(one);
+    t.same(one.seqs(), [1, 2]);
+  },
+);
 
 /** Topics whose subscriptions a test loses and brings back itself. */
 function topicsByHand(lines: NodeLines): ListenedTopics {
