@@ -1,7 +1,6 @@
 // A Redis Cluster of which one server is away: what does not need it goes on.
 
 import t, { type Test } from "tap";
-import { BrokerError } from "../../../src/broker/errors.ts";
 import { userTopic } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
@@ -172,22 +171,17 @@ t.test("a server whose clock is behind holds up no other", async (t) => {
   const one = await openStore(t, servers.url, { settings, limits });
   const { store, link, time } = one;
   time.nowMs = Date.now() - HOUR_MS;
-  const [behind, other] = await Promise.all(
-    servers.primaries.slice(0, 2).map(async (_, server) => {
-      const id = nameAt(server, "g", (name) =>
-        link.keys.channel("head", `2:${name}`),
-      );
-      const channel = { id, type: 2 } as const;
-      await store.append(draftOf({ channel, expireS: 10 }));
-      return link.keys.channel("log", `2:${id}`);
-    }),
-  );
-  const server = link.primaryOf(`${behind}`);
+  const head = (name: string) => link.keys.channel("head", `2:${name}`);
+  const [behind, other] = [nameAt(0, "g", head), nameAt(1, "g", head)];
+  const server = link.primaryOf(head(behind));
   const { time: realTime } = server;
   server.time = async () => [0, 0];
+  await codeOf(store.sweep()); // one that asked it before is over
+  for (const id of [behind, other])
+    await store.append(draftOf({ channel: { id, type: 2 }, expireS: 10 }));
   time.nowMs = Date.now();
-  const logged = async (log: unknown) =>
-    Number(await link.call("xlen", `${log}`));
+  const logged = async (id: string) =>
+    Number(await link.call("xlen", link.keys.channel("log", `2:${id}`)));
   while ((await logged(other)) > 0);
   t.equal(await logged(behind), 1);
   server.time = realTime;
@@ -215,7 +209,8 @@ t.test(
     time.nowMs = Date.now() + HOUR_MS;
     const logged = () => link.call("xlen", link.keys.channel("log", `2:${id}`));
     const refused = () =>
-      problems.filter((problem) => !(problem instanceof BrokerError)).length;
+      problems.filter((problem) => /clock is ahead/.test(String(problem)))
+        .length;
     while (refused() < 3 && (await logged()) === 1);
     t.equal(await logged(), 1);
   },
