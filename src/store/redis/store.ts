@@ -29,7 +29,7 @@ export interface RedisStoreStats {
   readonly duplicates: number;
   /** Commands accepted. */
   readonly commands: number;
-  /** Copies of commands that left a full inbox before they were acknowledged. */
+  /** Copies of commands that left a full inbox before they were acknowledged, or came too late to be put into one. */
   readonly inboxDropped: number;
 }
 
