@@ -1,18 +1,12 @@
 // Commands on their way: a command gets its id and is noted in its channel's slot, is put into each recipient's inbox in the recipient's slot, and the
-// note is taken away: a retry or a sweep of any node finishes what a dead one left half done, and no recipient gets it twice.
+// note is taken away: a retry or a sweep (`inbox-sweep.ts`) of any node finishes what a dead one left half done, and no recipient gets it twice.
 // State: the commands being finished, how much of them is held in memory, counts.
 
 import { BrokerError } from "../../broker/errors.ts";
 import { type ChannelKey, userTopic } from "../../broker/model.ts";
 import type { Appended, CommandDraft } from "../../broker/ports.ts";
-import {
-  claim,
-  claimScripts,
-  forget,
-  takeUnfinished,
-  unfinished,
-} from "./inbox-claims.ts";
-import { FanOut, fanOutScripts } from "./inbox-fanout.ts";
+import { claim, claimScripts, forget, unfinished } from "./inbox-claims.ts";
+import { FanOut, type FanOutLink, fanOutScripts } from "./inbox-fanout.ts";
 import {
   type Command,
   type NotedCommand,
@@ -27,14 +21,18 @@ export const commandScripts = [...claimScripts, ...fanOutScripts];
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
 const COMMAND_BYTES = 1000;
 const RECIPIENT_BYTES = 100;
-/** A command begun or taken by a sweep so long ago and not finished is nobody's: no call takes so long. */
-const STALE_MS = 60_000;
 
 /** Since the start: new commands, retries of them, copies that left because their inbox was full or were not put since they came too late. */
 export interface CommandCounts {
   readonly commands: number;
   readonly duplicates: number;
   readonly dropped: number;
+}
+
+/** How a command comes to its recipients: as the store does it, unless a sweep has its own way. */
+export interface CommandPath {
+  readonly link: FanOutLink;
+  readonly written: RedisStoreParts["written"];
 }
 
 export class Commands {
@@ -91,52 +89,38 @@ export class Commands {
 
   /** See `RedisInbox`. */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
-    const running = this.#running.get(messageId);
-    if (running !== undefined) return running;
-    const command = await unfinished(this.#parts, key, messageId);
-    if (command !== undefined) return this.#complete(command);
     const { written, arrivals } = this.#parts;
-    await written();
+    const running = this.#running.get(messageId);
+    if (running === undefined) {
+      const command = await unfinished(this.#parts, key, messageId);
+      if (command !== undefined) return this.#complete(command);
+      await written();
+    } else await running;
     await arrivals.barrier();
   }
 
-  /** See `RedisInbox`. */
-  async sweep(): Promise<void> {
-    const nowMs = this.#parts.clock();
-    const untilMs = nowMs - STALE_MS;
-    const commands = await takeUnfinished(this.#parts, { untilMs, nowMs });
-    const { link, onProblem } = this.#parts;
-    let isAwayTold = false;
-    for (const command of commands) {
-      if (!link.isUp) throw new BrokerError("unavailable");
-      try {
-        await this.#complete(command);
-      } catch (error) {
-        const isAway = !isInternal(error);
-        if (!isAway || !isAwayTold) onProblem(error, "finishing a command"); // the others go on
-        isAwayTold ||= isAway;
-      }
-    }
-  }
-
-  /** All who ask for it at once wait for one. */
-  #complete(command: Command): Promise<void> {
+  /** Resolves when all recipients have it for good. All who ask for it at once wait for one. */
+  finish(command: Command, path: CommandPath = this.#parts): Promise<void> {
     const { messageId } = command;
     const running = this.#running.get(messageId);
     if (running !== undefined) return running;
-    const run = this.#run(command).finally(() =>
+    const run = this.#run(command, path).finally(() =>
       this.#running.delete(messageId),
     );
     this.#running.set(messageId, run);
     return run;
   }
 
-  async #run(command: Command): Promise<void> {
-    const { clock, written } = this.#parts;
-    const hasEnded = command.endMs <= clock(); // a copy would never be read
-    if (!hasEnded) await this.#fanOut.spread(command);
+  async #run(command: Command, { link, written }: CommandPath): Promise<void> {
+    const hasEnded = command.endMs <= this.#parts.clock(); // a copy would never be read
+    if (!hasEnded) await this.#fanOut.spread(command, link);
     await written();
     void forget(this.#parts, command);
+  }
+
+  /** And its event has reached the node's listener. */
+  async #complete(command: Command): Promise<void> {
+    await this.finish(command);
     if (this.#isHeard(command)) await this.#parts.arrivals.barrier();
   }
 
@@ -146,10 +130,6 @@ export class Commands {
     const listens = (uid: string) => arrivals.listensTo(userTopic(uid));
     return recipients.some(listens) || alsoTell.some(listens);
   }
-}
-
-function isInternal(error: unknown): boolean {
-  return error instanceof BrokerError && error.code === "internal";
 }
 
 function sizeOf({ payload, recipients, alsoTell }: CommandDraft): number {

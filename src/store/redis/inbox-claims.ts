@@ -29,7 +29,8 @@ export const claimScripts: readonly Script[] = [
 /** Commands taken per bucket and call, and their bytes, about. */
 const SOME = 100;
 const SOME_BYTES = 1024 * 1024;
-const FINISHING = "finishing a command";
+/** What a sweep does, to `onProblem`. */
+export const FINISHING = "finishing a command";
 
 /** `first`: what is answered; its pub is 0 where it was a command. */
 export interface Claim {

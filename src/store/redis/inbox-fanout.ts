@@ -24,6 +24,9 @@ const TOGETHER = 16;
 const MAX_GROUPS = 16;
 const SHARE = 0.25;
 
+/** What it sends through. */
+export type FanOutLink = Pick<RedisStoreParts["link"], "run" | "call">;
+
 export class FanOut {
   readonly #parts: Pick<RedisStoreParts, "link" | "clock" | "limits">;
   readonly #together: number;
@@ -48,40 +51,63 @@ export class FanOut {
   }
 
   /** Resolves when every recipient has its copy and everybody was told. Harmless to repeat. Throws as the link does. */
-  async spread(command: Command): Promise<void> {
-    const lane = await this.#lanes.run(command.key, () => this.#issue(command));
+  async spread(
+    command: Command,
+    link: FanOutLink = this.#parts.link,
+  ): Promise<void> {
+    const lane = await this.#lanes.run(command.key, () =>
+      this.#issue(command, link),
+    );
     await lane.last;
   }
 
   /** Ends when the last group is issued. */
-  async #issue(command: Command): Promise<{ last: Promise<void> }> {
+  async #issue(
+    command: Command,
+    link: FanOutLink,
+  ): Promise<{ last: Promise<void> }> {
     const { recipients } = command;
     let at = 0;
     for (; at + this.#group < recipients.length; at += this.#group)
-      await this.#put(command, recipients.slice(at, at + this.#group));
+      await this.#put(command, recipients.slice(at, at + this.#group), link);
     const rest = recipients.slice(at);
     const last = this.#line.run(async () => {
-      await Promise.all([this.#steps(command, rest), this.#tell(command)]);
+      await allOf([
+        this.#steps(command, rest, link),
+        this.#tell(command, link),
+      ]);
     });
     return { last };
   }
 
-  #put(command: Command, recipients: readonly string[]): Promise<void> {
-    return this.#line.run(() => this.#steps(command, recipients));
+  #put(
+    command: Command,
+    recipients: readonly string[],
+    link: FanOutLink,
+  ): Promise<void> {
+    return this.#line.run(() => this.#steps(command, recipients, link));
   }
 
-  async #steps(command: Command, recipients: readonly string[]): Promise<void> {
+  async #steps(
+    command: Command,
+    recipients: readonly string[],
+    link: FanOutLink,
+  ): Promise<void> {
     const steps: Promise<unknown>[] = [];
-    for (let at = 0; at < recipients.length; at += this.#together)
-      steps.push(
-        this.#step(command, recipients.slice(at, at + this.#together)),
-      );
-    for (const dropped of await Promise.all(steps))
-      this.#dropped += Number(dropped);
+    for (let at = 0; at < recipients.length; at += this.#together) {
+      const some = recipients.slice(at, at + this.#together);
+      steps.push(this.#step(command, some, link));
+    }
+    for (const dropped of await allOf(steps)) this.#dropped += Number(dropped);
   }
 
-  #step(command: Command, recipients: readonly string[]): Promise<unknown> {
-    const { link, clock, limits } = this.#parts;
+  #step(
+    command: Command,
+    recipients: readonly string[],
+    link: FanOutLink,
+  ): Promise<unknown> {
+    const { clock, limits } = this.#parts;
+    const { keys: names } = this.#parts.link;
     const keys: string[] = [];
     const args: (string | number | Buffer)[] = [
       ...[clock(), command.messageId, command.endMs],
@@ -90,18 +116,30 @@ export class FanOut {
     ];
     for (const uid of recipients) {
       for (const part of ["inseq", "in", "inx", "inids"])
-        keys.push(link.keys.user(part, uid));
-      args.push(uid, link.keys.topic(userTopic(uid)));
+        keys.push(names.user(part, uid));
+      args.push(uid, names.topic(userTopic(uid)));
     }
     return link.run(putScript, keys, args);
   }
 
-  async #tell(command: Command): Promise<void> {
-    const { link } = this.#parts;
+  async #tell(command: Command, link: FanOutLink): Promise<void> {
+    const { keys } = this.#parts.link;
     const told = command.alsoTell.map((uid) => {
       const frame = commandFrame({ ...command, copy: { uid, inboxSeq: 0 } });
-      return link.call("spublish", link.keys.topic(userTopic(uid)), frame);
+      return link.call("spublish", keys.topic(userTopic(uid)), frame);
     });
-    await Promise.all(told);
+    await allOf(told);
+  }
+}
+
+/** Also where one fails, none is on its way any more when it is told: a place in the line stands for all of them. */
+async function allOf<T>(
+  calls: readonly Promise<T>[],
+): Promise<readonly Awaited<T>[]> {
+  try {
+    return await Promise.all(calls);
+  } catch (error) {
+    await Promise.allSettled(calls);
+    throw error;
   }
 }

@@ -2,17 +2,14 @@
 
 import type { ChannelKey } from "../../broker/model.ts";
 import type { InboxStore } from "../../broker/ports.ts";
-import type { Script } from "../../redis/script.ts";
 import { assertFits } from "../command-draft.ts";
 import { type CommandCounts, Commands, commandScripts } from "./commands.ts";
 import { acknowledge, inboxReadScripts, readInbox } from "./inbox-reads.ts";
+import { sweepCommands } from "./inbox-sweep.ts";
 import type { RedisStoreParts } from "./parts.ts";
 
 /** What the link must know. */
-export const inboxScripts: readonly Script[] = [
-  ...commandScripts,
-  ...inboxReadScripts,
-];
+export const inboxScripts = [...commandScripts, ...inboxReadScripts];
 
 export interface RedisInbox extends InboxStore {
   /**
@@ -20,8 +17,8 @@ export interface RedisInbox extends InboxStore {
    * it, and lets its event reach the node's listener. Throws as the link does.
    */
   settle(key: ChannelKey, messageId: number): Promise<void>;
-  /** Finishes what nodes that are gone left half done. To be called now and then by any node. Throws as the link does. */
-  sweep(): Promise<void>;
+  /** Finishes what nodes that are gone left half done, as far as it can be reached. To be called now and then by any node. */
+  sweep(isStopped?: () => boolean): Promise<void>;
   readonly counts: CommandCounts;
 }
 
@@ -37,7 +34,11 @@ export function createRedisInbox(parts: RedisStoreParts): RedisInbox {
       readInbox(parts, uid, { afterSeq, ...page }),
     acknowledgeCommands: (uid, inboxSeqs) => acknowledge(parts, uid, inboxSeqs),
     settle: (key, messageId) => commands.settle(key, messageId),
-    sweep: () => commands.sweep(),
+    sweep: (isStopped = () => false) =>
+      sweepCommands(parts, {
+        isStopped,
+        finish: (command, path) => commands.finish(command, path),
+      }),
     get counts() {
       return commands.counts;
     },

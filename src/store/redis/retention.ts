@@ -30,8 +30,8 @@ type Range = readonly [from: string, to: string];
 
 export interface SweepParts
   extends Pick<RedisStoreParts, "link" | "clock" | "limits" | "onProblem"> {
-  /** What else is to be done each time. */
-  readonly also: readonly (() => Promise<unknown>)[];
+  /** What else is to be done each time. It ends early once the sweep is stopped. */
+  readonly also: readonly ((isStopped: () => boolean) => Promise<unknown>)[];
 }
 
 export class Sweep {
@@ -109,7 +109,9 @@ export class Sweep {
     const others: PromiseSettledResult<unknown>[] = [];
     for (const also of this.#parts.also)
       if (!this.#isStopped)
-        others.push(...(await Promise.allSettled([also()])));
+        others.push(
+          ...(await Promise.allSettled([also(() => this.#isStopped)])),
+        );
     let removed = 0;
     for (const result of counts)
       if (result.status === "fulfilled") removed += result.value;
