@@ -38,7 +38,7 @@ const WITH_ANY = "1";
 
 export interface RedisChannels extends ChannelStore {
   /** Restores hints of users' groups that a fail-over lost. To be called now and then. */
-  sweepHints(): Promise<void>;
+  sweepHints(isStopped: () => boolean): Promise<void>;
 }
 
 /** The channels of a store on Redis. A write that is refused as `unavailable` may have happened: doing it again is harmless. */
@@ -129,6 +129,6 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
     },
 
     groupsOf: (uid) => groups.of(uid),
-    sweepHints: () => groups.sweep(),
+    sweepHints: (isStopped) => groups.sweep(isStopped),
   };
 }

@@ -47,28 +47,43 @@ export class HintRepeats {
       this.#put({ ...hints, uids: uids.slice(at, at + USERS_AT_ONCE) });
   }
 
-  /** Looks at those that are due. What cannot be reached stays due. */
-  async sweep(): Promise<void> {
-    const nowMs = this.#parts.clock();
+  /**
+   * Looks at those that are due, many at once, whichever calls they came with. What cannot be reached stays due, behind the others, and ends the
+   * sweep: a server that does not answer is waited for once.
+   */
+  async sweep(isStopped: () => boolean): Promise<void> {
     const left: Hints[] = [];
     let users = 0;
-    for (const hints of this.#waiting) {
-      if (users >= USERS_PER_SWEEP) break;
-      const afterMs = AFTER_MS[hints.round] ?? 0;
-      if (nowMs < hints.writtenMs + afterMs) continue;
-      users += hints.uids.length;
-      this.#take(hints);
-      const uids = await this.#restoreAll(hints);
-      left.push({ ...hints, uids });
-      const rest = new Set(uids);
-      left.push({
-        ...{ ...hints, round: hints.round + 1 },
-        uids: hints.uids.filter((uid) => !rest.has(uid)),
-      });
+    for (const some of this.#takeDue(this.#parts.clock())) {
+      const away = await Promise.all(some.map((one) => this.#restoreAll(one)));
+      for (const [at, hints] of some.entries()) {
+        left.push(...after(hints, new Set(away[at])));
+        users += hints.uids.length;
+      }
+      const isAnyAway = away.some(({ length }) => length > 0);
+      if (isAnyAway || isStopped() || users >= USERS_PER_SWEEP) break;
     }
     for (const hints of left)
       if (hints.uids.length > 0 && hints.round < AFTER_MS.length)
         this.#put(hints);
+  }
+
+  /** Takes those that are due, piece by piece: as many users as are looked at at once. */
+  *#takeDue(nowMs: number): Generator<readonly Hints[]> {
+    let piece: Hints[] = [];
+    let users = 0;
+    for (const hints of this.#waiting) {
+      if (nowMs < hints.writtenMs + (AFTER_MS[hints.round] ?? 0)) continue;
+      if (users + hints.uids.length > USERS_AT_ONCE) {
+        yield piece;
+        piece = [];
+        users = 0;
+      }
+      this.#take(hints);
+      piece.push(hints);
+      users += hints.uids.length;
+    }
+    if (piece.length > 0) yield piece;
   }
 
   #put(hints: Hints): void {
@@ -115,4 +130,13 @@ export class HintRepeats {
     const frame = looseFrame(randomUUID(), event);
     await link.call("spublish", link.keys.topic(userTopic(uid)), frame);
   }
+}
+
+/** Those that were away are due as before, the others a round later. */
+function after(hints: Hints, away: ReadonlySet<string>): readonly Hints[] {
+  const uids = hints.uids.filter((uid) => !away.has(uid));
+  return [
+    { ...hints, uids: [...away] },
+    { ...hints, uids, round: hints.round + 1 },
+  ];
 }

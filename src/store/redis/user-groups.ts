@@ -61,8 +61,8 @@ export class UserGroups {
   }
 
   /** Restores hints that a fail-over lost. To be called now and then. */
-  sweep(): Promise<void> {
-    return this.#repeats.sweep();
+  sweep(isStopped: () => boolean): Promise<void> {
+    return this.#repeats.sweep(isStopped);
   }
 
   /** The groups `uid` is a member of, disbanded ones left out, in no order. */

@@ -6,9 +6,11 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
 import { decodeFrame, markFrame } from "../../../src/redis/wire.ts";
+import { HintRepeats } from "../../../src/store/redis/hint-repeats.ts";
 import { claim } from "../../../src/store/redis/inbox-claims.ts";
 import { FanOut } from "../../../src/store/redis/inbox-fanout.ts";
 import { notedCommand } from "../../../src/store/redis/inbox-record.ts";
+import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
 import {
   codeOf,
   draftOf,
@@ -69,6 +71,21 @@ async function toldTo(
   };
 }
 
+/** Gives no answer to what the link sends there. */
+function silence(server: ReturnType<RedisLink["primaryOf"]>) {
+  const { sendCommand } = server;
+  const asked: string[] = [];
+  server.sendCommand = (command) => {
+    asked.push(String(command.toWritable(server)));
+    setImmediate(() => command.reject(new Error("Command timed out")));
+    return command.promise;
+  };
+  const end = () => {
+    server.sendCommand = sendCommand;
+  };
+  return { asked, end };
+}
+
 t.test("copies that come too late end by themselves", async (t) => {
   const { link, time } = await openStore(t, servers.url);
   const limits = {
@@ -121,6 +138,41 @@ t.test(
   },
 );
 
+t.test(
+  "hints of many calls are looked at together, and a server that does not answer is waited for once",
+  async (t) => {
+    const { link, time } = await openStore(t, servers.url);
+    const hint = (uid: string) => link.keys.user("groups", uid);
+    const silent = nameAtFirst("u", hint);
+    const others = Array.from({ length: 600 }, (_, n) =>
+      nameAt(1, `u${n}-`, hint),
+    );
+    let looked = 0;
+    const isMember = async () => {
+      looked += 1;
+      return false;
+    };
+    const repeats = new HintRepeats({
+      ...{ link, clock: () => time.nowMs, isMember },
+      onProblem: (error) => t.fail(String(error)),
+    });
+    for (const uid of [...others.slice(0, 300), silent, ...others.slice(300)])
+      repeats.note("g", [uid]);
+    time.nowMs += 10_000;
+    const first = repeats.sweep(() => true);
+    t.equal(link.inFlight, 256);
+    await first;
+    t.equal(looked, 256, "it is stopped");
+
+    const { end } = silence(link.primaryOf(hint(silent)));
+    await repeats.sweep(() => false);
+    end();
+    t.equal(looked, 256 + 255, "it ends with the round of the silent one");
+    await repeats.sweep(() => false);
+    t.equal(looked, 601);
+  },
+);
+
 t.test("a hint is looked at when its server is back", async (t) => {
   const settings = { timeoutMs: 1000 };
   const { store, link, time } = await openStore(t, servers.url, { settings });
@@ -138,6 +190,40 @@ t.test("a hint is looked at when its server is back", async (t) => {
   t.same(await store.groupsOf(uid), ["g"]);
 });
 
+t.test(
+  "a server that does not answer is not asked anew for each command",
+  async (t) => {
+    const { store, link, time, problems } = await openStore(t, servers.url);
+    const inbox = (uid: string) => link.keys.user("in", uid);
+    const [silent, other] = [nameAt(0, "u", inbox), nameAt(1, "u", inbox)];
+    const id = nameAt(1, "g", (name) => link.keys.channel("head", `2:${name}`));
+    const limits = { dedupeWindowS: 3600 } as RedisStoreLimits;
+    const onProblem = (error: unknown) => problems.push(error);
+    const recipients = [silent, other];
+    const draft = commandOf({ channel: { id, type: 2 }, recipients });
+    const { nowMs } = time;
+    const command = notedCommand(draft, nowMs, 3_600_000);
+    const left = Array.from({ length: 40 }, () =>
+      claim({ link, limits, onProblem }, draft, { command, nowMs }),
+    );
+    await Promise.all(left); // their node died here
+
+    const { asked, end } = silence(link.primaryOf(inbox(silent)));
+    time.nowMs += MINUTES_MS;
+    t.equal(await codeOf(store.sweep()), "unavailable");
+    end();
+    const copies = async (uid: string) =>
+      (await store.readInbox(uid, 0, { ...PAGE, limit: 100 })).length;
+    t.equal(await copies(other), 40);
+    const tries = asked.filter((sent) => sent.includes(inbox(silent))).length;
+    t.ok(tries > 0 && tries < 20, `asked ${tries} times`);
+    t.equal(await copies(silent), 0);
+    time.nowMs += MINUTES_MS;
+    await store.sweep();
+    t.same(await Promise.all([silent, other].map(copies)), [40, 40]);
+  },
+);
+
 t.test("commands there are finished, and messages removed", async (t) => {
   const settings = { timeoutMs: 1000 };
   const one = await openStore(t, servers.url, { settings });
@@ -146,9 +232,7 @@ t.test("commands there are finished, and messages removed", async (t) => {
   const uid = nameAtFirst("u", (name) => link.keys.user("in", name));
   const channel = { id, type: 2 } as const;
   const command = commandOf({ channel, recipients: [uid] });
-  const limits = { dedupeWindowS: 3600 } as Parameters<
-    typeof claim
-  >[0]["limits"];
+  const limits = { dedupeWindowS: 3600 } as RedisStoreLimits;
   await claim(
     { link, limits, onProblem: (error) => problems.push(error) },
     command,
