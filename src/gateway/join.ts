@@ -83,7 +83,10 @@ export async function planJoin(
   };
 }
 
-/** How a named channel stands, in one round trip: a client may remember more than a restored store has, or what was lost in a fail-over. */
+/**
+ * How a named channel stands, in one round trip. A client may remember more than a restored store has, or what was lost in a fail-over: it is told
+ * through where it shares the history before anything else comes, so that no receipt is taken for a sign that it has what precedes it.
+ */
 async function stand(
   key: ChannelKey,
   { channel, lastSeq, lastId = 0 }: ResumePoint,
@@ -94,9 +97,10 @@ async function stand(
     store.headSeq(key),
     isNumbered ? store.sharedSeq(key, lastSeq, lastId) : lastSeq,
   ]);
+  const has = Math.min(sharedSeq, headSeq);
   return {
-    point: { channel, lastSeq: Math.min(sharedSeq, headSeq) },
-    result: { channel, status: "ok", headSeq },
+    point: { channel, lastSeq: has },
+    result: { channel, status: "ok", headSeq: has < lastSeq ? has : headSeq },
   };
 }
 

@@ -128,7 +128,10 @@ export interface ResumeResult {
   readonly channel: ChannelRef;
   /** `denied`: not a member; nothing will come. */
   readonly status: "ok" | "denied";
-  /** The channel's newest seq at connect: the client is level once it has this one. 0 when denied. */
+  /**
+   * The channel's newest seq at connect: the client is level once it has this one. Below its lastSeq where the histories part: it goes on from
+   * there. 0 when denied.
+   */
   readonly headSeq: number;
 }
 
