@@ -27,9 +27,9 @@ export interface TimelineParts {
 
 /** Behind a gap so many messages are kept; further ones come from history. */
 const MAX_HELD = 500;
-/** Own receipts kept while nothing else of the channel was seen. */
+/** Own receipts kept while nothing else of the channel was seen, or nothing tells from where seqs were given out again. */
 const MAX_OWN = 100;
-/** A receipt may come just behind the messages that follow it; then there is nothing to ask for. */
+/** A receipt may come just behind the messages that follow it, or before those it follows; then there is nothing to ask for. */
 const RECEIPT_PATIENCE_MS = 100;
 const PAGE_MESSAGES = 200;
 /** A page that brings nothing new is asked for again after 0.5 s, 1 s, 2 s …, at the longest 32 s … */
@@ -45,11 +45,11 @@ export class Timeline {
   readonly #parts: TimelineParts;
   /** Everything through it was given on, or is known to be gone. Undefined: nothing was seen yet. */
   #cursor: number | undefined;
-  /** The highest id of a message given on or sent; 0: not known. */
+  /** The highest id of a message that the cursor passed; 0: not known. Ids grow with seqs, those given out again get greater ones. */
   #lastId: number;
   /** There is something through this seq. */
   #headSeen = 0;
-  /** The ids of own messages ahead, by seq. */
+  /** The ids of own messages that the cursor is yet to pass, by seq: ahead, or where the server lost what was there. */
   readonly #own = new Map<number, number>();
   readonly #held = new Map<number, Message>();
   /** Nothing is given on before the beginning is known. */
@@ -69,8 +69,8 @@ export class Timeline {
   get cursor(): Cursor | undefined {
     const { channel } = this;
     const lastSeq = this.#cursor ?? Math.min(...this.#own.keys()) - 1;
-    if (lastSeq < Infinity) return { channel, lastSeq, lastId: this.#lastId };
-    return undefined;
+    const lastId = this.#lastId || Math.max(0, ...this.#own.values());
+    return lastSeq < Infinity ? { channel, lastSeq, lastId } : undefined;
   }
 
   /** The channel had been seen before this connection. */
@@ -106,14 +106,18 @@ export class Timeline {
     this.#advance();
   }
 
-  /** The receipt of an own message. */
+  /**
+   * The receipt of an own message. Where it took the place of a lost one, others may have done so before it: it can overtake them, so they decide
+   * where to go on.
+   */
   acked(ack: Place): void {
-    if (this.#isBehind(ack)) return;
+    if (this.#isPassed(ack)) return;
     const { messageSeq, messageId } = ack;
-    this.#lastId = Math.max(this.#lastId, messageId);
     this.#own.set(messageSeq, messageId);
-    if (this.#own.size > MAX_OWN) this.#cursor ??= this.cursor?.lastSeq;
-    if (this.#cursor !== undefined) this.reach(messageSeq);
+    const isMany = this.#own.size > MAX_OWN;
+    if (isMany) this.#cursor ??= this.cursor?.lastSeq;
+    const first = Math.min(...this.#own.keys());
+    if (isMany || first > (this.#cursor ?? first)) this.reach(messageSeq);
   }
 
   /** Holds everything until `begin`, where nothing is known of the channel. */
@@ -128,12 +132,10 @@ export class Timeline {
     this.#advance();
   }
 
-  /** A new connection is open. A server that has less than was seen was set back: what it says is true. */
+  /** A new connection is open. A server that has less than was seen, or shares less of it, was set back: what it says is true. */
   resumed(headSeq: number): void {
-    if (this.#cursor !== undefined && headSeq < this.#cursor) {
-      this.#cursor = headSeq;
-      this.#own.clear();
-    }
+    if (this.#cursor !== undefined)
+      this.#cursor = Math.min(this.#cursor, headSeq);
   }
 
   /** The connection is gone: what waits comes again with the next one. */
@@ -145,13 +147,18 @@ export class Timeline {
     this.#isWaiting = false;
   }
 
-  /** Whether its place was passed. Where that is a new message's, the server lost what was there: what it says is true. */
-  #isBehind({ messageSeq, messageId }: Place): boolean {
+  #isPassed({ messageSeq, messageId }: Place): boolean {
     if (messageSeq > (this.#cursor ?? 0)) return false;
-    if (this.#lastId === 0 || messageId <= this.#lastId) return true;
-    this.lost();
-    this.#own.clear();
-    this.#cursor = messageSeq - 1;
+    return this.#lastId === 0 || messageId <= this.#lastId;
+  }
+
+  /** Whether the message was passed. Where a new one has a place that was, the server lost what was there: what it says is true. */
+  #isBehind(message: Message): boolean {
+    if (this.#isPassed(message)) return true;
+    if (message.messageSeq <= (this.#cursor ?? 0)) {
+      this.lost();
+      this.#cursor = message.messageSeq - 1;
+    }
     return false;
   }
 
@@ -199,15 +206,18 @@ export class Timeline {
   #passed(seq: number): void {
     if (seq <= (this.#cursor ?? -1)) return;
     this.#cursor = seq;
-    for (const places of [this.#own, this.#held])
-      for (const one of places.keys()) if (one <= seq) places.delete(one);
+    this.#lastId = Math.max(this.#lastId, this.#own.get(seq) ?? 0);
+    for (const [at, id] of this.#own)
+      if (at <= seq || id <= this.#lastId) this.#own.delete(at); // or lost: ids grow
+    for (const at of this.#held.keys()) if (at <= seq) this.#held.delete(at);
   }
 
   /** Reads what is missing, page after page, until level. No server can make it spin. */
   async #fill(): Promise<void> {
     const epoch = this.#epoch;
     this.#isFilling = true;
-    if (this.#parts.isSending(this.channel)) await pause(RECEIPT_PATIENCE_MS);
+    if (this.#own.size > 0 || this.#parts.isSending(this.channel))
+      await pause(RECEIPT_PATIENCE_MS);
     let idle = 0;
     while (epoch === this.#epoch && this.#headSeen > (this.#cursor ?? 0)) {
       const cursor = this.#cursor ?? 0;
