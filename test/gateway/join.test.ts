@@ -1,5 +1,5 @@
 // Joining under every interleaving: what was missed and what comes live meet without a gap or a repeat, memberships that change on the way
-// end right, and a session that ends on the way leaves nothing behind.
+// end right, and a session that ends on the way leaves nothing behind. JINDOU_ROUNDS raises the count of random courses.
 
 import t, { type Test } from "tap";
 import { channelKey } from "../../src/broker/model.ts";
@@ -9,7 +9,6 @@ import { clientView, nameOf } from "./client-view.ts";
 import { type Random, seeded } from "./random.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
-/** More of them: JINDOU_ROUNDS=1000 npx tap test/gateway/join.test.ts */
 const ROUNDS = Number(process.env.JINDOU_ROUNDS ?? 100);
 const CHANNELS = [
   { channel: group("g1"), fromUids: ["bob"] },
