@@ -1,5 +1,6 @@
 // Lists of members that were replaced, in Redis: each is set aside in the step that puts another in its place, and looked through afterwards, piece by
-// piece, for who is no member any more. These are left in it until they were told: what a call that was cut off left is found by the next. No state.
+// piece, for who is no member any more. These are left in it, and in one list at most, until they were told: what a call that was cut off left is
+// found by the next. No state.
 
 import { randomUUID } from "node:crypto";
 import type { SubscriberAddition } from "../../broker/model.ts";
@@ -10,8 +11,13 @@ const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
 const before = [lua("channel_record"), lua("members")];
 const RESET = loadScript(lua("members_reset"), ...before);
 const GONE = loadScript(lua("members_gone"), ...before);
+const UNTOLD = loadScript(lua("members_untold"));
+const TOLD = loadScript(lua("members_told"));
 
-export const memberListScripts: readonly Script[] = [RESET, GONE];
+export const memberListScripts: readonly Script[] = [
+  ...[RESET, GONE],
+  ...[UNTOLD, TOLD],
+];
 
 /** Members looked at in one step: about a millisecond. */
 const PIECE = 1000;
@@ -51,12 +57,22 @@ export class MemberLists {
       const found = await this.#lookThrough(this.#old(name));
       for (const uid of found) gone.add(uid);
       if (found.size > 0) untold.push(name);
-      else await this.#forget(name);
+      else await this.#told(name, []);
     }
-    const goneTold = async () => {
-      for (const name of untold) await this.#forget(name);
-    };
-    return { gone: [...gone].sort(), goneTold };
+    const [list] = untold;
+    if (list === undefined) return { gone: [] };
+    if (untold.length > 1) await this.#join(untold);
+    const sorted = [...gone].sort();
+    return { gone: sorted, goneTold: () => this.#told(list, sorted) };
+  }
+
+  async #join(untold: readonly string[]): Promise<void> {
+    const lists = untold.map((name) => this.#old(name));
+    await this.#link.run(
+      UNTOLD,
+      [...this.#keys("olds"), ...lists],
+      [KEPT_MS, ...untold],
+    );
   }
 
   async #lookThrough(list: string): Promise<ReadonlySet<string>> {
@@ -72,10 +88,11 @@ export class MemberLists {
     return gone;
   }
 
-  async #forget(name: string): Promise<void> {
-    const [olds = ""] = this.#keys("olds");
-    await this.#link.call("unlink", this.#old(name));
-    await this.#link.call("srem", olds, name);
+  /** A list in which nobody is left is forgotten. */
+  async #told(name: string, uids: readonly string[]): Promise<void> {
+    const keys = [...this.#keys("olds"), this.#old(name)];
+    for (let at = 0; at === 0 || at < uids.length; at += PIECE)
+      await this.#link.run(TOLD, keys, [name, ...uids.slice(at, at + PIECE)]);
   }
 
   #old(name: string): string {

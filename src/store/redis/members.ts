@@ -71,10 +71,10 @@ export function createMembers(
       const reply = isGroup
         ? await groups.around(channel.id, unique, step)
         : await step();
+      const isReplaced = reset && reply !== null;
+      const rest = isReplaced ? await lists.gone() : { gone: [] }; // also where `written` fails: what it keeps is bounded by that
       await written(isGroup ? undefined : keys[0]); // hints are in other slots
-      if (reply === null) return undefined;
-      const added = at(unique, reply);
-      return reset ? { added, ...(await lists.gone()) } : { added, gone: [] };
+      return reply === null ? undefined : { added: at(unique, reply), ...rest };
     },
 
     async removeSubscribers(

@@ -314,6 +314,30 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     },
   );
 
+  t.test("calls that fail again and again keep one list", async (t) => {
+    const missing = new BrokerError("unavailable");
+    let replicas: "there" | "gone" = "there";
+    const { store, keys } = await startControl(t, server.url, {
+      written: async () => {
+        if (replicas === "gone") throw missing;
+      },
+    });
+    await store.createChannel(group("g"), ["a", "b", "c"]);
+    replicas = "gone";
+    for (const uid of ["a", "b", "d", "a"]) {
+      const replaced = store.addSubscribers(group("g"), [uid], reset);
+      t.equal(await codeOf(replaced), "unavailable");
+      const olds = await server.client().keys(`${keys.prefix}:*old:*`);
+      t.equal(olds.length, 1, "who is gone is in one list");
+    }
+    replicas = "there";
+    const change = await store.addSubscribers(group("g"), ["a"], reset);
+    t.same(change?.gone, ["b", "c", "d"]);
+    await change?.goneTold?.();
+    const kept = await server.client().keys(`${keys.prefix}:*old*`);
+    t.same(kept, [], "nothing is set aside any more");
+  });
+
   t.test("who comes back in between begins anew", async (t) => {
     const { store, link, keys } = await startControl(t, server.url);
     await store.createChannel(group("g"), []);
