@@ -36,7 +36,7 @@ export interface Managers {
     password: string,
     clientAddress: string,
   ): Promise<Login>;
-  /** Whose valid token it is. A revoked one is refused at once here, and within 5 s on other nodes, as is one that expired. */
+  /** Whose valid token it is. A revoked one is refused at once here, and within 5 s on other nodes of the same data, as is one that expired. */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
   /** Revokes a token; harmless when it is not valid. */
   logout(token: string): Promise<void>;

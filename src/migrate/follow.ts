@@ -2,7 +2,7 @@
 
 import type { RedisLink } from "../redis/link.ts";
 import type { MoveSource, SourceLook } from "../store/moved.ts";
-import { type MoveRecord, readRecord } from "./record.ts";
+import { type MoveRecord, readMove } from "./record.ts";
 import type { Standing } from "./standing.ts";
 import { mixes } from "./target.ts";
 import { type TurnParts, takeTurn } from "./turn.ts";
@@ -37,10 +37,11 @@ export async function follow(
   const waiting = new Waiting(parts);
   for (let pollMs = POLL_MS; ; pollMs = Math.min(pollMs * 2, MAX_POLL_MS)) {
     parts.assertOpen();
-    const record = await readRecord(link);
+    const now = await readMove(link);
+    const { record } = now;
     standing.counted(record);
     if (await isOver(parts, link, record)) return;
-    const other = await waiting.look(link, record);
+    const other = waiting.look(now);
     if (!other.isMoving && (await moves(parts, link, record))) return;
     wait(parts, record, other);
     await parts.pause(pollMs);
@@ -62,10 +63,11 @@ async function isOver(
   link: RedisLink,
   record: MoveRecord | undefined,
 ): Promise<boolean> {
-  const isAll = record?.isDone ?? parts.folder === undefined;
+  const { folder, standing } = parts;
+  const isAll = record?.isDone ?? (folder === undefined && !standing.isAwaited);
   if (!isAll) return false;
   if (record !== undefined && !(await isOurs(parts, record))) throw mixes(link);
-  parts.standing.migrated(record);
+  standing.migrated(record);
   return true;
 }
 
@@ -76,7 +78,8 @@ async function moves(
   record: MoveRecord | undefined,
 ): Promise<boolean> {
   const { folder, standing } = parts;
-  if (folder === undefined || standing.isStuckAt(record)) return false;
+  if (folder === undefined || standing.stuckAt(record) !== undefined)
+    return false;
   const hasMoved = await takeTurn({
     ...{ ...parts, link },
     open: () => folder.open(),
@@ -96,11 +99,14 @@ async function moves(
 }
 
 function wait(
-  { standing, onWaiting }: FollowParts,
+  { folder, standing, onWaiting }: FollowParts,
   record: MoveRecord | undefined,
   other: OtherMove,
 ): void {
-  if (other.isAbandoned && standing.isStuckAt(record)) return; // why is known, and was said
-  if (record !== undefined) standing.told(record, other.lastErr);
-  onWaiting(other);
+  const stuck = other.isMoving ? undefined : standing.stuckAt(record);
+  const lastErr = stuck ?? other.lastErr;
+  if (record !== undefined || folder === undefined)
+    standing.told(record, lastErr);
+  if (stuck === undefined || other.isAbandoned)
+    onWaiting({ ...other, lastErr }); // what this process found itself was said
 }

@@ -2,11 +2,17 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
+import { loadScript } from "../redis/script.ts";
+
+/** What a link must know to declare nodes dead. */
+export const buryScript = loadScript(
+  new URL("./lua/bury.lua", import.meta.url),
+);
 
 const LOOK_MS = 100;
 
 export interface Watch {
-  readonly link: Pick<RedisLink, "call" | "keys">;
+  readonly link: Pick<RedisLink, "call" | "run" | "keys">;
   /** Without a sign of life for so long a node is dead. */
   readonly deadAfterMs: number;
   /** Throws when the watch is to end. */
@@ -14,8 +20,9 @@ export interface Watch {
 }
 
 /**
- * Resolves at once where no node is entered, else when none of them gave a sign of life for as long as a living one would. Throws `internal` with a
- * sentence about one that lives, or as the link does. Who comes later sees the move and leaves: the move is to be entered before this is called.
+ * Resolves at once where no node is entered, else when none of them gave a sign of life for as long as a living one would, and those count as dead:
+ * one that was only cut off comes back as another life, and is to look for a move then. Throws `internal` with a sentence about one that lives, or
+ * as the link does. Who comes later sees the move and leaves: the move is to be entered before this is called.
  */
 export async function assertNobodyLives(watch: Watch): Promise<void> {
   const seen = await signs(watch);
@@ -28,6 +35,17 @@ export async function assertNobodyLives(watch: Watch): Promise<void> {
       seen.set(life, sign);
     }
   }
+  await bury(watch, seen);
+}
+
+async function bury(
+  watch: Watch,
+  seen: ReadonlyMap<string, string>,
+): Promise<void> {
+  const { link } = watch;
+  const keys = ["beats", "nodes", "dead"].map((part) => link.keys.shared(part));
+  const reply = await link.run(buryScript, keys, [...seen].flat());
+  if (reply !== null) throw lives(watch, String(reply));
 }
 
 /** When each life gave its last sign, as it is written. */

@@ -6,23 +6,23 @@ import { BrokerError } from "../broker/errors.ts";
 import { MoveStuck } from "./attempt.ts";
 import { type FollowParts, follow, isOurs } from "./follow.ts";
 import { asProblem, isUnusable, Links } from "./links.ts";
-import { readRecord } from "./record.ts";
+import { isClaim, readMove } from "./record.ts";
 import { type MigrationState, Standing } from "./standing.ts";
 import { MovingTokens } from "./tokens.ts";
 
 export interface MigrationParts
-  extends Omit<
-    FollowParts,
-    "standing" | "assertOpen" | "pause" | "maxRetryMs"
-  > {
+  extends Omit<FollowParts, "standing" | "assertOpen" | "pause"> {
   /** A link that is not started; each look and each attempt has its own. It knows `migrationScripts`. */
   readonly connect: ConstructorParameters<typeof Links>[0];
   /** An attempt failed; another follows in so many milliseconds, or (undefined) none: it could not help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
 }
 
+/** Between two looks at what becomes of a claim. */
+const CLAIMED_MS = 250;
 const RETRY_MS = 1000;
-const MAX_RETRY_MS = 30_000;
+/** The longest pause between two tries. */
+export const MAX_RETRY_MS = 30_000;
 
 export class Migration {
   readonly #parts: MigrationParts;
@@ -56,7 +56,7 @@ export class Migration {
     const hasFolder = this.#parts.folder !== undefined;
     await this.#lookForTokens();
     try {
-      const record = await this.#links.use(readRecord);
+      const { record } = await this.#links.use(readMove);
       standing.counted(record);
       const isDone =
         record === undefined
@@ -74,15 +74,30 @@ export class Migration {
 
   /** Throws `unavailable` with a sentence when a move began that nobody knew of when `isPending` was asked: to be called by a node that others see. */
   async assertNoneBegan(): Promise<void> {
-    const record = await this.#links.use(readRecord);
-    if (record === undefined || record.isDone) return;
-    throw new BrokerError("unavailable", {
-      message:
-        "Data is being moved into this Redis since a moment ago; start the node again, it then waits for it",
-    });
+    const { record } = await this.#links.use(readMove);
+    if (record !== undefined && !record.isDone) throw began();
   }
 
-  /** Whose access token it is, by its SHA-256, until the data is there; undefined: nobody's. Throws `unavailable` while that cannot be told. */
+  /**
+   * The same for a node that serves, was dead for others and lives on, which they see: a move may have begun meanwhile that takes it for dead. Asks
+   * until Redis answers and nobody merely claims it. Resolves after `close`.
+   */
+  async assertNoneBeganMeanwhile(): Promise<void> {
+    const { signal } = this.#closing;
+    while (!signal.aborted) {
+      const now = await this.#links.use(readMove).catch(() => undefined);
+      if (now !== undefined && !isClaim(now.record)) {
+        if (now.record?.isDone === false) throw began();
+        return;
+      }
+      await pause(CLAIMED_MS, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  /**
+   * Whose access token it is, by its SHA-256, until the data is there; undefined: nobody's. Throws `unavailable` while that cannot be told. Before all
+   * tokens are in Redis the folder's are those of the last look, before each opening: a logout at a node that still uses it is not noticed earlier.
+   */
   accessTokenOwner(tokenHash: Uint8Array): Promise<string | undefined> {
     return this.#tokens.ownerOf(tokenHash, {
       link: this.#links.current,
@@ -130,7 +145,7 @@ export class Migration {
   #following(): FollowParts {
     const { folder, ...parts } = this.#parts;
     return {
-      ...{ ...parts, standing: this.#standing, maxRetryMs: MAX_RETRY_MS },
+      ...{ ...parts, standing: this.#standing },
       folder: folder && {
         look: () => folder.look(),
         open: async () => {
@@ -161,4 +176,11 @@ export class Migration {
         message: "The migration was ended; it goes on at the next start",
       });
   }
+}
+
+function began(): BrokerError {
+  return new BrokerError("unavailable", {
+    message:
+      "Data is being moved into this Redis since a moment ago; start the node again, it then waits for it",
+  });
 }

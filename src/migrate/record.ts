@@ -6,7 +6,7 @@ import type { RedisLink } from "../redis/link.ts";
 import type { Arg } from "../redis/script.ts";
 import { loadScript } from "../redis/script.ts";
 import type { MovePlace, MoveStep } from "../store/moved.ts";
-import { type Lease, leaseScript, lostRight } from "./lease.ts";
+import { isHeld, type Lease, leaseScript, lostRight } from "./lease.ts";
 
 const saveScript = loadScript(
   new URL("./lua/save_record.lua", import.meta.url),
@@ -91,6 +91,30 @@ export async function readRecord(link: Link): Promise<MoveRecord | undefined> {
   };
 }
 
+/** How a move stands. */
+export interface MoveNow {
+  /** Undefined: nothing was ever moved here, or a claim is there whose process is gone. */
+  readonly record: MoveRecord | undefined;
+  /** A process has the right to move. */
+  readonly isMoving: boolean;
+}
+
+/**
+ * For all but who has the right. The right is looked at first: who takes it after that looks for nodes later still, so a node that is entered
+ * beforehand may pass by a claim without anybody. Throws as `readRecord`.
+ */
+export async function readMove(link: Link): Promise<MoveNow> {
+  const isMoving = await isHeld(link);
+  const record = await readRecord(link);
+  const isVoid = !isMoving && isClaim(record);
+  return { record: isVoid ? undefined : record, isMoving };
+}
+
+/** It is entered, but nothing was moved yet: it is withdrawn when the Redis may not take it. */
+export function isClaim(record: MoveRecord | undefined): boolean {
+  return record !== undefined && !record.isAlone && !record.isDone;
+}
+
 /** How far the move is. */
 export function progressIn(record: MoveRecord | undefined): MoveProgress {
   if (record === undefined) return { step: "", done: 0, total: 0 };
@@ -111,7 +135,7 @@ function fieldsIn(reply: unknown): ReadonlyMap<string, string> {
   return found;
 }
 
-/** Enters the move of `source`, unless another one is entered. Throws as the link does, and `unavailable` when the right was lost. */
+/** Enters the move of `source` in place of what was entered. Throws as the link does, and `unavailable` when the right was lost. */
 export function enterRecord(
   writer: RecordWriter,
   source: string,

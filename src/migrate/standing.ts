@@ -1,5 +1,5 @@
 // How a move stands, in the words of `/migrate/result` [spec: Migration result]. State: that, the tries of this process and of those before
-// it, and the move of which no further try can help.
+// it, the move of which no further try can help and why, whether one was under way.
 
 import type { BrokerError } from "../broker/errors.ts";
 import { MOVE_STEPS } from "../store/moved.ts";
@@ -19,8 +19,8 @@ export class Standing {
   #state = stateOf("migrated");
   #tries = 0;
   #triesBefore = 0;
-  /** When it began. */
-  #stuckSinceMs: number | undefined;
+  #stuck: MoveStuck | undefined;
+  #isAwaited = false;
 
   get state(): MigrationState {
     return this.#state;
@@ -37,8 +37,14 @@ export class Standing {
     return step !== "" && step !== FIRST_STEP;
   }
 
-  /** What Redis says of tries, this process' ones among them. */
+  /** A move was seen that was under way: that Redis holds none any more does not mean that there is nothing to wait for. */
+  get isAwaited(): boolean {
+    return this.#isAwaited;
+  }
+
+  /** What Redis says of the move and of tries, this process' ones among them. */
   counted(record: MoveRecord | undefined): void {
+    this.#isAwaited ||= record?.isAlone === true;
     const before = (record?.tries ?? 0) - this.#tries;
     this.#triesBefore = Math.max(this.#triesBefore, before);
   }
@@ -64,12 +70,13 @@ export class Standing {
   failed(problem: BrokerError): void {
     const { step } = this.#state;
     this.#turn("failed", { step, lastErr: problem.message });
-    if (problem instanceof MoveStuck) this.#stuckSinceMs = problem.beganAtMs;
+    if (problem instanceof MoveStuck) this.#stuck = problem;
   }
 
-  /** This process found that no further try at this move can help. */
-  isStuckAt(record: MoveRecord | undefined): boolean {
-    return record !== undefined && record.beganAtMs === this.#stuckSinceMs;
+  /** Why no further try of this process at this move can help; undefined: one may. */
+  stuckAt(record: MoveRecord | undefined): string | undefined {
+    const stuck = this.#stuck;
+    return record?.beganAtMs === stuck?.beganAtMs ? stuck?.message : undefined;
   }
 
   /** Moved earlier, or nothing to move. */
@@ -78,8 +85,9 @@ export class Standing {
     this.#state = stateOf("migrated", { step, tryCount: tries });
   }
 
-  /** By another process; `lastErr` of its last try, until the next one begins. */
-  told({ step, tries }: MoveRecord, lastErr: string | undefined): void {
+  /** While nothing is moved here; `lastErr` of the last try, until the next one begins. */
+  told(record: MoveRecord | undefined, lastErr: string | undefined): void {
+    const { step = "", tries = this.#count() } = record ?? {};
     const status = lastErr === undefined ? "running" : "failed";
     const over = { step, lastErr: lastErr ?? null, tryCount: tries };
     this.#state = stateOf(status, over);

@@ -3,14 +3,19 @@
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
 import type { Lease } from "./lease.ts";
-import { assertNobodyLives, type Watch } from "./living.ts";
+import { assertNobodyLives, buryScript, type Watch } from "./living.ts";
 import {
   enterRecord,
+  isClaim,
   type MoveRecord,
   readRecord,
+  recordScripts,
   saveRecord,
   withdrawRecord,
 } from "./record.ts";
+
+/** What a link must know to make its Redis a target. */
+export const targetScripts = [...recordScripts, buryScript];
 
 /** Keys looked at in one go. */
 const SCAN = 1000;
@@ -38,8 +43,9 @@ export interface Claim {
  */
 export async function claimTarget(claim: Claim): Promise<MoveRecord> {
   const { link, source, nowMs } = claim;
-  if ((await readRecord(link)) === undefined)
-    await enterRecord(claim, source, nowMs);
+  const found = await readRecord(link);
+  if (found === undefined || isClaim(found))
+    await enterRecord(claim, source, nowMs); // who claimed it is gone: it had the right
   const record = await readRecord(link);
   if (record?.source !== source) throw mixes(link);
   if (record.isDone || record.isAlone) return record;
@@ -48,7 +54,7 @@ export async function claimTarget(claim: Claim): Promise<MoveRecord> {
     claim.lease.assertHeld();
     await assertEmpty(link);
   } catch (error) {
-    await withdrawRecord(claim);
+    await withdrawRecord(claim).catch(() => undefined); // without anybody it counts for nothing
     throw error;
   }
   await saveRecord(claim, { isAlone: true });

@@ -1,5 +1,5 @@
 // Whose access tokens are while the data moves that they are in: Redis says so once they were moved, before that the folder. State: the folder's tokens
-// as of the last look into it.
+// as of the last look into it, which may be as long ago as the last opening of the folder.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";

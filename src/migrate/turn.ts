@@ -23,7 +23,7 @@ export interface TurnParts
   readonly assertOpen: () => void;
 }
 
-/** True: everything is in Redis. False: another process is at it. Throws BrokerError with a sentence; the next turn goes on from there. */
+/** True: everything is in Redis, by this turn. False: by another process, or one is at it. Throws BrokerError with a sentence; the next turn goes on from there. */
 export async function takeTurn(parts: TurnParts): Promise<boolean> {
   const lease = new Lease(parts.link);
   if (!(await lease.take())) return false;
@@ -32,7 +32,7 @@ export async function takeTurn(parts: TurnParts): Promise<boolean> {
     const source = await parts.open();
     try {
       await lease.renew(); // opening may have held the event loop up
-      await move(parts, { source, lease, tries });
+      return await move(parts, { source, lease, tries });
     } catch (error) {
       await noteFailure({ link: parts.link, lease }, source.id, error);
       throw error;
@@ -42,7 +42,6 @@ export async function takeTurn(parts: TurnParts): Promise<boolean> {
   } finally {
     await lease.release();
   }
-  return true;
 }
 
 async function move(
@@ -56,13 +55,13 @@ async function move(
     readonly lease: Lease;
     readonly tries: number;
   },
-): Promise<void> {
+): Promise<boolean> {
   const { link, clock, deadAfterMs, pause } = parts;
   const claim = {
     ...{ link, lease, source: source.id, nowMs: clock(), deadAfterMs, pause },
   };
   const record = await claimTarget(claim);
-  if (record.isDone) return; // by another one, just now
+  if (record.isDone) return false; // by another one, just now
   await saveRecord({ link, lease }, { tries, lastErr: "" });
   const written = new Written(link);
   try {
@@ -75,6 +74,7 @@ async function move(
         lease.assertHeld();
       },
     });
+    return true;
   } finally {
     written.close();
   }

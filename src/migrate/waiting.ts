@@ -1,8 +1,6 @@
 // What a process that waits for another one's move knows of it. State: since when nobody has the right to move.
 
-import type { RedisLink } from "../redis/link.ts";
-import { isHeld } from "./lease.ts";
-import { type MoveProgress, type MoveRecord, progressIn } from "./record.ts";
+import { type MoveNow, type MoveProgress, progressIn } from "./record.ts";
 
 /** A move by another process. */
 export interface OtherMove extends MoveProgress {
@@ -16,12 +14,12 @@ export interface OtherMove extends MoveProgress {
 
 const ABANDONED =
   "Nobody moves the data any more; start a process with migrate.from, or jindou migrate, which goes on where it was";
+const LOST =
+  "Redis has lost what it held of the move; start a process with migrate.from, or jindou migrate, which begins again; or this node again, which then serves what there is";
 
 export interface WaitingParts {
-  /** Milliseconds without anybody after which a move counts as abandoned. */
+  /** Milliseconds without anybody after which a move counts as abandoned: more than a process pauses between two tries. */
   readonly abandonedAfterMs: number;
-  /** The longest pause of a process between two tries. */
-  readonly maxRetryMs: number;
 }
 
 export class Waiting {
@@ -32,27 +30,18 @@ export class Waiting {
     this.#parts = parts;
   }
 
-  /** To be called again and again while it is waited. Throws as the link does. */
-  async look(
-    link: Pick<RedisLink, "call" | "keys">,
-    record: MoveRecord | undefined,
-  ): Promise<OtherMove> {
-    const isMoving = await isHeld(link);
+  /** To be called again and again while it is waited. */
+  look({ record, isMoving }: MoveNow): OtherMove {
     const nowMs = performance.now();
     if (isMoving) this.#nobodySinceMs = undefined;
     else this.#nobodySinceMs ??= nowMs;
     const forMs = nowMs - (this.#nobodySinceMs ?? nowMs);
-    const isAbandoned = forMs > this.#patienceMs(record);
+    const isAbandoned = forMs > this.#parts.abandonedAfterMs;
     const lastErr = isAbandoned
-      ? [ABANDONED, record?.lastErr ?? []].flat().join("; its last error: ")
+      ? [record === undefined ? LOST : ABANDONED, record?.lastErr ?? []]
+          .flat()
+          .join("; its last error: ")
       : record?.lastErr;
     return { ...progressIn(record), isMoving, isAbandoned, lastErr };
-  }
-
-  /** Who failed tries again after a pause. */
-  #patienceMs(record: MoveRecord | undefined): number {
-    const { abandonedAfterMs, maxRetryMs } = this.#parts;
-    const isPausing = record?.lastErr !== undefined;
-    return abandonedAfterMs + (isPausing ? maxRetryMs : 0);
   }
 }

@@ -6,10 +6,10 @@ import { openMoveSource } from "../store/embedded/export.ts";
 import { lookInto } from "../store/embedded/export-look.ts";
 import { importScripts } from "../store/redis/import.ts";
 import { Migration, type MigrationParts } from "./migration.ts";
-import { recordScripts } from "./record.ts";
+import { targetScripts } from "./target.ts";
 
 /** What a link of a move must know. */
-export const migrationScripts = [...importScripts, ...recordScripts];
+export const migrationScripts = [...importScripts, ...targetScripts];
 
 type EmbeddedSettings = Omit<
   Parameters<typeof openMoveSource>[0],

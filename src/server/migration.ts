@@ -1,13 +1,13 @@
 // What a node moves before it serves: the folder of migrate.from, into its Redis. From the configuration to plain values. State: none.
 
 import type { Config } from "../config/schema.ts";
-import type { Migration } from "../migrate/migration.ts";
+import { MAX_RETRY_MS, type Migration } from "../migrate/migration.ts";
 import { createMigration, type MoveParts } from "../migrate/wiring.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { maxStreamBytes } from "./drivers.ts";
 
-/** Longer than a process that moves is held up by the opening of its folder, with its right lost meanwhile. */
-const ABANDONED_AFTER_MS = 5000;
+/** Longer than a process that moves pauses, and is held up by the opening of its folder, with its right lost meanwhile. */
+const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 
 /** A move as the configuration says; of `migrate.from` "" one that only waits for another process's. */
 export function migrationOf(

@@ -21,10 +21,9 @@ export interface MoverParts extends Partial<Omit<MoveParts, "onProblem">> {
   readonly from: string;
   readonly redis: RedisSettings;
   readonly abandonedAfterMs?: number;
+  /** Without a sign for so long nodes are dead to it. */
+  readonly deadAfterMs?: number;
 }
-
-/** Without a sign for so long nodes are dead to these movers. */
-const DEAD_AFTER_MS = 300;
 
 /** How folders are read. */
 export const FOLDER = {
@@ -34,11 +33,11 @@ export const FOLDER = {
 };
 
 export function mover(parts: MoverParts): Migration {
-  const { from, redis, abandonedAfterMs = 5000, ...over } = parts;
+  const { from, redis, ...others } = parts;
+  const { abandonedAfterMs = 5000, deadAfterMs = 300, ...over } = others;
   return createMigration(
     {
-      ...{ from, redis, abandonedAfterMs, deadAfterMs: DEAD_AFTER_MS },
-      store: FOLDER,
+      ...{ from, redis, abandonedAfterMs, deadAfterMs, store: FOLDER },
     },
     {
       ...{ clock: Date.now, onProgress() {}, onFailure() {}, onProblem() {} },

@@ -80,44 +80,85 @@ t.test("what no retry can help is thrown", async (t) => {
 });
 
 t.test("of a node that begins to serve and a move one gives way", async (t) => {
+  const { from, redis, client } = await folderAndRedis(t);
+  const waiter = mover({ from: "", redis });
+  t.equal(await waiter.isPending(), false);
+  const node = await joins(t, client);
+  t.equal(await codeOf(waiter.assertNoneBegan()), undefined);
+  for (const keepsRight of [true, false]) {
+    const refused = mover({ from, redis, deadAfterMs: 60_000 });
+    const refusal = codeOf(refused.once());
+    while ((await client.exists(RECORD)) === 0);
+    if (!keepsRight) await client.set(RIGHT, "another");
+    node.lives();
+    t.equal(await refusal, "internal");
+    t.match(refused.state.lastErr, /node "one" runs on this Redis/);
+    t.equal(await client.exists(RECORD), keepsRight ? 0 : 1); // nobody waits for it
+    await client.del(RIGHT);
+    node.dies();
+  }
+  t.equal(await waiter.isPending(), false); // nor for what nobody withdraws
+  t.equal(await codeOf(waiter.assertNoneBegan()), undefined);
+  t.equal(await client.zcard("jd:{all}:beats"), 1); // nobody says that it died
+  await client.hset("jd:{u:a}:b}:sess", "a", "session of the dead");
+  const move = mover({ from, redis });
+  await move.once();
+  t.equal(move.state.status, "completed");
+  t.equal(await codeOf(waiter.assertNoneBegan()), undefined); // it is done
+  t.equal(await client.zcard("jd:{all}:beats"), 0);
+  t.same(await client.hgetall("jd:{all}:dead"), { "one:life": "0" });
+});
+
+t.test(
+  "a claim is heeded while somebody has the right, and another folder's replaces one of nobody",
+  async (t) => {
+    const { from, redis, client } = await folderAndRedis(t);
+    await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
+    await client.set(RIGHT, "another");
+    const node = mover({ from: "", redis });
+    t.equal(await node.isPending(), true);
+    t.equal(await codeOf(node.assertNoneBegan()), "unavailable");
+    const undecided = codeOf(node.assertNoneBeganMeanwhile());
+    await client.del(RIGHT);
+    t.equal(await undecided, undefined);
+    t.equal(await node.isPending(), false);
+    await node.run(); // there is nothing to wait for
+    await client.hset(RECORD, "alone", "1");
+    t.equal(await codeOf(node.assertNoneBeganMeanwhile()), "unavailable");
+    await client.hdel(RECORD, "alone");
+    const move = mover({ from, redis });
+    await move.once();
+    t.equal(move.state.status, "completed");
+    t.equal(await codeOf(node.assertNoneBeganMeanwhile()), undefined);
+  },
+);
+
+const RECORD = "jd:{all}:migration";
+const RIGHT = "jd:{all}:migrating";
+
+/** A folder with a message, closed, and an empty Redis. */
+async function folderAndRedis(t: Test) {
   const from = testFolder(t);
   const store = await openStore(t, from);
   await store.append(draftOf());
   await store.close();
   const server = await startRedis(t);
-  const client = server.client();
-  const redis = redisSettings(server.url);
-  const waiter = mover({ from: "", redis });
-  t.equal(await waiter.isPending(), false);
-  const node = await joins(t, client);
-  t.equal(await codeOf(waiter.assertNoneBegan()), undefined);
-  const refused = mover({ from, redis });
-  t.equal(await codeOf(refused.once()), "internal");
-  t.match(refused.state.lastErr, /node "one" runs on this Redis/);
-  t.equal(await client.exists("jd:{all}:migration"), 0); // nobody waits for it
-  const entered = { v: 1, began: 1, source: "folder" };
-  await client.hset("jd:{all}:migration", entered); // a move that was first
-  t.equal(await codeOf(waiter.assertNoneBegan()), "unavailable");
-  await client.del("jd:{all}:migration");
-  node.dies();
-  t.equal(await client.zcard("jd:{all}:beats"), 1); // nobody says so
-  const sessions = "jd:{u:a}:b}:sess";
-  await client.hset(sessions, "a", "session of the dead");
-  const move = mover({ from, redis });
-  await move.once();
-  t.equal(move.state.status, "completed");
-  t.equal(await codeOf(waiter.assertNoneBegan()), undefined); // it is done
-});
+  return { from, redis: redisSettings(server.url), client: server.client() };
+}
 
-/** Signs of life as of a node, until it dies without leaving. */
+/** Enters itself as a node, and gives signs of life until it dies without leaving. */
 async function joins(t: Test, client: Redis) {
   let at = 1;
+  let timer: NodeJS.Timeout | undefined;
   const sign = () => client.zadd("jd:{all}:beats", at++, "one:life");
+  const dies = () => clearInterval(timer);
   await client.hset("jd:{all}:nodes", "one:life", "its record");
   await sign();
-  const timer = setInterval(() => void sign(), 20);
-  t.teardown(() => clearInterval(timer));
-  return { dies: () => clearInterval(timer) };
+  t.teardown(dies);
+  const lives = () => {
+    timer = setInterval(() => void sign(), 20);
+  };
+  return { lives, dies };
 }
 
 t.test("what differs in Redis is found, and moved again", async (t) => {

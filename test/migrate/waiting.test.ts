@@ -25,8 +25,15 @@ async function start(t: Test) {
   });
   await link.start();
   t.teardown(() => link.close());
+  const client = server.client();
   const other = { link, lease: new Lease(link) };
-  return { server, redis, other, client: server.client() };
+  const begins = async () => {
+    const { key, token } = other.lease;
+    await client.set(key, token); // for as long as the test takes
+    await enterRecord(other, "folder", 1);
+    await saveRecord(other, { isAlone: true });
+  };
+  return { server, redis, other, begins, client };
 }
 
 /** The folder of a store, closed; with an access token of "admin". */
@@ -55,9 +62,8 @@ async function until(
 t.test(
   "who waits for another's move has one connection and knows how far it is",
   async (t) => {
-    const { redis, other, client } = await start(t);
-    await other.lease.take();
-    await enterRecord(other, "folder", 1);
+    const { redis, other, begins, client } = await start(t);
+    await begins();
     await saveRecord(other, { step: "message", rows: 3, total: 10 });
     const looks: OtherMove[] = [];
     const waiter = mover({
@@ -105,7 +111,6 @@ t.test(
     const over = running(t, waiter);
     await until(client, () => looks.length > 0);
     t.match(looks[0], { isAbandoned: false, lastErr: /was ended/ }); // it may only pause
-    await client.hset(RECORD, "err", ""); // of one that was killed
     await until(client, () => looks.at(-1)?.isAbandoned === true);
     t.match(waiter.state, {
       ...{ status: "failed", step: "message", tryCount: 1 },
@@ -115,6 +120,30 @@ t.test(
     t.equal(await heir.isPending(), true);
     await heir.run();
     t.match(heir.state, { status: "completed", tryCount: 2 });
+    t.equal(await over, undefined);
+    t.equal(waiter.state.status, "migrated");
+  },
+);
+
+t.test(
+  "a move that Redis loses is waited for, unless the waiting node is started again",
+  async (t) => {
+    const { redis, begins, client } = await start(t);
+    const from = await folderWith(t, "token", Number.MAX_SAFE_INTEGER);
+    await begins();
+    const looks: OtherMove[] = [];
+    const waiter = mover({
+      ...{ from: "", redis, abandonedAfterMs: 50 },
+      onWaiting: (look) => looks.push(look),
+    });
+    t.equal(await waiter.isPending(), true);
+    const over = running(t, waiter);
+    await until(client, () => looks.length > 0);
+    await client.flushall();
+    await until(client, () => waiter.state.status !== "running");
+    t.match(waiter.state, { status: "failed", lastErr: /has lost/ });
+    t.equal(await mover({ from: "", redis }).isPending(), false);
+    await mover({ from, redis }).run();
     t.equal(await over, undefined);
     t.equal(waiter.state.status, "migrated");
   },
@@ -156,13 +185,19 @@ t.test(
     t.match(again.state.lastErr, differing);
 
     const failures: (number | undefined)[] = [];
+    const looks: OtherMove[] = [];
     const node = mover({
-      ...moving,
+      ...{ ...moving, abandonedAfterMs: 300 },
+      onWaiting: (look) => looks.push(look),
       onFailure: (_, retryMs) => failures.push(retryMs),
     });
     const over = running(t, node);
     await until(client, () => failures.length > 0);
     t.same(failures, [undefined]); // no further try
+    t.match(node.state, { status: "failed", lastErr: differing });
+    await client.hset(RECORD, "err", ""); // another one tried and was killed
+    await until(client, () => looks.length > 0);
+    t.match(looks[0], { isAbandoned: true, lastErr: differing });
     t.match(node.state, { status: "failed", lastErr: differing });
     await client.flushall();
     t.equal(await over, undefined);
@@ -173,7 +208,7 @@ t.test(
 t.test(
   "whose an access token is, is told from the folder, and from Redis once it is there",
   async (t) => {
-    const { server, redis, other, client } = await start(t);
+    const { server, redis, other, begins, client } = await start(t);
     const untilMs = Date.now() + 600_000;
     const from = await folderWith(t, "good", untilMs);
     let nowMs = Date.now();
@@ -182,8 +217,7 @@ t.test(
     t.equal(await move.accessTokenOwner(hashOf("good")), "admin");
     t.equal(await move.accessTokenOwner(hashOf("none")), undefined);
 
-    await other.lease.take();
-    await enterRecord(other, "folder", 1);
+    await begins();
     await saveRecord(other, { step: "user" });
     const waiter = mover({ from: "", redis });
     t.equal(await waiter.isPending(), true);
