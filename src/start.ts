@@ -21,7 +21,12 @@ export async function startNode(
   process.stderr.on("error", () => {}); // libraries print there; where it leads may be full
   const logger = createLogger(config.log);
   exitOnBug(logger);
-  const server = createServer(config, { logger, version, announcePassword });
+  const onUnfit = (err: unknown) => {
+    logger.fatal({ err }, "ended");
+    process.exit(1);
+  };
+  const deps = { logger, version, announcePassword, onUnfit };
+  const server = createServer(config, deps);
   const stopping = stopOnSignal(server, {
     logger,
     timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS,

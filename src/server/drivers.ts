@@ -11,6 +11,8 @@ export interface DriverParts {
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly about: AboutNode;
+  /** The node was dead for others, and lives on. */
+  readonly onAnotherLife: () => void;
 }
 
 export interface Drivers {

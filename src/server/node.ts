@@ -28,6 +28,8 @@ export interface ServerDeps {
   readonly version: string;
   /** Shows the operator a password that was just made; it must not reach the log. */
   announcePassword(username: string, password: string): void;
+  /** The node must serve nobody any more, from now on: data is being moved into its Redis. */
+  onUnfit(error: unknown): void;
 }
 
 /** What every part of a node may need of it. */
@@ -62,6 +64,8 @@ export function createNode(config: Config, deps: ServerDeps): Node {
       startedAtMs: Date.now(),
       isDraining: () => node.status === "draining",
     },
+    onAnotherLife: () =>
+      void node.migration?.assertNoneBeganMeanwhile().catch(deps.onUnfit),
   });
   const { store, cluster, throttle } = drivers;
   const messages = createMessages(store, {

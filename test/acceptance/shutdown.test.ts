@@ -244,6 +244,7 @@ t.test(
         logger: createLogger({ level: "error" }),
         version: "test",
         announcePassword: () => undefined,
+        onUnfit: () => undefined,
       });
       const starting = server.start();
       await pause(delayMs);

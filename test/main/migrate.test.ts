@@ -5,8 +5,8 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import t from "tap";
 import { hashToken } from "../../src/broker/tokens.ts";
-import { draftOf } from "../contract/store-bench.ts";
-import { redisStore } from "../migrate/mover.ts";
+import { codeOf, draftOf } from "../contract/store-bench.ts";
+import { mover, redisStore } from "../migrate/mover.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis } from "../support/redis.ts";
 import { jindou, spawnJindou } from "./jindou.ts";
@@ -113,5 +113,36 @@ t.test(
     t.ok(Number(refused.headers.get("retry-after")) > 0);
     node.child.kill("SIGTERM");
     t.equal((await node.ended).code, 0);
+  },
+);
+
+t.test(
+  "a node that was frozen while a move began beside it ends",
+  async (t) => {
+    const { url } = await startRedis(t);
+    const from = testFolder(t);
+    const store = await openStore(t, from);
+    await store.append(draftOf());
+    await store.close();
+    const env = {
+      ...{ JINDOU_REDIS_URL: url, JINDOU_ADMIN_PASSWORD: "long enough" },
+      ...{
+        JINDOU_API_LISTEN: "127.0.0.1:0",
+        JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+      },
+      JINDOU_CLUSTER_HEARTBEAT_MS: "100",
+    };
+    const node = spawnJindou(t, [], { env });
+    await node.logged("ready");
+    node.child.kill("SIGSTOP");
+    const move = mover({
+      ...{ from, redis: redisSettings(url) },
+      onProgress: ({ step }) => step === "message" && move.close(),
+    });
+    t.equal(await codeOf(move.once()), "unavailable");
+    t.match(move.state, { step: "message", lastErr: /was ended/ });
+    node.child.kill("SIGCONT");
+    await node.logged("ended");
+    t.equal((await node.ended).code, 1);
   },
 );

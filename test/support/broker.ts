@@ -73,6 +73,9 @@ export async function startBroker(
       logger: createLogger({ level: config.log.level }),
       version: "test",
       announcePassword: (_username, password) => passwords.push(password),
+      onUnfit(error) {
+        throw error; // nothing is moved
+      },
     }),
   );
   const close = async () => {

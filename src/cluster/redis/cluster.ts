@@ -33,7 +33,10 @@ export interface ClusterTopics
 
 export interface RedisClusterParts
   extends Pick<SessionSideParts, "judge" | "onProblem">,
-    Pick<RegistryParts, "heartbeatMs" | "deadAfterMs" | "asksTime"> {
+    Pick<
+      RegistryParts,
+      "heartbeatMs" | "deadAfterMs" | "asksTime" | "onAnotherLife"
+    > {
   readonly link: RedisLink;
   readonly topics: ClusterTopics;
   readonly about: AboutNode;

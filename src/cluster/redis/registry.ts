@@ -28,6 +28,8 @@ export interface RegistryParts {
   readonly deadAfterMs: number;
   /** Called before each heartbeat; what it gives is told Redis' time with the answer, Unix milliseconds. */
   readonly asksTime: () => (redisMs: number) => void;
+  /** This node was dead for the others, and lives on as another life. */
+  readonly onAnotherLife?: () => void;
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
@@ -193,12 +195,14 @@ export class Registry {
     const beat = readBeat(await link.runVital(heartbeat, this.#keys, args));
     if (beat.verdict !== "ok") return beat.verdict;
     hearTime(beat.redisMs);
+    const isAnother = this.#life !== "" && this.#life !== life;
     this.#life = life;
     if (this.#status === "closed") return "ok";
     this.#view = beat.view;
     this.#status = "living";
     this.#listener.onBeat(mode === "enter");
     for (const one of beat.mine) this.#listener.onDead(one);
+    if (isAnother) this.#parts.onAnotherLife?.();
     return "ok";
   }
 
