@@ -1,7 +1,11 @@
 // Everything an embedded store keeps reads the same from Redis after a move, and goes on from there; on one server and on a Cluster.
 
+import { open } from "lmdb";
 import t, { type Test } from "tap";
 import { STREAM_CONTENT, STREAM_END } from "../../src/broker/model.ts";
+import { takeTurn } from "../../src/migrate/turn.ts";
+import { migrationScripts } from "../../src/migrate/wiring.ts";
+import { RedisLink } from "../../src/redis/link.ts";
 import { openMoveSource } from "../../src/store/embedded/export.ts";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
@@ -11,7 +15,7 @@ import {
   startRedisCluster,
 } from "../support/redis.ts";
 import { commandDraft, fill, numbered, picture, streamDraft } from "./data.ts";
-import { FOLDER, mover, redisStore } from "./mover.ts";
+import { FOLDER, type MoverParts, mover, redisStore } from "./mover.ts";
 
 const DAY_MS = 86_400_000;
 
@@ -108,6 +112,40 @@ t.test("what was moved once is not moved again", async (t) => {
   await again.run();
   t.match(again.state, { status: "migrated", lastErr: null, tryCount: 1 });
   t.same(await picture(store), after);
+  t.equal(await lateTurn(t, { redis, from, clock }), false);
+});
+
+/** A turn of a process that looked before everything was moved. */
+async function lateTurn(
+  t: Test,
+  moving: Pick<MoverParts, "redis" | "from"> & { readonly clock: () => number },
+): Promise<boolean> {
+  const { redis, from, clock } = moving;
+  const onProblem = () => {};
+  const link = new RedisLink(redis, {
+    ...{ scripts: migrationScripts, name: "late", onProblem },
+  });
+  await link.start();
+  t.teardown(() => link.close());
+  return takeTurn({
+    ...{ link, clock, deadAfterMs: 300, dedupeWindowS: 1, retentionS: 0 },
+    open: () => openMoveSource({ ...FOLDER, path: from, clock, onProblem }),
+    begun: () => 2,
+    ...{ onProgress() {}, onCompared() {}, assertOpen() {} },
+    pause: async () => {},
+  });
+}
+
+t.test("a read position in a channel without messages is left", async (t) => {
+  const { url } = await startRedis(t);
+  const { from, clock } = await filledFolder(t);
+  const folder = open({ path: `${from}/lmdb`, maxDbs: 48 });
+  const positions = folder.openDB({ name: "positions" });
+  await positions.put(["alice", "2:lost"], [1, 1, 0, 1, 5]); // of a channel that a power loss took
+  await folder.close();
+  const move = mover({ from, redis: redisSettings(url), clock });
+  await move.once();
+  t.equal(move.state.status, "completed");
 });
 
 t.test("two sets of data are not mixed", async (t) => {

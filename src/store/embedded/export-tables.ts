@@ -144,7 +144,21 @@ export const exportGroups = table<[uid: string, id: string]>("groups", {
   }),
 });
 
-export const exportPositions = table<[uid: string, key: string]>("positions", {
+/** Without those in channels that have no message any more (a power loss took them): their seqs would be other messages'. */
+export function* exportPositions(
+  tables: Tables,
+  at: string,
+): Generator<MovedRow> {
+  for (const row of allPositions(tables, at))
+    if (row.moved.kind === "position" && hasHead(tables, row.moved.key))
+      yield row;
+}
+
+function hasHead({ heads }: Tables, key: string): boolean {
+  return heads.get(key) !== undefined;
+}
+
+const allPositions = table<[uid: string, key: string]>("positions", {
   of: (tables) => tables.positions,
   read([uid, key], value) {
     const [readSeq, deletedSeq, headAtChange, changedAtMs] =
