@@ -31,7 +31,7 @@ export class RedisTopics {
     });
     this.#receiver = receiver;
     this.arrivals = {
-      level: (key, pub) => receiver.lines.level(key, pub),
+      level: (...asked) => receiver.lines.level(...asked),
       listensTo: (topic) => receiver.topics.has(topic),
       barrier: () =>
         receiver.topics.size === 0

@@ -63,7 +63,7 @@ class Messages {
     const { key } = draft;
     const names = this.#names.get(key);
     const placed = await runAppend(this.#parts, names, draft);
-    const { messageId, messageSeq, pub, isRetry, atMs } = placed;
+    const { messageId, messageSeq, isRetry, atMs } = placed;
     if (isRetry) return this.#asFirst(draft, names, placed);
     this.#appended += 1;
     if (names.isApart) {
@@ -71,7 +71,7 @@ class Messages {
       const frame = placed.frame();
       await tellUsers(this.#parts.link, key, { frame, keptAtMs });
     }
-    await this.#settled(key, names, pub);
+    await this.#settled(key, names, placed);
     return { messageId, messageSeq, duplicate: false };
   }
 
@@ -104,10 +104,10 @@ class Messages {
     names: ChannelNames,
     first: Parameters<Retries["tell"]>[2],
   ): Promise<Appended> {
-    const { messageId, messageSeq, pub } = first;
+    const { messageId, messageSeq } = first;
     this.#duplicates += 1;
     await this.#retries.tell(retry, names, first);
-    await this.#settled(retry.key, names, pub);
+    await this.#settled(retry.key, names, first);
     return { messageId, messageSeq, duplicate: true };
   }
 
@@ -115,12 +115,12 @@ class Messages {
   async #settled(
     key: ChannelKey,
     names: ChannelNames,
-    pub: number,
+    { pub, messageId }: { readonly pub: number; readonly messageId: number },
   ): Promise<void> {
     const { written, arrivals } = this.#parts;
     const durable = written(names.head);
     if (durable !== undefined) await durable;
-    const arrived = arrivals.level(key, pub);
+    const arrived = arrivals.level(key, pub, messageId);
     if (arrived !== undefined) await arrived;
   }
 }
