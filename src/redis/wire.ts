@@ -129,20 +129,6 @@ export function decodeRecord(
 /** An event of a stream without its place. */
 export type RecordedEvent = Omit<ChannelEvent, "key" | "stream">;
 
-export function encodeEvent(event: RecordedEvent): Buffer {
-  return packr.pack([
-    WIRE_VERSION,
-    event.channel.type,
-    event.channel.id,
-    event.fromUid,
-    event.clientMsgNo,
-    event.eventId,
-    event.type,
-    event.data,
-    event.timestampMs,
-  ]);
-}
-
 function decodeEvent(
   record: Uint8Array,
   stream: ChannelEvent["stream"],
@@ -200,25 +186,6 @@ export function messageFrame(parts: {
   head.writeDoubleBE(parts.messageSeq, 18);
   head.writeUInt32BE(record.length, 26);
   return Buffer.concat([head, record, extra]);
-}
-
-export function eventFrame(parts: {
-  readonly pub: number;
-  readonly messageSeq: number;
-  readonly index: number;
-  readonly textOffset: number;
-  readonly state: StreamState;
-  readonly record: Uint8Array;
-}): Buffer {
-  const head = Buffer.alloc(EVENT_BODY_AT);
-  head[0] = WIRE_VERSION;
-  head[1] = EVENT_FRAME;
-  head.writeDoubleBE(parts.pub, 2);
-  head.writeDoubleBE(parts.messageSeq, 10);
-  head.writeDoubleBE(parts.index, 18);
-  head.writeDoubleBE(parts.textOffset, 26);
-  head[34] = STREAM_STATES.indexOf(parts.state);
-  return Buffer.concat([head, parts.record]);
 }
 
 export function looseFrame(id: string, event: ClusterEvent): Buffer {

@@ -21,7 +21,7 @@ const EVENT_FIELDS = 9;
 const HEAD_FIELDS = 5;
 
 /**
- * What the record of every event of a stream begins with (`encodeEvent` of wire.ts). The whole record is this, the event id as a MessagePack
+ * What the record of every event of a stream begins with (`decodeEvent` of wire.ts reads it). The whole record is this, the event id as a MessagePack
  * string, and `eventTail`.
  */
 export function eventHead({

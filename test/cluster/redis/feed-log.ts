@@ -18,12 +18,11 @@ import type {
   ChannelStanding,
 } from "../../../src/redis/arrivals.ts";
 import {
-  encodeEvent,
   encodeExtra,
   encodeRecord,
-  eventFrame,
   messageFrame,
 } from "../../../src/redis/wire.ts";
+import { encodeEvent, eventFrame } from "../../redis/event-frames.ts";
 
 type Snapshot = { -readonly [K in keyof StreamSnapshot]: StreamSnapshot[K] };
 

@@ -4,7 +4,6 @@ import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import { STREAM_CONTENT, STREAM_END } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
-import { encodeEvent } from "../../../src/redis/wire.ts";
 import {
   eventHead,
   eventTail,
@@ -19,6 +18,7 @@ import {
   step,
   streamIn,
 } from "../../contract/store-stream-bench.ts";
+import { encodeEvent } from "../../redis/event-frames.ts";
 import { startRedis } from "../../support/redis.ts";
 import {
   createNode,

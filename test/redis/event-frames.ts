@@ -1,0 +1,45 @@
+// Events of streams as they stand in Redis and come on topics, for tests of who reads them. Nodes write them in parts, which Lua puts together.
+
+import type { StreamState } from "../../src/broker/model.ts";
+import {
+  EVENT_FRAME,
+  packr,
+  type RecordedEvent,
+  STREAM_STATES,
+  WIRE_VERSION,
+} from "../../src/redis/wire.ts";
+
+const BODY_AT = 35;
+
+export function encodeEvent(event: RecordedEvent): Buffer {
+  return packr.pack([
+    WIRE_VERSION,
+    event.channel.type,
+    event.channel.id,
+    event.fromUid,
+    event.clientMsgNo,
+    event.eventId,
+    event.type,
+    event.data,
+    event.timestampMs,
+  ]);
+}
+
+export function eventFrame(parts: {
+  readonly pub: number;
+  readonly messageSeq: number;
+  readonly index: number;
+  readonly textOffset: number;
+  readonly state: StreamState;
+  readonly record: Uint8Array;
+}): Buffer {
+  const head = Buffer.alloc(BODY_AT);
+  head[0] = WIRE_VERSION;
+  head[1] = EVENT_FRAME;
+  head.writeDoubleBE(parts.pub, 2);
+  head.writeDoubleBE(parts.messageSeq, 10);
+  head.writeDoubleBE(parts.index, 18);
+  head.writeDoubleBE(parts.textOffset, 26);
+  head[34] = STREAM_STATES.indexOf(parts.state);
+  return Buffer.concat([head, parts.record]);
+}
