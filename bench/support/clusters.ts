@@ -68,7 +68,7 @@ export async function startPeers(
     const child = workbench.spawn({
       name: "The Socket.IO server",
       command: process.execPath,
-      args: ["--import=tsx", PEER, redis.url, ...groups.map(String)],
+      args: [...process.execArgv, PEER, redis.url, ...groups.map(String)],
     });
     const ports = JSON.parse(await child.line()) as number[];
     const of = new Map(groups.map((count, i) => [count, ports[i] ?? 0]));

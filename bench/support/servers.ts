@@ -70,7 +70,7 @@ export async function startRaw(
     name: "The raw server",
     command: process.execPath,
     args: [
-      "--import=tsx",
+      ...process.execArgv, // they run TypeScript
       RAW_SERVER,
       kind,
       Buffer.from(answer).toString("hex"),

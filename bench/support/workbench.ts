@@ -6,6 +6,7 @@ import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { endsWithParent } from "../../test/support/child.ts";
 
 /** How much of a child's output is kept to explain its failure. */
 const KEPT_OUTPUT = 4000;
@@ -29,7 +30,7 @@ export class Child {
     this.#name = name;
     this.#stdout = "";
     this.#stderr = "";
-    this.#process = spawn(command, args, {
+    this.#process = spawn(...endsWithParent(command, args), {
       stdio: ["pipe", "pipe", "pipe"],
       env: { ...process.env, ...env },
       ...(cwd !== undefined && { cwd }),

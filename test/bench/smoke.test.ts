@@ -5,6 +5,7 @@ import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
+import { endsWithParent, TYPESCRIPT } from "../support/child.ts";
 
 interface Result {
   readonly rows: readonly {
@@ -33,8 +34,11 @@ const resultOf = (name: string): string =>
 
 function bench(...args: readonly string[]) {
   return spawnSync(
-    process.execPath,
-    ["--import=tsx", "bench/run.ts", ...args],
+    ...endsWithParent(process.execPath, [
+      ...TYPESCRIPT,
+      join(ROOT, "bench/run.ts"),
+      ...args,
+    ]),
     { cwd: ROOT, encoding: "utf8", timeout: 280_000 },
   );
 }

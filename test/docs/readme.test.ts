@@ -10,7 +10,7 @@ import { openTerminal, type Terminal } from "./terminal.ts";
 
 const README = readPage("README.md");
 const TOUR = "## A tour in five minutes";
-const LEFT_OUT = /\/(node_modules|dist|data|\.git|\.tap|results)$/;
+const LEFT_OUT = /\/(node_modules|dist|data|\.git|\.tap|\.build|results)$/;
 
 /** A copy as it is after a clone; what is installed here is installed there. */
 async function freshCopy(t: Test): Promise<string> {
@@ -42,7 +42,7 @@ async function ready(terminal: Terminal): Promise<Started> {
 }
 
 /** It builds the project and starts it twice: seconds on a free machine. */
-const LONG = { timeout: 120_000 };
+const LONG = { timeout: 900_000 };
 
 const PORTS = {
   JINDOU_API_LISTEN: "127.0.0.1:0",

@@ -10,6 +10,7 @@ import { transform } from "esbuild";
 import t from "tap";
 import { CLIENT_MESSAGES, RETRYABLE } from "../../src/client/errors.ts";
 import { startBroker, tempFolder } from "../support/broker.ts";
+import { endsWithParent } from "../support/child.ts";
 import { blocks, namedRows, ROOT, readPage, section } from "./pages.ts";
 
 const SNIPPETS = blocks(readPage("docs/sdk.md"))
@@ -89,10 +90,10 @@ function shipped(file: string): string {
   return pathToFileURL(join(ROOT, "dist/client", file)).href;
 }
 
-/** Through env(1), without what tap adds to the environment of child processes. */
+/** With an empty environment. */
 async function run(command: string, args: readonly string[]) {
   const env = ["-i", `PATH=${process.env.PATH}`];
-  const child = spawn("env", [...env, command, ...args]);
+  const child = spawn(...endsWithParent("env", [...env, command, ...args]));
   let output = "";
   let errors = "";
   child.stdout.setEncoding("utf8").on("data", (chunk: string) => {

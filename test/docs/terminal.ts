@@ -16,6 +16,9 @@ export interface Terminal {
   screen(): string;
 }
 
+/** Kills the group when this process is gone, by whatever: its input ends then. */
+const WARDEN = 'read -r _; kill -KILL -- "-$1"';
+
 /** Opens a bash in `folder`. Of this process's environment only the search path reaches it. */
 export function openTerminal(
   t: Test,
@@ -36,7 +39,14 @@ export function openTerminal(
       shell.emit("shown");
     });
   shell.once("close", () => shell.emit("shown"));
-  t.teardown(() => killGroup(shell.pid));
+  const { stdin: warden } = spawn("sh", ["-c", WARDEN, "sh", `${shell.pid}`], {
+    stdio: ["pipe", "ignore", "ignore"],
+    detached: true,
+  });
+  t.teardown(() => {
+    killGroup(shell.pid);
+    warden.end();
+  });
 
   async function shows(pattern: RegExp): Promise<RegExpExecArray> {
     for (;;) {
@@ -48,7 +58,6 @@ export function openTerminal(
     }
   }
 
-  shell.stdin.write("unset NODE_OPTIONS\n"); // by which tap gets into every Node process
   return {
     async run(block) {
       pasted += 1;

@@ -4,8 +4,9 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
+import { endsWithParent } from "../support/child.ts";
 
-const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url));
 
 export interface Invocation {
   readonly env?: Readonly<Record<string, string>>;
@@ -47,8 +48,8 @@ export function spawnJindou(
     preload === undefined
       ? []
       : [`--import=data:text/javascript,${encodeURIComponent(preload)}`];
-  const args = ["--import=tsx", ...early, MAIN, ...argv];
-  const child = spawn(process.execPath, args, {
+  const args = [...early, MAIN, ...argv];
+  const child = spawn(...endsWithParent(process.execPath, args), {
     env: { PATH: process.env.PATH, ...env },
   });
   t.teardown(() => child.kill("SIGKILL"));

@@ -11,6 +11,7 @@ import type { Test } from "tap";
 import { loadConfig } from "../../src/config/load.ts";
 import { createLogger } from "../../src/observe/logger.ts";
 import { createServer } from "../../src/server.ts";
+import { endsWithParent } from "./child.ts";
 import { DRIVER, driverSettings, nodeCount } from "./driver.ts";
 import { spread } from "./spread.ts";
 
@@ -131,9 +132,8 @@ export async function launchBroker(
     PATH: process.env.PATH ?? "",
     ...environment(path, { JINDOU_LOG_LEVEL: "info", ...settings }),
   }).map(([name, value]) => `${name}=${value}`);
-  // Through env(1): tap adds a loader of its own, with a heap of its own, to the environment of every process a test starts.
   const command = [...variables, process.execPath, "dist/main.js", "start"];
-  const child = spawn("env", ["-i", ...command], {
+  const child = spawn(...endsWithParent("env", ["-i", ...command]), {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
     stdio: ["ignore", "pipe", "pipe"],
   });

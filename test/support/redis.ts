@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { Redis } from "ioredis";
 import type { Test } from "tap";
 import type { RedisSettings } from "../../src/redis/client.ts";
+import { endsWithParent } from "./child.ts";
 
 const HOST = "127.0.0.1";
 const SLOTS = 16_384;
@@ -64,16 +65,15 @@ export async function startRedis(
 
   async function start(): Promise<void> {
     assertInstalled();
-    child = spawn("redis-server", [...options, ...quiet, ...args], {
-      stdio: "ignore",
-    });
-    endWithProcess(child);
+    const all = [...options, ...quiet, ...args];
+    child = spawn(...endsWithParent("redis-server", all), { stdio: "ignore" });
     await answers(port);
   }
   async function stop(how: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     const running = child;
     child = undefined;
     if (running === undefined || running.exitCode !== null) return;
+    if (running.signalCode !== null) return; // it ended by a signal that was not ours
     const ended = new Promise((resolve) => running.once("exit", resolve));
     running.kill("SIGCONT");
     running.kill(how);
@@ -100,17 +100,6 @@ export async function startRedis(
       await start();
     },
   };
-}
-
-const running = new Set<ChildProcess>();
-
-/** Also where the test process ends before its teardown: a test that never settles, an error nobody caught. */
-function endWithProcess(child: ChildProcess): void {
-  if (running.size === 0)
-    process.once("exit", () => {
-      for (const one of running) one.kill("SIGKILL");
-    });
-  running.add(child);
 }
 
 export interface RedisClusterServers {

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Redis } from "ioredis";
 import type { Test } from "tap";
+import { endsWithParent } from "./child.ts";
 import { freePort, type RedisServer, startRedis } from "./redis.ts";
 
 const HOST = "127.0.0.1";
@@ -81,7 +82,7 @@ export async function startSentinel(
     `sentinel failover-timeout ${name} 3000`,
   ];
   writeFileSync(file, `${lines.join("\n")}\n`);
-  const child = spawn("redis-server", [file, "--sentinel"], {
+  const child = spawn(...endsWithParent("redis-server", [file, "--sentinel"]), {
     stdio: "ignore",
   });
   t.teardown(() => end(child, folder));
@@ -118,7 +119,7 @@ async function knowsReplicas(
 }
 
 async function end(child: ChildProcess, folder: string): Promise<void> {
-  if (child.exitCode === null) {
+  if (child.exitCode === null && child.signalCode === null) {
     const ended = new Promise((resolve) => child.once("exit", resolve));
     child.kill("SIGKILL");
     await ended;

@@ -7,6 +7,7 @@ import { networkInterfaces } from "node:os";
 import t from "tap";
 import { createListener } from "../../src/transport/listener.ts";
 import type { ListenerSpec, TlsFiles } from "../../src/transport/types.ts";
+import { endsWithParent } from "../support/child.ts";
 import {
   connectionAt,
   HOST,
@@ -195,7 +196,7 @@ let second: Awaited<ReturnType<typeof startListener>>;
 
 t.test("a process whose listeners are closed ends by itself", async (t) => {
   const source = `
-    import { createListener } from ${JSON.stringify(new URL("../../src/transport/listener.ts", import.meta.url).href)};
+    import { createListener } from ${JSON.stringify(new URL("../../dist/transport/listener.js", import.meta.url).href)};
     const listener = createListener({ host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
       http: { routes: [], headers: [], maxBodyBytes: 1, notFound: () => ({ status: 404, body: "" }), wrongMethod() {}, tooLarge() {} } });
     const port = await listener.start();
@@ -203,8 +204,10 @@ t.test("a process whose listeners are closed ends by itself", async (t) => {
     listener.close();
     process.exitCode = status === 404 ? 7 : 1;
   `;
-  const args = ["--import=tsx", "--input-type=module", "--eval", source];
-  const child = spawnSync(process.execPath, args, { timeout: 20_000 });
+  const args = ["--input-type=module", "--eval", source];
+  const child = spawnSync(...endsWithParent(process.execPath, args), {
+    timeout: 60_000,
+  });
   t.equal(child.status, 7, child.stderr.toString());
 });
 

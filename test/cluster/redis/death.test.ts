@@ -1,6 +1,6 @@
 // Nodes as processes that are killed and stopped: who was online there is offline in time, and all comes back with a node that comes back.
 
-import { type ChildProcess, fork } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
@@ -8,6 +8,7 @@ import { Create } from "typebox/value";
 import type { SessionRecord } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { clusterOptions } from "../../../src/cluster/options.ts";
+import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import { isOnline, sessionOn, until } from "./nodes.ts";
 import {
@@ -34,8 +35,9 @@ async function startProcess(
   options: WholeNodeOptions,
 ): Promise<NodeProcess> {
   const file = fileURLToPath(new URL("./node-process.ts", import.meta.url));
-  const child = fork(file, [JSON.stringify(options)], {
-    execArgv: ["--import=tsx"],
+  const args = [...TYPESCRIPT, file, JSON.stringify(options)];
+  const child = spawn(...endsWithParent(process.execPath, args), {
+    stdio: ["ignore", "inherit", "inherit", "ipc"],
   });
   t.teardown(() => child.kill("SIGKILL"));
   const events: ClusterEvent[] = [];

@@ -5,6 +5,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
+import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
 
 const CHILD = fileURLToPath(new URL("child.ts", import.meta.url));
 
@@ -42,10 +43,9 @@ export function startChild(
   args: readonly string[],
   before: readonly string[] = [],
 ): Child {
-  // tap preloads signal handlers into every child, which undo that node ignores SIGXFSZ.
-  const node = ["env", "-u", "NODE_OPTIONS", process.execPath];
-  const command = [...before, ...node, "--import=tsx", CHILD, ...args];
-  const child = spawn(command[0] ?? "", command.slice(1), {
+  const node = [process.execPath, ...TYPESCRIPT, CHILD, ...args];
+  const [command = "", ...rest] = [...before, ...node];
+  const child = spawn(...endsWithParent(command, rest), {
     stdio: ["pipe", "pipe", "pipe"],
   });
   // Not inherited: where ours is a file, a limit on the size of files would hold for it too.

@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { BUCKETS } from "../../../src/redis/keys.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
+import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
 import { Random } from "../../support/random.ts";
 import { startRedis, startRedisCluster } from "../../support/redis.ts";
 import {
@@ -36,9 +37,8 @@ async function killedNode(
   args: readonly string[],
   answers: number,
 ): Promise<readonly Line[]> {
-  // tap's loaders are not for children.
-  const node = ["-u", "NODE_OPTIONS", process.execPath, "--import=tsx", CHILD];
-  const child: ChildProcess = spawn("env", [...node, ...args], {
+  const node = [...TYPESCRIPT, CHILD, ...args];
+  const child: ChildProcess = spawn(...endsWithParent(process.execPath, node), {
     stdio: ["ignore", "pipe", "inherit"],
   });
   t.teardown(() => child.kill("SIGKILL"));
