@@ -14,31 +14,13 @@ import {
 } from "./architecture/rules.ts";
 import { readProject, readTexts } from "./architecture/source-facts.ts";
 
+/** Reported, not enforced: a gate on sizes produces files that exist for the gate. */
 const LIMITS: Limits = {
   fileLines: 400,
   functionLines: 60,
   parameters: 3,
   localImports: 7,
 };
-/** Nine in ten files are at most so long. */
-const USUAL_FILE_LINES = 300;
-const USUAL_SHARE = 0.9;
-
-/** Beyond a limit, and why. Names a file, or a file and a function. */
-const EXCEPTIONS: Readonly<Record<string, string>> = {
-  "src/server/node.ts": "wiring: it is where all parts meet",
-  "src/server/control-plane.ts": "wiring of the control plane's parts",
-  "src/server/client-side.ts": "wiring of the client side's parts",
-  "src/server/redis.ts": "wiring of a node on Redis",
-  "src/config/schema.ts": "every room's options meet in it",
-  "src/store/embedded/engine.ts": "wiring of the embedded store's parts",
-  "src/store/redis/engine.ts": "wiring of the Redis store's parts",
-  "src/store/embedded/message-path.ts":
-    "wiring of the embedded store's message path",
-  "src/protocol/protocol.ts constructor":
-    "FrameError's `fatal` is rare, last and has a default",
-};
-
 const DOMAIN = ["broker/model.ts", "broker/errors.ts"];
 const PORTS = [...DOMAIN, "broker/ports.ts", "broker/stream-ports.ts"];
 /** Open to all. */
@@ -144,7 +126,13 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
   "server/": { local: WIRED, packages: [], node: "any" },
   "start.ts": {
-    local: [...COMMON, "server.ts", "config/"],
+    local: [
+      ...COMMON,
+      "broker/errors.ts",
+      "config/",
+      "server.ts",
+      "server/start-error.ts",
+    ],
     packages: [],
     node: "any",
   },
@@ -155,7 +143,14 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
   "main.ts": {
     // `jindou hash-password` makes the hash the broker checks.
-    local: [...COMMON, "move.ts", "start.ts", "config/", "broker/passwords.ts"],
+    local: [
+      ...COMMON,
+      "broker/passwords.ts",
+      "config/",
+      "move.ts",
+      "server/preflight.ts",
+      "start.ts",
+    ],
     packages: [],
     node: "any",
   },
@@ -196,21 +191,10 @@ t.test("no imports go round in a circle", async (t) => {
   t.same(importCycles(sources), []);
 });
 
-t.test("files, functions and import lists keep their limits", async (t) => {
-  const exceptions = new Set(Object.keys(EXCEPTIONS));
-  t.same(sizeViolations(files, LIMITS, exceptions), []);
-});
-
-t.test("every exception is still needed", async (t) => {
-  const all = sizeViolations(files, LIMITS, new Set()).join("\n");
-  for (const name of Object.keys(EXCEPTIONS)) t.match(all, `${name} has `);
-});
-
-t.test("nine in ten files have at most 300 lines", async (t) => {
-  const usual = sources.filter((file) => file.lines <= USUAL_FILE_LINES);
-  const share = usual.length / sources.length;
-  t.comment(`${(share * 100).toFixed(1)} % of ${sources.length} files`);
-  t.ok(share >= USUAL_SHARE);
+t.test("what is long is reported", async (t) => {
+  const found = sizeViolations(files, LIMITS);
+  for (const one of found) t.comment(one);
+  t.comment(`${found.length} over the sizes of most files`);
 });
 
 t.test(
@@ -274,12 +258,13 @@ t.test("what is too long is found, each function by itself", async (t) => {
     "src/lib/g.ts": `export const make = () => {\n  const f = () => {\n${body.slice(7)}  };\n  return f;\n};`,
     "src/lib/i.ts": 'import "./f.ts"; import "./g.ts";',
   });
-  const found = sizeViolations(broken, limits, new Set(["src/lib/i.ts"]));
+  const found = sizeViolations(broken, limits);
   t.same(
     [...found].sort(),
     [
       "src/lib/f.ts #m has 4 parameters",
       "src/lib/f.ts #m has 7 lines",
+      "src/lib/i.ts has 2 local imports",
       "src/lib/long.ts has 21 lines",
     ].sort(),
   );
