@@ -15,6 +15,7 @@ import {
 import { ConfigError } from "./config/errors.ts";
 import { loadConfig } from "./config/load.ts";
 import { maskSecrets } from "./config/mask.ts";
+import type { Config } from "./config/schema.ts";
 
 const FAILED = 1;
 const NOT_VALID = 2;
@@ -35,8 +36,7 @@ async function run(line: CommandLine): Promise<void> {
     case "version":
       return print(`${version()}\n`);
     case "check-config":
-      configOf(line);
-      return print("The configuration is valid.\n");
+      return checkConfig(configOf(line));
     case "print-config":
       return print(
         `${JSON.stringify(maskSecrets(configOf(line)), undefined, 2)}\n`,
@@ -50,9 +50,26 @@ async function run(line: CommandLine): Promise<void> {
   }
 }
 
+/** Beside the schema: this Node.js, the files it names, the addresses. An address in use is a warning: the node itself may run. */
+async function checkConfig(config: Config): Promise<void> {
+  const { checkMachine } = await import("./server/preflight.ts");
+  const { problems, warnings } = await checkMachine(config);
+  for (const warning of warnings)
+    process.stderr.write(`jindou: warning: ${warning}\n`);
+  if (problems.length > 0) throw new ConfigError(problems);
+  print("The configuration is valid.\n");
+}
+
 /** Loaded here and not above: the other commands need no sockets and no store. */
 async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
+  const { fileProblems, libraryProblem } = await import(
+    "./server/preflight.ts"
+  );
+  const library = await libraryProblem();
+  if (library !== undefined) throw new ConfigError([library]);
+  const problems = await fileProblems(config);
+  if (problems.length > 0) throw new ConfigError(problems);
   const { startNode } = await import("./start.ts");
   await startNode(config, version());
 }

@@ -51,8 +51,8 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     const early = await moved();
     await node.store.start();
     await join();
-    await managers.start();
-    const ports = early ?? (await listen());
+    const ports = early ?? (await listen()); // it answers 503 until the node is ready
+    await managers.start(); // behind what may fail: it announces a password that is shown once
     node.streams.start();
     node.status = "ready";
     return ports;

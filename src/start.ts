@@ -1,9 +1,11 @@
 // One node as this process: start, signals, drain, exit. State: since when it is stopping. It is the only place that ends the
 // process for a running node, and it lets no error pass unlogged.
 
+import { BrokerError } from "./broker/errors.ts";
 import type { Config } from "./config/schema.ts";
 import { startSummary } from "./config/summary.ts";
 import { createLogger, type Logger } from "./observe/logger.ts";
+import { StartError } from "./server/start-error.ts";
 import { createServer } from "./server.ts";
 
 type Server = ReturnType<typeof createServer>;
@@ -33,7 +35,9 @@ export async function startNode(
   });
   const ports = await server.start().catch((err: unknown) => {
     if (stopping.isAsked()) return undefined; // it waited for data that is being moved
-    logger.fatal({ err }, "start failed");
+    if (err instanceof StartError || err instanceof BrokerError)
+      logger.fatal({ reason: err.message }, "The node cannot start");
+    else logger.fatal({ err }, "The node cannot start");
     throw err;
   });
   if (ports === undefined) return; // the process ends when the server is closed

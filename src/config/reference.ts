@@ -42,7 +42,7 @@ variable counts as not set. A **secret** may also stand in a file whose path is 
 read command lines.
 
 An unknown key, variable or flag and a value outside its range stop the start (exit code 2) with a sentence that says what was expected.
-\`jindou check-config\` only checks; \`jindou print-config\` prints the result with secrets masked.`;
+\`jindou check-config\` checks them, and on this machine the Node.js version, the files they name and the addresses to listen on; \`jindou print-config\` prints the result with secrets masked.`;
 
 function sectionText(section: string): string {
   const keys = CONFIG_KEYS.filter((key) => key.path[0] === section);

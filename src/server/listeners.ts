@@ -7,6 +7,7 @@ import { roomLogger } from "../observe/logger.ts";
 import { createListener } from "../transport/listener.ts";
 import type { HttpEndpoint, Listener, TlsFiles } from "../transport/types.ts";
 import type { Node } from "./node.ts";
+import { StartError } from "./start-error.ts";
 
 /** Equal addresses: one listener serves both. */
 export function createListeners(
@@ -54,16 +55,19 @@ export function createListeners(
   };
 }
 
-/** The port it got. What is in its way is told with the part of the configuration to look at. */
+/** Resolves with the port it got. Throws StartError, which names the setting to change. */
 export async function startListener(
   listener: Listener,
   section: "api" | "client",
 ): Promise<number> {
   try {
     return await listener.start();
-  } catch (cause) {
-    const words = cause instanceof Error ? cause.message : String(cause);
-    throw new Error(`${words}; see ${section} in the configuration`, { cause });
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    const variable = `JINDOU_${section.toUpperCase()}_LISTEN`;
+    throw new StartError(
+      `${reason}; set ${section}.listen (${variable}) to another address`,
+    );
   }
 }
 

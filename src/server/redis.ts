@@ -21,6 +21,7 @@ import {
   redisStoreScripts,
 } from "../store/redis/store.ts";
 import { type DriverParts, type Drivers, maxStreamBytes } from "./drivers.ts";
+import { StartError } from "./start-error.ts";
 
 type OnProblem = (error: unknown, what: string) => void;
 
@@ -66,7 +67,7 @@ export function createRedisDrivers(parts: DriverParts): Drivers {
   });
   exposeStats({ store, link, clockCheck }, parts.metrics);
   return {
-    store: { ...store, start: () => inWords(store.start()) },
+    store: { ...store, start: () => orStartError(store.start()) },
     cluster,
     throttle: createRedisThrottle(link, Date.now),
     close: () => link.close(),
@@ -107,14 +108,14 @@ function createClockCheck({ logger }: DriverParts): ClockCheck {
   });
 }
 
-/** What keeps a node from its Redis, for the operator. */
-async function inWords(starting: Promise<void>): Promise<void> {
+/** Throws StartError with what keeps the node from its Redis. */
+async function orStartError(starting: Promise<void>): Promise<void> {
   try {
     await starting;
-  } catch (cause) {
-    const words = cause instanceof Error ? cause.message : String(cause);
-    const sentence = `Redis cannot be used: ${words}`.replace(/[.!?]$/, "");
-    throw new Error(`${sentence}; see redis in the configuration`, { cause });
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    const sentence = `Redis cannot be used: ${reason}`.replace(/[.!?]$/, "");
+    throw new StartError(`${sentence}; check redis.url (JINDOU_REDIS_URL)`);
   }
 }
 

@@ -1,4 +1,4 @@
-// Why an address cannot be listened on: uWebSockets.js only says that it cannot, so Node tries the same and is asked. Owns nothing for long.
+// Why an address cannot be listened on: uWebSockets.js only says that it cannot, so Node tries the same. Owns nothing for long.
 
 import { createServer } from "node:net";
 
@@ -14,13 +14,21 @@ export async function whyCannotListen(
   host: string,
   port: number,
 ): Promise<Error> {
-  const cause = await tryListening(host, port);
+  const refusal = await probeAddress(host, port);
   const where = `${host.includes(":") ? `[${host}]` : host}:${port}`;
-  const reason = REASONS[cause?.code ?? ""] ?? cause?.message;
-  return new Error(
-    `Cannot listen on ${where}: ${reason ?? "the system refused it"}`,
-    { cause },
-  );
+  const reason = refusal?.reason ?? "the system refused it";
+  return new Error(`Cannot listen on ${where}: ${reason}`);
+}
+
+/** Listens for a moment and stops; undefined: it could. `code` is the system's, for example EADDRINUSE. */
+export async function probeAddress(
+  host: string,
+  port: number,
+): Promise<{ readonly code: string; readonly reason: string } | undefined> {
+  const error = await tryListening(host.replace(/^\[(.*)\]$/, "$1"), port);
+  if (error === undefined) return undefined;
+  const code = error.code ?? "";
+  return { code, reason: REASONS[code] ?? error.message };
 }
 
 function tryListening(

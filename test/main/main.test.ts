@@ -1,6 +1,9 @@
 // The commands that end by themselves: what they print and their exit codes.
 
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
+import { fileURLToPath } from "node:url";
 import t from "tap";
 import { parsePasswordHash } from "../../src/broker/passwords.ts";
 import { helpText } from "../../src/config/command-line.ts";
@@ -23,10 +26,52 @@ t.test(
   },
 );
 
+/** On ports that are free, unless the machine is very busy. */
+const FREE = {
+  JINDOU_API_LISTEN: "127.0.0.1:0",
+  JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+};
+
 t.test("check-config exits with 0 for a valid configuration", async (t) => {
-  const env = { JINDOU_LOG_LEVEL: "warn" };
+  const env = { ...FREE, JINDOU_LOG_LEVEL: "warn" };
   t.match(await jindou(t, ["check-config"], { env }), { code: 0, stderr: "" });
 });
+
+t.test("check-config looks at files, folders and addresses", async (t) => {
+  const file = fileURLToPath(import.meta.url);
+  const { code, stderr } = await jindou(t, ["check-config"], {
+    env: {
+      JINDOU_API_LISTEN: "192.0.2.1:0",
+      JINDOU_ADMIN_PASSWORD: "hunter2",
+      JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+      JINDOU_CLIENT_TLS_CERT_FILE: "/no/such.pem",
+      JINDOU_CLIENT_TLS_KEY_FILE: "/no/such.key",
+      JINDOU_STORE_PATH: `${file}/data`,
+    },
+  });
+  t.equal(code, 2);
+  const lines = stderr.trimEnd().split("\n");
+  t.equal(lines.length, 3, stderr);
+  for (const name of ["CLIENT_TLS_", "STORE_PATH", "API_LISTEN"])
+    t.ok(
+      lines.some((line) => line.includes(`(JINDOU_${name}`)),
+      `a sentence names JINDOU_${name}`,
+    );
+});
+
+t.test(
+  "check-config warns of an address in use and exits with 0",
+  async (t) => {
+    const other = createServer().listen(0, "127.0.0.1");
+    t.teardown(() => other.close());
+    await once(other, "listening");
+    const { port } = other.address() as AddressInfo;
+    const env = { ...FREE, JINDOU_API_LISTEN: `127.0.0.1:${port}` };
+    const { code, stderr } = await jindou(t, ["check-config"], { env });
+    t.equal(code, 0);
+    t.match(stderr, /^jindou: warning: api\.listen .*\n$/);
+  },
+);
 
 t.test(
   "what is not valid exits with 2 and one sentence per problem",

@@ -100,25 +100,35 @@ t.test(
 );
 
 t.test(
-  "what is in the way of a start is one sentence and exit code 1",
+  "what is in the way of a start is one sentence and an exit code",
   async (t) => {
     const { env, clientPort } = await started(t);
     const other = await settings(t);
     const taken = `127.0.0.1:${clientPort}`;
-    const inTheWay: readonly Record<string, string>[] = [
-      { ...other, JINDOU_STORE_PATH: env.JINDOU_STORE_PATH ?? "" },
-      { ...other, JINDOU_CLIENT_LISTEN: taken },
-      {
-        ...other,
-        JINDOU_API_TLS_CERT_FILE: "/no/such.pem",
-        JINDOU_API_TLS_KEY_FILE: "/no/such.key",
-      },
+    const inTheWay: readonly [Record<string, string>, number, RegExp][] = [
+      [
+        { ...other, JINDOU_STORE_PATH: env.JINDOU_STORE_PATH ?? "" },
+        ...([1, /store\.path/] as const),
+      ],
+      [
+        { ...other, JINDOU_CLIENT_LISTEN: taken },
+        ...([1, /JINDOU_CLIENT_LISTEN/] as const),
+      ],
+      [
+        {
+          ...other,
+          JINDOU_API_TLS_CERT_FILE: "/no/such.pem",
+          JINDOU_API_TLS_KEY_FILE: "/no/such.key",
+        },
+        ...([2, /JINDOU_API_TLS_/] as const),
+      ],
     ];
-    for (const settings of inTheWay) {
-      const { code, stderr } = await spawnJindou(t, [], { env: settings })
-        .ended;
-      t.equal(code, 1);
-      t.match(stderr, /^jindou: [^\n]+[.!?]\n$/);
+    for (const [settings, exitCode, setting] of inTheWay) {
+      const ended = await spawnJindou(t, [], { env: settings }).ended;
+      t.equal(ended.code, exitCode);
+      t.match(ended.stderr, /^jindou: [^\n]+[.!?]\n$/, "one sentence");
+      t.match(ended.stderr, setting, "it names the setting");
+      t.notMatch(ended.stdout, /"stack"|caused by/, "the log has no stack");
     }
   },
 );
@@ -127,6 +137,11 @@ t.test(
   "a password made on first start is shown once, on standard error only",
   async (t) => {
     const { JINDOU_ADMIN_PASSWORD: _, ...env } = await settings(t);
+    const { clientPort } = await started(t);
+    const listen = { JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}` };
+    const failed = await spawnJindou(t, [], { env: { ...env, ...listen } })
+      .ended;
+    t.notMatch(failed.stderr, /password/, "not by a start that fails");
     const runs = [];
     for (let run = 0; run < 2; run++) {
       const node = spawnJindou(t, [], { env });

@@ -1,0 +1,116 @@
+// What only this machine can say about a configuration: whether the native library loads, the files exist, the addresses can be
+// listened on. State: none; it changes nothing.
+
+import { constants } from "node:fs";
+import { access, readdir, readFile, stat } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
+import type { Config } from "../config/schema.ts";
+import { parseAddress } from "../lib/address.ts";
+import { probeAddress } from "../transport/port-probe.ts";
+import { tlsOptions } from "../transport/tls.ts";
+
+/** One sentence for each file or folder of the configuration that cannot be used; empty: all can. */
+export async function fileProblems(config: Config): Promise<readonly string[]> {
+  const { redis, store } = config;
+  const found = await Promise.all([
+    tlsProblem("api", config.api.tls),
+    tlsProblem("client", config.client.tls),
+    redis.caFile === ""
+      ? undefined
+      : problemOf("redis.caFile (JINDOU_REDIS_CA_FILE)", () =>
+          readFile(redis.caFile),
+        ),
+    redis.url === ""
+      ? problemOf("store.path (JINDOU_STORE_PATH)", () =>
+          assertFolderCanBe(resolve(store.path)),
+        )
+      : undefined,
+  ]);
+  return found.filter((problem) => problem !== undefined);
+}
+
+/** Why uWebSockets.js cannot be loaded here, with what to change; undefined: it can. */
+export async function libraryProblem(): Promise<string | undefined> {
+  try {
+    await import("../transport/listener.ts");
+    return undefined;
+  } catch (error) {
+    return `uWebSockets.js does not load on Node ${process.versions.node} (${process.platform} ${process.arch}): ${reason(error)}. Use Node 20 or 22 on a system with glibc.`;
+  }
+}
+
+export interface MachineReport {
+  readonly problems: readonly string[];
+  /** What is expected beside a running node: an address in use; or behind a finished move: its folder is gone. */
+  readonly warnings: readonly string[];
+}
+
+/** Everything this machine can say. Tries to listen on both addresses for a moment. */
+export async function checkMachine(config: Config): Promise<MachineReport> {
+  const library = await libraryProblem();
+  const problems = [...(library === undefined ? [] : [library])];
+  problems.push(...(await fileProblems(config)));
+  const warnings: string[] = [];
+  const { from } = config.migrate;
+  const missing =
+    from === ""
+      ? undefined
+      : await problemOf("migrate.from (JINDOU_MIGRATE_FROM)", () =>
+          readdir(from),
+        );
+  if (missing !== undefined) warnings.push(missing);
+  for (const section of ["api", "client"] as const) {
+    const address = parseAddress(config[section].listen);
+    if (address === undefined) continue; // config/ has checked it
+    const refusal = await probeAddress(address.host, address.port);
+    if (refusal === undefined) continue;
+    const name = `${section}.listen (JINDOU_${section.toUpperCase()}_LISTEN)`;
+    const sentence = `${name}: ${config[section].listen} cannot be listened on now: ${refusal.reason}.`;
+    (refusal.code === "EADDRINUSE" ? warnings : problems).push(sentence);
+  }
+  return { problems, warnings };
+}
+
+async function tlsProblem(
+  section: "api" | "client",
+  { certFile, keyFile, caFile, passphrase }: Config["api"]["tls"],
+): Promise<string | undefined> {
+  if (certFile === "") return undefined;
+  const name = `${section}.tls (JINDOU_${section.toUpperCase()}_TLS_…)`;
+  return problemOf(name, () =>
+    tlsOptions({
+      certFile,
+      keyFile,
+      caFile: caFile || undefined,
+      passphrase: passphrase || undefined,
+    }),
+  );
+}
+
+async function problemOf(
+  name: string,
+  check: () => Promise<unknown>,
+): Promise<string | undefined> {
+  try {
+    await check();
+    return undefined;
+  } catch (error) {
+    return `${name}: ${reason(error)}.`;
+  }
+}
+
+/** That it is a folder one can write to, or that one can make it. */
+async function assertFolderCanBe(path: string): Promise<void> {
+  const found = await stat(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return undefined;
+    throw error;
+  });
+  if (found === undefined) return assertFolderCanBe(dirname(path)); // ends at the root, which exists
+  if (!found.isDirectory()) throw new Error(`${path} is not a folder`);
+  await access(path, constants.W_OK);
+}
+
+function reason(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return text.trim().replace(/[.!?]$/, "");
+}
