@@ -9,8 +9,16 @@ import { isLoopback } from "../lib/address.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 
-/** What a call needs: nothing, any valid credential, an access token in any mode, or one of these permissions. */
-export type Access = "public" | "credential" | "bearer" | readonly Permission[];
+/**
+ * What a call needs: nothing; only to come from no web page where no credential is required (a login carries its own); any valid credential; an
+ * access token in any mode; or one of these permissions.
+ */
+export type Access =
+  | "public"
+  | "login"
+  | "credential"
+  | "bearer"
+  | readonly Permission[];
 
 /** The reply that refuses the call, or undefined: go on. */
 export type Guard = (
@@ -47,6 +55,12 @@ export function createGuard(parts: {
     return hashesEqual(hashToken(token), expected) ? "right" : "wrong";
   }
 
+  function notFromPage(request: HttpRequest): HttpReply | undefined {
+    return isFromPage(request)
+      ? errorReply("forbidden", { message: NOT_FROM_PAGES })
+      : undefined;
+  }
+
   async function judge(
     bearer: string,
     access: Access,
@@ -61,6 +75,8 @@ export function createGuard(parts: {
 
   return (request, access) => {
     if (access === "public") return undefined;
+    if (access === "login")
+      return requiresCredential ? undefined : notFromPage(request);
     const token = access === "bearer" ? "absent" : staticTokenOf(request);
     if (token === "right") return undefined;
     const bearer = bearerToken(request);
@@ -68,9 +84,7 @@ export function createGuard(parts: {
     const mayGoOn =
       !requiresCredential && token === "absent" && access !== "bearer";
     if (!mayGoOn) return unauthorized();
-    return isFromPage(request)
-      ? errorReply("forbidden", { message: NOT_FROM_PAGES })
-      : undefined;
+    return notFromPage(request);
   };
 }
 

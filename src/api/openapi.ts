@@ -112,8 +112,10 @@ function commonErrors(route: ApiRoute): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal"];
   if (route.body !== undefined || route.query !== undefined)
     codes.push("bad_request", "unavailable", "overloaded");
-  if (route.access !== "public") codes.push("unauthorized", "unavailable");
-  if (typeof route.access !== "string") codes.push("forbidden");
+  const { access } = route;
+  if (access !== "public" && access !== "login")
+    codes.push("unauthorized", "unavailable");
+  if (typeof access !== "string" || access === "login") codes.push("forbidden");
   return codes;
 }
 
@@ -143,7 +145,7 @@ function security(
   { access, admit }: ApiRoute,
   required: boolean,
 ): readonly Json[] {
-  if (access === "public") return [];
+  if (access === "public" || access === "login") return [];
   if (access === "bearer") return [BEARER];
   const none = required ? [] : [{}];
   const viewer = admit === undefined ? [] : [DEVICE_TOKEN];

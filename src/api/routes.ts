@@ -246,7 +246,7 @@ function managerRoutes(
   return [
     postRoute({
       path: "/manager/login",
-      access: "public",
+      access: "login",
       tag: "managers",
       summary: "Exchanges username and password for an access token",
       body: schemas.login,

@@ -275,3 +275,22 @@ t.test(
     t.equal((await call({ ...origin, authorization })).status, 200);
   },
 );
+
+t.test(
+  "a login is refused to web pages and rebound names as other calls are, and not where calls need a credential [decisions: Who needs it]",
+  async (t) => {
+    const body = { username: "admin", password: "right" };
+    const page = { origin: "https://evil.example", host: "127.0.0.1:5001" };
+    const rebound = { host: "evil.example:5001" };
+    const open = await startApi();
+    const login = async (headers: Record<string, string>, api = open) =>
+      (await inject(api, "POST /manager/login", { headers, body })).status;
+    t.equal(await login({ host: "127.0.0.1:5001" }), 200);
+    for (const headers of [page, rebound]) t.equal(await login(headers), 403);
+    const authorization = await open.login();
+    t.equal(await login({ ...page, authorization }), 403);
+    const needing = await startApi({ requiresCredential: true });
+    for (const headers of [page, rebound])
+      t.equal(await login(headers, needing), 200);
+  },
+);
