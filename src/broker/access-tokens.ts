@@ -1,9 +1,11 @@
-// Access tokens: giving them, whose they are, and taking them back. State: a short-lived bounded cache of token hashes. Never keeps a plain token.
+// Access tokens: giving them, whose they are, and taking them back. A token counts as long as its account has the password, the role and the
+// permissions that it had when the token was given. State: a short-lived bounded cache of token hashes. Never keeps a plain token.
 
-import { randomBytes } from "node:crypto";
+import { createHmac, randomBytes } from "node:crypto";
+import type { AccountIdentity } from "./manager-accounts.ts";
 import type { ManagerAccount } from "./model.ts";
 import type { Clock, ManagerStore } from "./ports.ts";
-import { hashToken } from "./tokens.ts";
+import { hashesEqual, hashToken } from "./tokens.ts";
 
 /** How long this node believes what the store said of a token: the longest a logout at another node goes unnoticed here. */
 const CACHE_MS = 5000;
@@ -14,7 +16,7 @@ const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 export interface AccessTokensParts {
   readonly store: Omit<ManagerStore, "putPasswordOnce">;
   /** Undefined: an account that is not configured, or no more; it has no valid tokens. */
-  readonly accountOf: (username: string) => ManagerAccount | undefined;
+  readonly accountOf: (username: string) => AccountIdentity | undefined;
   readonly clock: Clock;
 }
 
@@ -34,10 +36,14 @@ export class AccessTokens {
   }
 
   /** 256 random bits, base64url: shown this once, only its hash is kept. Throws as the store does. */
-  async give(username: string, expiresAtMs: number): Promise<string> {
+  async give(known: AccountIdentity, expiresAtMs: number): Promise<string> {
     const token = randomBytes(TOKEN_BYTES).toString("base64url");
     const hash = hashToken(token);
-    await this.#parts.store.putAccessToken(hash, username, expiresAtMs);
+    await this.#parts.store.putAccessToken(
+      hash,
+      ownerText(token, known),
+      expiresAtMs,
+    );
     return token;
   }
 
@@ -51,9 +57,9 @@ export class AccessTokens {
     if (cached !== undefined && nowMs < cached.untilMs) return cached.account;
 
     const revocations = this.#revocations;
-    const username = await this.#parts.store.accessTokenOwner(hash);
+    const owner = await this.#parts.store.accessTokenOwner(hash);
     const account =
-      username === undefined ? undefined : this.#parts.accountOf(username);
+      owner === undefined ? undefined : this.#accountFor(token, owner);
     if (account === undefined) this.#owners.delete(key);
     else if (revocations === this.#revocations)
       this.#remember(key, { account, untilMs: nowMs + CACHE_MS });
@@ -68,6 +74,16 @@ export class AccessTokens {
     this.#owners.delete(keyOf(hash));
   }
 
+  /** Undefined: the account is gone, or is not what it was; tokens of builds that stored the username alone have ended too. */
+  #accountFor(token: string, owner: string): ManagerAccount | undefined {
+    const known = this.#parts.accountOf(usernameOf(owner));
+    if (known === undefined) return undefined;
+    const expected = Buffer.from(ownerText(token, known));
+    return hashesEqual(Buffer.from(owner), expected)
+      ? known.account
+      : undefined;
+  }
+
   #remember(key: string, owner: CachedOwner): void {
     this.#owners.delete(key); // to the end of the order: the first entry is the oldest
     this.#owners.set(key, owner);
@@ -75,6 +91,22 @@ export class AccessTokens {
     const oldest = this.#owners.keys().next();
     if (!oldest.done) this.#owners.delete(oldest.value);
   }
+}
+
+/**
+ * What the store keeps of a token's owner. The tag binds the token to the account's fingerprint; its key is the token, which is stored nowhere,
+ * so that nobody who reads the store can try passwords against it.
+ */
+function ownerText(
+  token: string,
+  { account, fingerprint }: AccountIdentity,
+): string {
+  const mac = createHmac("sha256", token).update(fingerprint);
+  return `${mac.digest("base64url")}\n${account.username}`;
+}
+
+function usernameOf(owner: string): string {
+  return owner.slice(owner.indexOf("\n") + 1);
 }
 
 function keyOf(hash: Uint8Array): string {

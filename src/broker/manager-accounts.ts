@@ -1,7 +1,7 @@
 // From configuration to accounts that can log in: checks them, hashes plain passwords, and makes the first `admin` where none is set.
 // State: none. Never keeps or returns a plain password.
 
-import { randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import { BrokerError } from "./errors.ts";
 import type { ManagerAccount, ManagerRole } from "./model.ts";
 import {
@@ -48,18 +48,34 @@ export interface AccountConfig {
 export interface KnownAccount {
   readonly account: ManagerAccount;
   readonly password: PasswordHash;
+  /** See `AccountIdentity`. */
+  readonly fingerprint: Uint8Array;
 }
+
+/** An account with a value that changes with its password, its role or its permissions, and is equal on all nodes. Never stored or sent. */
+export type AccountIdentity = Pick<KnownAccount, "account" | "fingerprint">;
 
 const FIRST_ADMIN: AccountConfig = { username: "admin", role: "admin" };
 
-/** The account of a name as `knownAccounts` or `firstAdmin` would make it, before its password can be known. Throws as `knownAccounts`. */
-export function namedAccount(
+/**
+ * The account of a name as `knownAccounts` or `firstAdmin` makes it, without the store. Throws as `knownAccounts`, and `unavailable` where
+ * the password of `admin` is in the store only.
+ */
+export function configuredAccount(
   configured: readonly AccountConfig[],
+  adminPassword: string,
   username: string,
-): ManagerAccount | undefined {
-  const all = configured.length > 0 ? configured : [FIRST_ADMIN];
+): AccountIdentity | undefined {
+  const admin = { ...FIRST_ADMIN, password: adminPassword };
+  const all = configured.length > 0 ? configured : [admin];
   const config = all.find((one) => one.username === username);
-  return config && toAccount(config);
+  if (config === undefined) return undefined;
+  if (config === admin && adminPassword === "")
+    throw new BrokerError("unavailable", {
+      message:
+        "The access tokens of admin cannot be checked before the managers' data is moved; the static token of api.token can be used",
+    });
+  return identityOf(config);
 }
 
 /** The accounts by username. Throws `bad_request` with a sentence naming what is wrong in the configuration. */
@@ -71,7 +87,7 @@ export async function knownAccounts(
     if (known.has(config.username))
       throw wrong(config.username, "is configured twice");
     known.set(config.username, {
-      account: toAccount(config),
+      ...identityOf(config),
       password: await kept(config),
     });
   }
@@ -119,6 +135,18 @@ function toAccount(config: AccountConfig): ManagerAccount {
   const granted =
     permissions.length > 0 ? [...permissions] : ROLE_PERMISSIONS[role];
   return { username, role, permissions: granted };
+}
+
+function identityOf(config: AccountConfig): AccountIdentity {
+  const { passwordHash = "", password = "" } = config;
+  const account = toAccount(config);
+  const { username, role, permissions } = account;
+  const sorted = [...permissions].sort();
+  const facts = [username, passwordHash, password, role, sorted];
+  const fingerprint = createHash("sha256")
+    .update(JSON.stringify(facts))
+    .digest();
+  return { account, fingerprint };
 }
 
 async function kept(config: AccountConfig): Promise<PasswordHash> {

@@ -36,7 +36,10 @@ export interface Managers {
     password: string,
     clientAddress: string,
   ): Promise<Login>;
-  /** Whose valid token it is. A revoked one is refused at once here, and within 5 s on other nodes of the same data, as is one that expired. */
+  /**
+   * Whose valid token it is. A revoked one is refused at once here, and within 5 s on other nodes of the same data, as is one that expired. A token
+   * ends with its account, and with a change of the account's password, role or permissions.
+   */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
   /** Revokes a token; harmless when it is not valid. */
   logout(token: string): Promise<void>;
@@ -71,8 +74,7 @@ class ManagerAccounts implements Managers {
   constructor(parts: ManagersParts) {
     this.#parts = parts;
     this.#gate = new LoginGate(parts.throttle, parts.limits);
-    const accountOf = (username: string) =>
-      this.#accounts.get(username)?.account;
+    const accountOf = (username: string) => this.#accounts.get(username);
     this.#tokens = new AccessTokens({ ...parts, accountOf });
   }
 
@@ -103,14 +105,14 @@ class ManagerAccounts implements Managers {
     );
     if (!isRight || known === undefined)
       throw new BrokerError("bad_credentials");
-    return this.#issue(known.account);
+    return this.#issue(known);
   }
 
-  async #issue(account: ManagerAccount): Promise<Login> {
+  async #issue(known: KnownAccount): Promise<Login> {
     const { clock, limits } = this.#parts;
     const expiresAtMs = clock() + limits.tokenTtlS * 1000;
-    const token = await this.#tokens.give(account.username, expiresAtMs);
-    return { token, expireS: limits.tokenTtlS, account };
+    const token = await this.#tokens.give(known, expiresAtMs);
+    return { token, expireS: limits.tokenTtlS, account: known.account };
   }
 
   authenticate(token: string): Promise<ManagerAccount | undefined> {

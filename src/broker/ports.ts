@@ -232,13 +232,13 @@ export interface ManagerStore {
     username: string,
     password: StoredPassword,
   ): Promise<StoredPassword>;
-  /** Remembers an access token by its SHA-256 until `expiresAtMs`. */
+  /** Stores an access token by its SHA-256 until `expiresAtMs`; `owner` is any text. */
   putAccessToken(
     tokenHash: Uint8Array,
-    username: string,
+    owner: string,
     expiresAtMs: number,
   ): Promise<void>;
-  /** Whose token it is, while it is valid. */
+  /** The owner that the token was stored with, until it ends or is removed. */
   accessTokenOwner(tokenHash: Uint8Array): Promise<string | undefined>;
   removeAccessToken(tokenHash: Uint8Array): Promise<void>;
 }

@@ -29,7 +29,7 @@ export class MovingTokens {
     this.#inFolder = look?.tokens;
   }
 
-  /** The username; undefined: the token is nobody's. Throws `unavailable` while that cannot be told. */
+  /** The owner as stored; undefined: the token is nobody's. Throws `unavailable` while that cannot be told. */
   async ownerOf(
     hash: Uint8Array,
     { link, areMoved }: TokensNow,
@@ -50,7 +50,7 @@ export class MovingTokens {
   ): string | undefined {
     const owner = tokens.get(Buffer.from(hash).toString("hex"));
     const isValid = owner !== undefined && this.#clock() < owner.expiresAtMs;
-    return isValid ? owner.username : undefined;
+    return isValid ? owner.owner : undefined;
   }
 }
 

@@ -11,7 +11,7 @@ import { createViewerEndpoint } from "../api/viewer-endpoint.ts";
 import { createViewers, type Viewers } from "../api/viewers.ts";
 import { AccessTokens } from "../broker/access-tokens.ts";
 import { createChannels } from "../broker/channels.ts";
-import { namedAccount } from "../broker/manager-accounts.ts";
+import { configuredAccount } from "../broker/manager-accounts.ts";
 import { createManagers, type Managers } from "../broker/managers.ts";
 import { createUsers } from "../broker/users.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
@@ -50,7 +50,8 @@ function createEarlyManagers(node: Node): Pick<Managers, "authenticate"> {
           ? store.accessTokenOwner(hash)
           : migration.accessTokenOwner(hash),
     },
-    accountOf: (username) => namedAccount(config.managers, username),
+    accountOf: (username) =>
+      configuredAccount(config.managers, config.admin.password, username),
     clock: Date.now,
   });
   return { authenticate: (token) => tokens.account(token) };

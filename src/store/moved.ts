@@ -90,9 +90,9 @@ export interface MovedCopy {
   readonly endMs: number;
 }
 
-/** Whose an access token is, and until when (Unix milliseconds). */
+/** Whose an access token is, as the broker stored it, and until when (Unix milliseconds). */
 export interface TokenOwner {
-  readonly username: string;
+  readonly owner: string;
   readonly expiresAtMs: number;
 }
 

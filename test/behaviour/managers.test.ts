@@ -288,6 +288,77 @@ t.test(
 );
 
 t.test(
+  "a change of a manager's password, role or permissions ends its access tokens; others stay, also on a node that starts later [decisions: Manager tokens]",
+  async (t) => {
+    const folder = await tempFolder(t);
+    const { hashPassword } = await import("../../src/broker/passwords.ts");
+    const passwordHash = await hashPassword("p");
+    const plain = { password: "p", role: "operator" };
+    const hashed = { passwordHash, role: "viewer" };
+    const settings = (accounts: Readonly<Record<string, object>>) => ({
+      JINDOU_AUTH_API: "required",
+      JINDOU_MANAGERS: JSON.stringify(
+        Object.entries(accounts).map(([username, account]) => ({
+          username,
+          ...account,
+        })),
+      ),
+    });
+    const accounts = {
+      plain,
+      hashed,
+      password: plain,
+      hash: hashed,
+      role: plain,
+      permissions: plain,
+      removed: plain,
+    };
+    const changed = {
+      plain,
+      hashed,
+      password: { ...plain, password: "q" },
+      hash: { ...hashed, passwordHash: await hashPassword("p") },
+      role: { ...plain, role: "admin" },
+      permissions: { ...plain, permissions: ["system:read", "users:write"] },
+    };
+    const before = await startWorld(t, settings(accounts), folder);
+    const tokens = new Map<string, Settings>();
+    for (const username of Object.keys(accounts))
+      tokens.set(username, await login(before, { username, password: "p" }));
+    const accepted = async (world: World) => {
+      const names: string[] = [];
+      for (const [username, headers] of tokens) {
+        const call = await world.call("/migrate/result", undefined, headers);
+        if (call.status === 200) names.push(username);
+        else t.equal(call.status, 401, username);
+      }
+      return names;
+    };
+    t.same(await accepted(before), Object.keys(accounts));
+    await before.close();
+    const after = await startWorld(t, settings(changed), folder);
+    t.same(await accepted(after), ["plain", "hashed"]);
+  },
+);
+
+t.test(
+  "another JINDOU_ADMIN_PASSWORD ends the tokens of admin [decisions: Manager tokens]",
+  async (t) => {
+    const folder = await tempFolder(t);
+    const before = await startWorld(t, PROTECTED, folder);
+    const old = await login(before);
+    await before.close();
+    const settings = { ...PROTECTED, JINDOU_ADMIN_PASSWORD: "changed" };
+    const after = await startWorld(t, settings, folder);
+    const read = (headers: Settings) =>
+      after.call("/metrics", undefined, headers);
+    t.equal((await read(old)).status, 401);
+    const again = await login(after, { ...RIGHT, password: "changed" });
+    t.equal((await read(again)).status, 200);
+  },
+);
+
+t.test(
   "without configured managers: admin with a random password, shown once in the life of the data, its hash kept [decisions: Managers]",
   async (t) => {
     const folder = await tempFolder(t);

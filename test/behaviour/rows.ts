@@ -131,6 +131,7 @@ export const DECISION_ROWS = [
   "Roles and permissions",
   "Tokens",
   "Login throttling",
+  "Manager tokens",
   "Limits",
   "message_id",
   // Users and sessions

@@ -203,10 +203,11 @@ async function managers(t: Test, given: Given): Promise<void> {
     const hash = new Uint8Array(32).fill(7);
     const later = bench.nowMs + 86_400_000 * 365 * 50;
     t.equal(await bench.store.accessTokenOwner(hash), undefined);
-    await bench.store.putAccessToken(hash, "admin", later);
-    t.equal(await bench.store.accessTokenOwner(hash), "admin");
+    const owner = `tag\n${"名\n".repeat(64)}`;
+    await bench.store.putAccessToken(hash, owner, later);
+    t.equal(await bench.store.accessTokenOwner(hash), owner);
     await bench.reopen();
-    t.equal(await bench.store.accessTokenOwner(hash), "admin");
+    t.equal(await bench.store.accessTokenOwner(hash), owner);
     await bench.store.removeAccessToken(hash);
     await bench.store.removeAccessToken(hash);
     t.equal(await bench.store.accessTokenOwner(hash), undefined);

@@ -4,7 +4,8 @@ import type { ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import t from "tap";
-import { hashToken } from "../../src/broker/tokens.ts";
+import { AccessTokens } from "../../src/broker/access-tokens.ts";
+import { configuredAccount } from "../../src/broker/manager-accounts.ts";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { mover, redisStore } from "../migrate/mover.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
@@ -79,9 +80,13 @@ t.test(
     const { url } = await startRedis(t);
     const from = testFolder(t);
     const store = await openStore(t, from); // and so in use
-    const token = randomBytes(32).toString("base64url");
-    const untilMs = Date.now() + 600_000;
-    await store.putAccessToken(hashToken(token), "admin", untilMs);
+    const admin = configuredAccount([], "long enough", "admin");
+    if (admin === undefined) throw new Error("admin is an account");
+    const accountOf = () => admin;
+    const tokens = new AccessTokens({ store, accountOf, clock: Date.now });
+    const token = await tokens.give(admin, Date.now() + 600_000);
+    const before = configuredAccount([], "another", "admin") ?? admin;
+    const old = await tokens.give(before, Date.now() + 600_000);
     const env = {
       ...{ JINDOU_REDIS_URL: url, JINDOU_MIGRATE_FROM: from },
       ...{
@@ -89,6 +94,7 @@ t.test(
         JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
       },
       ...{ JINDOU_DRAIN_TIMEOUT_MS: "100", JINDOU_API_TOKEN: "static" },
+      JINDOU_ADMIN_PASSWORD: "long enough",
     };
     const node = spawnJindou(t, [], { env });
     await node.logged("migration failed");
@@ -108,6 +114,7 @@ t.test(
     t.equal((await call("/metrics", token)).status, 200);
     const wrong = randomBytes(32).toString("base64url");
     t.equal((await call("/migrate/result", wrong)).status, 401);
+    t.equal((await call("/migrate/result", old)).status, 401);
     const refused = await call("/openapi.json", token);
     t.equal(refused.status, 503);
     t.ok(Number(refused.headers.get("retry-after")) > 0);

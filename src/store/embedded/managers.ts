@@ -25,9 +25,9 @@ export function createManagerTables(
       });
     },
 
-    async putAccessToken(tokenHash, username, expiresAtMs) {
+    async putAccessToken(tokenHash, owner, expiresAtMs) {
       const key = hex(tokenHash);
-      const value = [VERSION, username, expiresAtMs];
+      const value = [VERSION, owner, expiresAtMs];
       await lock.run(`token ${key}`, () =>
         transact(() => void tables.tokens.put(key, value)),
       );
@@ -37,7 +37,7 @@ export function createManagerTables(
       const stored = tables.tokens.get(hex(tokenHash));
       if (stored === undefined || !isTokenValid(stored, clock()))
         return undefined;
-      return ownerOf(stored).username;
+      return ownerOf(stored).owner;
     },
 
     async removeAccessToken(tokenHash) {
@@ -51,8 +51,8 @@ export function createManagerTables(
 
 /** Whose a stored access token is, and until when. */
 export function ownerOf(stored: Stored): TokenOwner {
-  const [username, expiresAtMs] = fieldsOf(stored, VERSION);
-  return { username: String(username), expiresAtMs: Number(expiresAtMs) };
+  const [owner, expiresAtMs] = fieldsOf(stored, VERSION);
+  return { owner: String(owner), expiresAtMs: Number(expiresAtMs) };
 }
 
 /** Whether a stored access token is still good. */

@@ -95,8 +95,8 @@ function controlCalls({
 
     putPasswordOnce: (username, password) =>
       use((e) => e.managers.putPasswordOnce(username, password)),
-    putAccessToken: (tokenHash, username, expiresAtMs) =>
-      use((e) => e.managers.putAccessToken(tokenHash, username, expiresAtMs)),
+    putAccessToken: (tokenHash, owner, expiresAtMs) =>
+      use((e) => e.managers.putAccessToken(tokenHash, owner, expiresAtMs)),
     accessTokenOwner: (tokenHash) =>
       use((e) => e.managers.accessTokenOwner(tokenHash)),
     removeAccessToken: (tokenHash) =>

@@ -30,11 +30,11 @@ export function passwordFact(
 
 export function tokenFacts(
   { keys, nowMs }: ImportContext,
-  { hash, username, expiresAtMs }: Of<"token">,
+  { hash, owner, expiresAtMs }: Of<"token">,
 ): readonly Fact[] {
   if (expiresAtMs <= nowMs) return [];
   const key = accessTokenKey(keys, hash);
-  const value = encodeToken(username, expiresAtMs);
+  const value = encodeToken(owner, expiresAtMs);
   const keepMs = Math.ceil(expiresAtMs - nowMs) + SPACE_MS;
   return [{ kind: "value", key, value, keepMs }];
 }

@@ -35,9 +35,9 @@ export function createRedisManagers({
       return { passwordHash: hash };
     },
 
-    async putAccessToken(tokenHash, username, expiresAtMs) {
+    async putAccessToken(tokenHash, owner, expiresAtMs) {
       const lifeMs = Math.ceil(Math.max(0, expiresAtMs - clock()));
-      const value = encodeToken(username, expiresAtMs);
+      const value = encodeToken(owner, expiresAtMs);
       const ttlMs = lifeMs + RECLAIM_AFTER_MS;
       await link.call("set", tokenKey(tokenHash), value, "PX", ttlMs);
       await written(passwords);
@@ -61,8 +61,8 @@ export async function accessTokenOwner(
   const hash = Buffer.from(tokenHash).toString("hex");
   const stored = await link.call("get", accessTokenKey(link.keys, hash));
   if (stored === null) return undefined;
-  const [expiresAtMs, ...username] = fieldsOf(stored);
-  return clock() < Number(expiresAtMs) ? username.join("\n") : undefined;
+  const [expiresAtMs, ...owner] = fieldsOf(stored);
+  return clock() < Number(expiresAtMs) ? owner.join("\n") : undefined;
 }
 
 /** The hash of all passwords by username. */
@@ -76,8 +76,8 @@ export function encodePassword(passwordHash: string): string {
   return `${FORMAT}\n${passwordHash}`;
 }
 
-export function encodeToken(username: string, expiresAtMs: number): string {
-  return `${FORMAT}\n${expiresAtMs}\n${username}`;
+export function encodeToken(owner: string, expiresAtMs: number): string {
+  return `${FORMAT}\n${expiresAtMs}\n${owner}`;
 }
 
 /** Throws `internal` on a newer format. */

@@ -98,8 +98,8 @@ function controlCalls(
 
     putPasswordOnce: (username, password) =>
       life.use(() => managers.putPasswordOnce(username, password)),
-    putAccessToken: (tokenHash, username, expiresAtMs) =>
-      life.use(() => managers.putAccessToken(tokenHash, username, expiresAtMs)),
+    putAccessToken: (tokenHash, owner, expiresAtMs) =>
+      life.use(() => managers.putAccessToken(tokenHash, owner, expiresAtMs)),
     accessTokenOwner: (tokenHash) =>
       life.use(() => managers.accessTokenOwner(tokenHash)),
     removeAccessToken: (tokenHash) =>
