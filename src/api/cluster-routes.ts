@@ -44,7 +44,10 @@ export function createClusterRoutes(
       ...common,
       path: "/route/batch",
       summary: "Tells where many clients should connect",
-      body: uids("Users who want to connect", maxUids),
+      body: uids("Users who want to connect", maxUids, {
+        title: "RouteRequest",
+        examples: [["alice", "bob"]],
+      }),
       success: { description: "Addresses", body: routeBatchBody },
       errors: ["bad_id", "unavailable"],
       handle: calls.routeBatch,

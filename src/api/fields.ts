@@ -15,8 +15,11 @@ export const id = (description: string) =>
   Type.String({ pattern: ID_PATTERN, description });
 export const flag = (description: string) =>
   Type.Enum([0, 1], { type: "integer", description });
-export const uids = (description: string, maxItems: number) =>
-  Type.Array(id("user id"), { maxItems, description });
+export const uids = (
+  description: string,
+  maxItems: number,
+  naming: { readonly title?: string; readonly examples?: string[][] } = {},
+) => Type.Array(id("user id"), { maxItems, description, ...naming });
 
 export const channelId = id(
   "Channel id; for a personal channel the user's uid",

@@ -52,6 +52,8 @@ function openApiDocument(routes: readonly ApiRoute[], about: About): Json {
       ...paths[templateOf(route)],
       [route.method.toLowerCase()]: operation(route, about.requiresCredential),
     };
+  const schemas: Record<string, unknown> = {};
+  named(errorBody, schemas);
   return {
     openapi: "3.1.0",
     info: {
@@ -60,9 +62,9 @@ function openApiDocument(routes: readonly ApiRoute[], about: About): Json {
       license: { name: "Apache-2.0", identifier: "Apache-2.0" },
     },
     servers: [{ url: "/" }],
-    paths,
+    paths: named(paths, schemas),
     components: {
-      schemas: { Error: errorBody },
+      schemas,
       securitySchemes: {
         bearer: {
           type: "http",
@@ -85,6 +87,39 @@ function openApiDocument(routes: readonly ApiRoute[], about: About): Json {
       },
     },
   };
+}
+
+/** Values of these keywords are data, not schemas. */
+const DATA = new Set(["examples", "default", "enum"]);
+
+/** `value` with a reference in place of each schema that has a title; the schemas are put into `schemas` under their titles. */
+function named(value: unknown, schemas: Record<string, unknown>): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) return value.map((item) => named(item, schemas));
+  const { title, ...rest } = value as { readonly title?: unknown };
+  const replaced = Object.fromEntries(
+    Object.entries(rest).map(([key, child]) => [
+      key,
+      DATA.has(key) ? child : named(child, schemas),
+    ]),
+  );
+  if (typeof title !== "string") return replaced;
+  schemas[title] = replaced;
+  return { $ref: `#/components/schemas/${title}` };
+}
+
+/** `/conversations/clearUnread` → `conversationsClearUnread`; parameters of the path are left out. */
+function operationId({ path }: Pick<ApiRoute, "path">): string {
+  const words = path
+    .split("/")
+    .filter((part) => !part.startsWith(":"))
+    .flatMap((part) => part.split(/[^A-Za-z0-9]+/))
+    .filter((word) => word !== "");
+  return words
+    .map((word, at) =>
+      at === 0 ? word : `${word.charAt(0).toUpperCase()}${word.slice(1)}`,
+    )
+    .join("");
 }
 
 /** The row's path with its parameters in braces. */
@@ -122,7 +157,7 @@ function commonErrors(route: ApiRoute): readonly ErrorCode[] {
 function operation(route: ApiRoute, requiresCredential: boolean): Json {
   const { access, body, query } = route;
   return {
-    operationId: route.path.slice(1).replaceAll(/[^a-z]+/g, "_"),
+    operationId: operationId(route),
     tags: [route.tag],
     summary: route.summary,
     security: security(route, requiresCredential),

@@ -1,4 +1,5 @@
 // What each call answers: the schemas of reply bodies in the OpenAPI document; tests hold every reply against them. State: none.
+// A `title` names a schema in the document's components.
 
 import { Type } from "typebox";
 
@@ -7,22 +8,47 @@ const deviceFlag = Type.Enum([0, 1, 2], { type: "integer" });
 const channelType = Type.Enum([1, 2], { type: "integer" });
 const count = Type.Integer({ minimum: 0 });
 
-export const errorBody = Type.Object({
-  error: Type.String({ description: "An English sentence" }),
-  code: Type.String({ description: "Stable name of the error" }),
-  status: Type.Integer({ description: "The HTTP status" }),
-  details: Type.Optional(
-    Type.Array(Type.Object({ path: Type.String(), message: Type.String() }), {
-      description: "The places in the request that are refused",
-    }),
-  ),
-});
+export const errorBody = Type.Object(
+  {
+    error: Type.String({ description: "An English sentence" }),
+    code: Type.String({ description: "Stable name of the error" }),
+    status: Type.Integer({ description: "The HTTP status" }),
+    details: Type.Optional(
+      Type.Array(Type.Object({ path: Type.String(), message: Type.String() }), {
+        description: "The places in the request that are refused",
+      }),
+    ),
+  },
+  {
+    title: "Error",
+    examples: [
+      {
+        error: "uid is required",
+        code: "bad_request",
+        status: 400,
+        details: [{ path: "uid", message: "is required" }],
+      },
+    ],
+  },
+);
 
-export const statusBody = Type.Object({ status: Type.String() });
+export const statusBody = Type.Object(
+  { status: Type.String() },
+  { title: "Status", examples: [{ status: "ok" }] },
+);
 
 export const presenceBody = Type.Array(
   Type.Object({ uid: Type.String(), online: flag, device_flag: deviceFlag }),
-  { description: "One record per uid, in the order asked" },
+  {
+    title: "OnlineStatusList",
+    description: "One record per uid, in the order asked",
+    examples: [
+      [
+        { uid: "alice", online: 1, device_flag: 1 },
+        { uid: "bob", online: 0, device_flag: 0 },
+      ],
+    ],
+  },
 );
 
 export const sentBody = Type.Object(
@@ -31,7 +57,13 @@ export const sentBody = Type.Object(
     message_seq: count,
     client_msg_no: Type.String(),
   },
-  { additionalProperties: false },
+  {
+    title: "SentMessage",
+    additionalProperties: false,
+    examples: [
+      { message_id: 4398046511105, message_seq: 1, client_msg_no: "first" },
+    ],
+  },
 );
 
 const streamState = Type.Enum(
@@ -42,12 +74,18 @@ const streamState = Type.Enum(
 );
 
 /** The success body of an event; `stream` where there is one. */
-export const eventBody = Type.Object({
-  status: Type.String(),
-  stream: Type.Optional(
-    Type.Object({ state: streamState }, { description: "How it stands now" }),
-  ),
-});
+export const eventBody = Type.Object(
+  {
+    status: Type.String(),
+    stream: Type.Optional(
+      Type.Object({ state: streamState }, { description: "Its state now" }),
+    ),
+  },
+  {
+    title: "EventResult",
+    examples: [{ status: "ok", stream: { state: "active" } }],
+  },
+);
 
 const stream = {
   state: streamState,
@@ -72,108 +110,214 @@ const stream = {
   ),
 };
 
-export const streamBody = Type.Object({
-  ...stream,
-  client_msg_no: Type.String(),
-  from_uid: Type.String(),
-  message_id: count,
-  message_seq: count,
-});
+const STREAM_EXAMPLE = {
+  state: "active",
+  text: "It is ",
+  next_index: 1,
+  start_data: "",
+  end_data: null,
+  events: [],
+};
 
-const message = Type.Object({
-  message_id: count,
-  message_idstr: Type.String(),
-  message_seq: count,
-  client_msg_no: Type.String(),
-  from_uid: Type.String(),
-  channel_id: Type.String(),
-  channel_type: channelType,
-  timestamp: Type.Integer({ description: "Unix seconds" }),
-  timestamp_ms: Type.Integer({ description: "Unix milliseconds" }),
-  header: Type.Object({
-    no_persist: flag,
-    red_dot: flag,
-    sync_once: flag,
-  }),
-  expire: Type.Integer({ description: "Seconds; 0: never" }),
-  stream_no: Type.String(),
-  tag_key: Type.String(),
-  payload: Type.String({ contentEncoding: "base64" }),
-  stream: Type.Optional(
-    Type.Object(stream, { description: "Of a stream's message" }),
-  ),
-});
-
-export const historyBody = Type.Object({
-  messages: Type.Array(message),
-  head_seq: Type.Integer({ description: "The channel's newest sequence" }),
-  more: Type.Enum([0, 1], {
-    type: "integer",
-    description: "1: the range holds more messages than were returned",
-  }),
-});
-
-export const conversationsBody = Type.Array(
-  Type.Object({
-    channel_id: Type.String(),
-    channel_type: channelType,
-    unread: count,
-    timestamp: Type.Integer({
-      description: "Of the last message, Unix seconds",
-    }),
-    last_msg_seq: count,
-    last_client_msg_no: Type.String(),
-    offset_msg_seq: Type.Integer({
-      description:
-        "Messages through this one were deleted from the conversation",
-    }),
-    readed_to_msg_seq: Type.Integer({
-      description: "Messages through this one count as read",
-    }),
-    version: Type.Integer({
-      description: "When it last changed, Unix milliseconds",
-    }),
-    recents: Type.Array(message, { description: "Newest first" }),
-  }),
-  { description: "Newest message first" },
+export const streamBody = Type.Object(
+  {
+    ...stream,
+    client_msg_no: Type.String(),
+    from_uid: Type.String(),
+    message_id: count,
+    message_seq: count,
+  },
+  {
+    title: "Stream",
+    examples: [
+      {
+        ...STREAM_EXAMPLE,
+        client_msg_no: "answer",
+        from_uid: "bob",
+        message_id: 4398046511106,
+        message_seq: 2,
+      },
+    ],
+  },
 );
 
-export const loginBody = Type.Object({
-  token: Type.String(),
-  expire: Type.Integer({ description: "Seconds" }),
-  user: Type.Object({
-    username: Type.String(),
-    role: Type.Enum(["admin", "operator", "viewer"], { type: "string" }),
-    permissions: Type.Array(Type.String()),
-  }),
-});
+const MESSAGE_EXAMPLE = {
+  message_id: 4398046511105,
+  message_idstr: "4398046511105",
+  message_seq: 1,
+  client_msg_no: "first",
+  from_uid: "bob",
+  channel_id: "lobby",
+  channel_type: 2,
+  timestamp: 1_790_000_000,
+  timestamp_ms: 1_790_000_000_000,
+  header: { no_persist: 0, red_dot: 0, sync_once: 0 },
+  expire: 0,
+  stream_no: "",
+  tag_key: "",
+  payload: "eyJ0eXBlIjoxLCJjb250ZW50IjoiaGVsbG8ifQ==",
+};
 
-export const migrationBody = Type.Object({
-  status: Type.Enum(["running", "completed", "migrated", "failed"], {
-    type: "string",
-  }),
-  step: Type.String(),
-  last_err: Type.Union([Type.String(), Type.Null()]),
-  try_count: count,
-});
+const message = Type.Object(
+  {
+    message_id: count,
+    message_idstr: Type.String(),
+    message_seq: count,
+    client_msg_no: Type.String(),
+    from_uid: Type.String(),
+    channel_id: Type.String(),
+    channel_type: channelType,
+    timestamp: Type.Integer({ description: "Unix seconds" }),
+    timestamp_ms: Type.Integer({ description: "Unix milliseconds" }),
+    header: Type.Object({
+      no_persist: flag,
+      red_dot: flag,
+      sync_once: flag,
+    }),
+    expire: Type.Integer({ description: "Seconds; 0: never" }),
+    stream_no: Type.String(),
+    tag_key: Type.String(),
+    payload: Type.String({ contentEncoding: "base64" }),
+    stream: Type.Optional(
+      Type.Object(stream, { description: "Of a stream's message" }),
+    ),
+  },
+  { title: "Message", examples: [MESSAGE_EXAMPLE] },
+);
+
+export const historyBody = Type.Object(
+  {
+    messages: Type.Array(message),
+    head_seq: Type.Integer({ description: "The channel's newest sequence" }),
+    more: Type.Enum([0, 1], {
+      type: "integer",
+      description: "1: the range holds more messages than were returned",
+    }),
+  },
+  {
+    title: "History",
+    examples: [{ messages: [MESSAGE_EXAMPLE], head_seq: 1, more: 0 }],
+  },
+);
+
+const CONVERSATION_EXAMPLE = {
+  channel_id: "lobby",
+  channel_type: 2,
+  unread: 1,
+  timestamp: 1_790_000_000,
+  last_msg_seq: 1,
+  last_client_msg_no: "first",
+  offset_msg_seq: 0,
+  readed_to_msg_seq: 0,
+  version: 1_790_000_000_000,
+  recents: [MESSAGE_EXAMPLE],
+};
+
+export const conversationsBody = Type.Array(
+  Type.Object(
+    {
+      channel_id: Type.String(),
+      channel_type: channelType,
+      unread: count,
+      timestamp: Type.Integer({
+        description: "Of the last message, Unix seconds",
+      }),
+      last_msg_seq: count,
+      last_client_msg_no: Type.String(),
+      offset_msg_seq: Type.Integer({
+        description:
+          "Messages through this one were deleted from the conversation",
+      }),
+      readed_to_msg_seq: Type.Integer({
+        description: "Messages through this one count as read",
+      }),
+      version: Type.Integer({
+        description: "When it last changed, Unix milliseconds",
+      }),
+      recents: Type.Array(message, { description: "Newest first" }),
+    },
+    { title: "Conversation", examples: [CONVERSATION_EXAMPLE] },
+  ),
+  {
+    title: "ConversationList",
+    description: "Newest message first",
+    examples: [[CONVERSATION_EXAMPLE]],
+  },
+);
+
+export const loginBody = Type.Object(
+  {
+    token: Type.String(),
+    expire: Type.Integer({ description: "Seconds" }),
+    user: Type.Object({
+      username: Type.String(),
+      role: Type.Enum(["admin", "operator", "viewer"], { type: "string" }),
+      permissions: Type.Array(Type.String()),
+    }),
+  },
+  {
+    title: "Login",
+    examples: [
+      {
+        token: "u2FJ0Vg8dJYw3c1q1Uj6S2Q8mV0yQm3n5b7c9d1e3f4",
+        expire: 86_400,
+        user: { username: "admin", role: "admin", permissions: ["*"] },
+      },
+    ],
+  },
+);
+
+export const migrationBody = Type.Object(
+  {
+    status: Type.Enum(["running", "completed", "migrated", "failed"], {
+      type: "string",
+    }),
+    step: Type.String(),
+    last_err: Type.Union([Type.String(), Type.Null()]),
+    try_count: count,
+  },
+  {
+    title: "MigrationResult",
+    examples: [
+      { status: "running", step: "message", last_err: null, try_count: 1 },
+    ],
+  },
+);
+
+const NODE_EXAMPLE = {
+  id: "n1",
+  address: "chat1.example.com:5200",
+  version: "0.1.0",
+  uptime: 61,
+  sessions: 2,
+  load: 0.02,
+  draining: 0,
+};
 
 export const nodesBody = Type.Array(
-  Type.Object({
-    id: Type.String(),
-    address: Type.String({
-      description: "Where clients reach it; empty: it tells none",
-    }),
-    version: Type.String(),
-    uptime: Type.Integer({ minimum: 0, description: "Seconds" }),
-    sessions: count,
-    load: Type.Number({
-      minimum: 0,
-      maximum: 1,
-      description: "Share of one core that its process used lately",
-    }),
-    draining: flag,
-  }),
-  { description: "The nodes that live, the one that answers first" },
+  Type.Object(
+    {
+      id: Type.String(),
+      address: Type.String({
+        description: "Where clients reach it; empty: it tells none",
+      }),
+      version: Type.String(),
+      uptime: Type.Integer({ minimum: 0, description: "Seconds" }),
+      sessions: count,
+      load: Type.Number({
+        minimum: 0,
+        maximum: 1,
+        description: "Share of one core that its process used lately",
+      }),
+      draining: flag,
+    },
+    { title: "Node", examples: [NODE_EXAMPLE] },
+  ),
+  {
+    title: "NodeList",
+    description: "The nodes that live, the one that answers first",
+    examples: [[NODE_EXAMPLE]],
+  },
 );
 
 const addresses = {
@@ -182,9 +326,22 @@ const addresses = {
   wss_addr: Type.String({ description: "wss:// address, or empty" }),
 };
 
-export const routeBody = Type.Object(addresses);
+const ADDRESS_EXAMPLE = {
+  tcp_addr: "",
+  ws_addr: "ws://chat1.example.com:5200",
+  wss_addr: "",
+};
+
+export const routeBody = Type.Object(addresses, {
+  title: "Route",
+  examples: [ADDRESS_EXAMPLE],
+});
 
 export const routeBatchBody = Type.Array(
   Type.Object({ uids: Type.Array(Type.String()), ...addresses }),
-  { description: "One record per node, with the uids that should go there" },
+  {
+    title: "RouteList",
+    description: "One record per node, with the uids that should go there",
+    examples: [[{ uids: ["alice", "bob"], ...ADDRESS_EXAMPLE }]],
+  },
 );

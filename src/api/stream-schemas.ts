@@ -44,19 +44,33 @@ const event = Type.Object({
 });
 
 export const streamSchemas = {
-  event: Type.Object({
-    client_msg_no: streamName,
-    channel_id: channelId,
-    channel_type: channelType,
-    from_uid: Type.Optional(
-      Type.String({
-        pattern: OPTIONAL_ID_PATTERN,
-        default: "",
-        description: "Sender; empty or absent: the system",
-      }),
-    ),
-    event,
-  }),
+  event: Type.Object(
+    {
+      client_msg_no: streamName,
+      channel_id: channelId,
+      channel_type: channelType,
+      from_uid: Type.Optional(
+        Type.String({
+          pattern: OPTIONAL_ID_PATTERN,
+          default: "",
+          description: "Sender; empty or absent: the system",
+        }),
+      ),
+      event,
+    },
+    {
+      title: "EventRequest",
+      examples: [
+        {
+          client_msg_no: "answer",
+          channel_id: "lobby",
+          channel_type: 2,
+          from_uid: "bob",
+          event: { type: "___TextMessageContent", data: "It is " },
+        },
+      ],
+    },
+  ),
   eventQuery: Type.Object({
     force: Type.Optional(
       Type.Enum(["0", "1"], {

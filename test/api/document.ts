@@ -31,11 +31,29 @@ export async function holdToDocument(
     assert.ok(documented.description.split(", ").includes(json.code), where);
   if (json === undefined) return;
   const { schema } = documented.content["application/json"];
-  const resolved = schema.$ref ? document.components.schemas.Error : schema;
+  const resolved = dereferenced(schema, document);
   const key = JSON.stringify(resolved);
   const fit = fits.get(key) ?? compile(resolved);
   fits.set(key, fit);
   assert.ok(fit(json), `${where} fits its schema`);
+}
+
+/** The schema with what its references name in their place. */
+export function dereferenced(schema: OpenApi, document: OpenApi): OpenApi {
+  if (typeof schema !== "object" || schema === null) return schema;
+  if (Array.isArray(schema))
+    return schema.map((item) => dereferenced(item, document));
+  const { $ref } = schema;
+  if (typeof $ref === "string") {
+    const name = $ref.replace("#/components/schemas/", "");
+    return dereferenced(document.components.schemas[name], document);
+  }
+  return Object.fromEntries(
+    Object.entries(schema).map(([key, value]) => [
+      key,
+      dereferenced(value, document),
+    ]),
+  );
 }
 
 function operationOf({ paths }: OpenApi, path: string): OpenApi {

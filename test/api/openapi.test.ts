@@ -1,7 +1,9 @@
 // The OpenAPI document and the served routes agree. That each reply fits its documented schema is held by `inject` in every other test.
 
 import t from "tap";
+import { Compile } from "typebox/compile";
 import { errorBody } from "../../src/api/reply-schemas.ts";
+import { dereferenced, type OpenApi } from "./document.ts";
 import { documentOf, inject, SETTINGS, startApi } from "./harness.ts";
 
 t.test(
@@ -49,7 +51,9 @@ t.test(
   async (t) => {
     const { endpoint } = await startApi();
     const { paths, components } = await documentOf(endpoint);
-    t.same(components.schemas.Error, JSON.parse(JSON.stringify(errorBody)));
+    const { title, ...error } = JSON.parse(JSON.stringify(errorBody));
+    t.equal(title, "Error");
+    t.same(components.schemas.Error, error);
     const ids = new Set<string>();
     const operations = Object.values<object>(paths).flatMap((one) =>
       Object.values(one),
@@ -120,14 +124,57 @@ t.test("a stream is named in its path; 204 has no body", async (t) => {
   t.notOk(responses[204].content);
 });
 
+t.test(
+  "bodies and replies are named schemas with examples that fit them",
+  async (t) => {
+    const { endpoint } = await startApi();
+    const document = await documentOf(endpoint);
+    const operations = Object.values<OpenApi>(document.paths).flatMap((one) =>
+      Object.values<OpenApi>(one),
+    );
+    const inJson = operations.flatMap(({ requestBody, responses }) =>
+      [requestBody, ...Object.values<OpenApi>(responses)]
+        .map((one) => one?.content?.["application/json"]?.schema)
+        .filter((schema) => schema !== undefined),
+    );
+    t.ok(inJson.length > 40, "there are schemas to look at");
+    const unnamed = inJson.filter((schema) => schema.$ref === undefined);
+    t.same(unnamed, [{}], "all are named but the document's own");
+    for (const [name, schema] of Object.entries(document.components.schemas)) {
+      const whole = dereferenced(schema, document);
+      t.ok(whole.examples?.length > 0, `${name} has an example`);
+      const validator = Compile(whole);
+      for (const example of whole.examples)
+        t.ok(validator.Check(example), `the example of ${name} fits it`);
+    }
+  },
+);
+
+t.test("operations are named after their paths", async (t) => {
+  const { paths } = await documentOf((await startApi()).endpoint);
+  const stream = "/stream/{channel_type}/{channel_id}/{client_msg_no}";
+  t.equal(
+    paths["/conversations/clearUnread"].post.operationId,
+    "conversationsClearUnread",
+  );
+  t.equal(
+    paths["/channel/subscriber_add"].post.operationId,
+    "channelSubscriberAdd",
+  );
+  t.equal(paths[stream].get.operationId, "stream");
+});
+
 t.test("the configured limits are in the document", async (t) => {
   const { endpoint } = await startApi({
     maxSubscribersPerCall: 5,
     maxUidsPerPresenceCall: 6,
   });
-  const { paths } = await documentOf(endpoint);
+  const document = await documentOf(endpoint);
   const body = (path: string) =>
-    paths[path].post.requestBody.content["application/json"].schema;
+    dereferenced(
+      document.paths[path].post.requestBody.content["application/json"].schema,
+      document,
+    );
   t.equal(body("/channel").properties.subscribers.maxItems, 5);
   t.equal(body("/message/send").properties.subscribers.maxItems, 5);
   t.equal(body("/user/onlinestatus").maxItems, 6);
