@@ -14,8 +14,10 @@ import {
   OPTIONAL_LABEL_PATTERN,
 } from "./fields.ts";
 
-/** A checked value, or the reply to send in its place. */
-export type Read<T> = { readonly value: T } | { readonly refused: HttpReply };
+/** A checked value, or the reply to send in its place. `ignored` lists fields of the body that the schema does not have. */
+export type Read<T> =
+  | { readonly value: T; readonly ignored?: string | undefined }
+  | { readonly refused: HttpReply };
 export type Reader<T> = (request: HttpRequest) => Read<T>;
 
 /** A look at a body before its schema is asked: the reply that refuses it, or undefined. */
@@ -27,6 +29,7 @@ export function jsonReader<S extends TSchema>(
   first?: BodyCheck,
 ): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
+  const fields = fieldsOf(schema);
   return (request) => {
     if (!isJson(request.headers["content-type"] ?? ""))
       return { refused: edgeReply("unsupported_media_type") };
@@ -41,8 +44,54 @@ export function jsonReader<S extends TSchema>(
     }
     const refused = first?.(value);
     if (refused !== undefined) return { refused };
-    return check<Static<S>>(schema, validator, value);
+    const checked = check<Static<S>>(schema, validator, value);
+    if ("refused" in checked) return checked;
+    const ignored = ignoredFields(fields, value);
+    return ignored === undefined ? checked : { ...checked, ignored };
   };
+}
+
+/** Most fields named in one header. */
+const MAX_IGNORED = 8;
+/** What may stand in a header; a field of another name is only counted. */
+const HEADER_SAFE = /^[\w.-]{1,64}$/;
+
+/** The fields a schema has, with those of the objects in them. */
+type Fields = ReadonlyMap<string, Fields | undefined>;
+
+function fieldsOf(schema: TSchema): Fields | undefined {
+  if (!Type.IsObject(schema)) return undefined;
+  const properties = Object.entries(schema.properties);
+  return new Map(properties.map(([name, inner]) => [name, fieldsOf(inner)]));
+}
+
+/** The fields of a checked `value` that its schema does not have, as a header's value; undefined: there are none. */
+function ignoredFields(
+  fields: Fields | undefined,
+  value: unknown,
+): string | undefined {
+  const found: string[] = [];
+  if (fields !== undefined) collectIgnored(fields, value as object, "", found);
+  if (found.length === 0) return undefined;
+  const names = found
+    .filter((name) => HEADER_SAFE.test(name))
+    .slice(0, MAX_IGNORED);
+  const more = found.length - names.length;
+  return [...names, ...(more > 0 ? [`${more} more`] : [])].join(", ");
+}
+
+function collectIgnored(
+  fields: Fields,
+  value: object,
+  path: string,
+  found: string[],
+): void {
+  for (const name in value) {
+    const inner = fields.get(name);
+    if (inner !== undefined)
+      collectIgnored(inner, Reflect.get(value, name), `${path}${name}.`, found);
+    else if (!fields.has(name)) found.push(path + name);
+  }
 }
 
 /** Values in text that count before those of the query string. */

@@ -79,7 +79,7 @@ export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
     if ("refused" in body) return body.refused;
     const query = readQuery(request);
     if ("refused" in query) return query.refused;
-    return handle(body.value, query.value);
+    return naming(body.ignored, handle(body.value, query.value));
   };
   return { ...docs, method: "POST", run };
 }
@@ -113,6 +113,20 @@ function reading<T>(
 ): (request: HttpRequest) => Outcome {
   return (request) => {
     const input = read(request);
-    return "refused" in input ? input.refused : handle(input.value, request);
+    if ("refused" in input) return input.refused;
+    return naming(input.ignored, handle(input.value, request));
   };
+}
+
+/** The outcome with a header that names the body's fields that were ignored [decisions: Unknown body fields]. */
+function naming(ignored: string | undefined, outcome: Outcome): Outcome {
+  if (ignored === undefined) return outcome;
+  const add = (reply: Answered): Answered =>
+    "opened" in reply
+      ? reply
+      : {
+          ...reply,
+          headers: { ...reply.headers, "jindou-ignored-fields": ignored },
+        };
+  return outcome instanceof Promise ? outcome.then(add) : add(outcome);
 }

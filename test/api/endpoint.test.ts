@@ -8,6 +8,35 @@ import { inject, startApi } from "./harness.ts";
 const TARGET = "POST /user/token";
 const BODY = { uid: "u", token: "s3cret-token", device_flag: 0 };
 
+t.test(
+  "fields that a body should not have are ignored and named in a header",
+  async (t) => {
+    const api = await startApi();
+    const ignored = async (target: string, body: object) =>
+      (await inject(api, target, { body })).headers["jindou-ignored-fields"];
+    t.equal(await ignored(TARGET, BODY), undefined, "none");
+    t.equal(await ignored(TARGET, { ...BODY, devicelevel: 1 }), "devicelevel");
+    const send = { from_uid: "u", channel_id: "g", channel_type: 2 };
+    const payload = "eyJ0eXBlIjoxfQ==";
+    const header = { red_dot: 1, reddot: 1 };
+    t.equal(
+      await ignored("POST /message/send", { ...send, payload, header }),
+      "header.reddot",
+      "inside an object",
+    );
+    const event = { type: "x", dat: "" };
+    const named = { ...send, client_msg_no: "c", event };
+    t.equal(await ignored("POST /event?force=1", named), "event.dat");
+    const odd = { ...BODY, "a\r\nset-cookie: b": 1, "": 1 };
+    t.equal(await ignored(TARGET, odd), "2 more", "no name can break a header");
+    const many = Object.fromEntries([..."abcdefghijkl"].map((one) => [one, 1]));
+    t.equal(
+      await ignored(TARGET, { ...BODY, ...many }),
+      "a, b, c, d, e, f, g, h, 4 more",
+    );
+  },
+);
+
 t.test("an unknown path is 404, a wrong method 405 with Allow", async (t) => {
   const api = await startApi();
   t.match((await inject(api, "GET /nothing")).json, {
