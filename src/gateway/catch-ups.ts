@@ -6,6 +6,7 @@ import type { StreamSnapshot } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
 import type { StreamStore } from "../broker/stream-ports.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
+import type { TimeSlice } from "../lib/time-slice.ts";
 import {
   Behind,
   type EventPlace,
@@ -76,15 +77,23 @@ export class CatchUps {
   }
 
   /** From now on the session's events of these groups and its personal channels are withheld, until it has drained and caught up. */
-  lag(session: Session, groups: readonly EventPlace[]): void {
-    const fallen = [...groups, PERSONAL_EVENTS]
-      .filter((place) => place.behindOf(session) === undefined)
-      .map((place) => new Behind(session, place, false));
-    for (const behind of fallen) {
-      behind.wait();
-      behind.place.fallBehind(behind);
-    }
-    void this.#guarded(session, () => this.#recover(session, fallen));
+  lag(session: Session, groups: Iterable<EventPlace>, slice: TimeSlice): void {
+    void this.#guarded(session, async () => {
+      const fallen: Behind[] = [];
+      const fall = (place: EventPlace) => {
+        if (place.behindOf(session) !== undefined) return;
+        const behind = new Behind(session, place, false);
+        behind.wait();
+        place.fallBehind(behind);
+        fallen.push(behind);
+      };
+      fall(PERSONAL_EVENTS);
+      for (const place of groups) {
+        if (slice.isUsedUp()) await slice.rest();
+        fall(place);
+      }
+      await this.#recover(session, fallen, slice);
+    });
   }
 
   /** At once where nothing is owed, as in nearly every channel. */
@@ -105,9 +114,14 @@ export class CatchUps {
     });
   }
 
-  async #recover(session: Session, fallen: readonly Behind[]): Promise<void> {
+  async #recover(
+    session: Session,
+    fallen: readonly Behind[],
+    slice: TimeSlice,
+  ): Promise<void> {
     await this.#lock.run(session.sessionId, async () => {
       for (const behind of fallen) {
+        if (slice.isUsedUp()) await slice.rest();
         if (this.#lags(session)) await session.writable(this.#maxUnreadBytes);
         if (behind.isEmpty) finish(behind);
         else await this.#catchUp(behind);

@@ -27,7 +27,8 @@ export class Group implements EventPlace {
   lastSeq = 0;
   readonly #formats = new Map<string, FormatTopic>();
   readonly #joining = new Set<Session>();
-  #expected = 0;
+  /** Sessions that are about to join, and whether they get what comes at once. */
+  #expected: Map<Session, boolean> | undefined;
   /** Live members that do not get events now. */
   #behind: Map<Session, Behind> | undefined;
 
@@ -37,7 +38,7 @@ export class Group implements EventPlace {
   }
 
   get isEmpty(): boolean {
-    const isAwaited = this.#joining.size > 0 || this.#expected > 0;
+    const isAwaited = this.#joining.size > 0 || this.#expected !== undefined;
     return this.#formats.size === 0 && !isAwaited;
   }
 
@@ -48,13 +49,27 @@ export class Group implements EventPlace {
     return members;
   }
 
-  /** A session is about to join: the group is listened to until `forgo`. */
-  expect(): void {
-    this.#expected += 1;
+  /**
+   * A session is about to join: the group is listened to until `forgo`. With `isLive` it is given what comes from its connack on, one frame at a
+   * time: thousands of subscriptions take longer than one turn of the event loop may.
+   */
+  expect(session: Session, isLive: boolean): void {
+    this.#expected ??= new Map();
+    this.#expected.set(session, isLive);
   }
 
-  forgo(): void {
-    this.#expected -= 1;
+  /** Harmless when it is not expected. */
+  forgo(session: Session): void {
+    this.#expected?.delete(session);
+    if (this.#expected?.size === 0) this.#expected = undefined;
+  }
+
+  /** It is expected and gets what comes. */
+  serves(session: Session): boolean {
+    const isLive = this.#expected?.get(session) ?? false;
+    return (
+      isLive && session.isWelcome && !session.wasRemovedFrom(this.channelId)
+    );
   }
 
   /** From now on live messages are held for the session until it is `add`ed. */
@@ -62,16 +77,18 @@ export class Group implements EventPlace {
     session.startHolding();
     session.joining = this;
     this.#joining.add(session);
+    this.forgo(session);
   }
 
   /** Makes the session, which has everything through `lastSeq`, a live member; its events are withheld until it goes live with them too. */
   add(session: Session, lastSeq = 0): Behind {
     this.#joined(session);
+    this.forgo(session);
     this.lastSeq = Math.max(this.lastSeq, lastSeq);
     const format = this.#format(session.codec);
     format.members += 1;
     session.connection.subscribe(format.topic);
-    session.groups = session.groups.concat(this);
+    session.follow(this);
     const behind = new Behind(session, this, true);
     this.#withhold(behind);
     return behind;
@@ -80,8 +97,7 @@ export class Group implements EventPlace {
   /** Harmless when it is no member. */
   remove(session: Session): void {
     this.#joined(session);
-    if (!session.groups.includes(this)) return;
-    session.groups = session.groups.filter((group) => group !== this);
+    if (!session.unfollow(this)) return;
     const format = this.#format(session.codec);
     format.members -= 1;
     session.connection.unsubscribe(format.topic);
@@ -99,23 +115,40 @@ export class Group implements EventPlace {
   ): number {
     for (const session of this.#joining)
       if (session !== origin) session.hold(message);
+    const early = this.#deliverEarly(message, origin);
     if (message.messageSeq > 0) this.lastSeq = message.messageSeq;
     const push: Push = { kind: "message", channel: message.channel, message };
-    const isMember = origin?.groups.includes(this) ?? false;
+    const isMember = origin?.follows(this.channelId) ?? false;
     for (const format of this.#formats.values()) {
       const frame = format.codec.encodePush(push);
       if (isMember && origin?.codec.format === format.codec.format)
         origin.connection.publish(format.topic, frame);
       else publisher.publish(format.topic, frame);
     }
-    return this.members - (isMember ? 1 : 0);
+    return this.members + early - (isMember ? 1 : 0);
+  }
+
+  /** Returns how many of the expected sessions it went to. */
+  #deliverEarly(message: Message, origin: Session | undefined): number {
+    if (this.#expected === undefined) return 0;
+    let count = 0;
+    for (const session of this.#expected.keys())
+      if (session !== origin && this.serves(session)) {
+        session.pushMessage(message);
+        if (message.stream !== undefined) session.opened(message.stream);
+        count += 1;
+      }
+    return count;
   }
 
   /** The same for an event, which goes to everybody who is not behind. */
   deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
     const push = { kind: "event", channel: event.channel, event } as const;
-    if (event.stream === undefined)
+    if (event.stream === undefined) {
       for (const session of this.#joining) session.pushInTurn(push); // kept nowhere else
+      for (const session of this.#expected?.keys() ?? [])
+        if (this.serves(session)) session.push(push);
+    }
     for (const { codec, eventTopic } of this.#formats.values())
       publisher.publish(eventTopic, codec.encodePush(push));
     const behind = this.#behind;

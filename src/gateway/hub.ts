@@ -11,6 +11,7 @@ import {
   userTopic,
 } from "../broker/model.ts";
 import type { Cluster, ClusterEvent } from "../broker/ports.ts";
+import { TimeSlice, Turns } from "../lib/time-slice.ts";
 import type { CatchUps } from "./catch-ups.ts";
 import { Group } from "./group.ts";
 import { deliverCommand } from "./inbox.ts";
@@ -60,7 +61,8 @@ export interface HubParts {
 }
 
 const NOBODY: readonly Session[] = [];
-const NO_IDS: readonly string[] = [];
+/** Joining and leaving of one session hold the event loop so long at a time. */
+const SLICE_MS = 2;
 const NO_CURSORS: Cursors = new Map();
 
 export class Hub {
@@ -73,6 +75,7 @@ export class Hub {
   readonly #rereads: HubParts["rereads"];
   readonly #admissions: HubParts["admissions"];
   readonly #metrics: HubParts["metrics"];
+  readonly #turns = new Turns();
   #fanouts = 0;
   #deliveries = 0;
 
@@ -89,6 +92,11 @@ export class Hub {
   /** Messages taken to sessions of this node, and to how many sessions in all. */
   get stats(): { readonly fanouts: number; readonly deliveries: number } {
     return { fanouts: this.#fanouts, deliveries: this.#deliveries };
+  }
+
+  /** For work on one session that may be about thousands of channels. */
+  slice(): TimeSlice {
+    return new TimeSlice(SLICE_MS, this.#turns);
   }
 
   *sessions(): Iterable<Session> {
@@ -113,12 +121,10 @@ export class Hub {
     await this.#cluster.listen(userTopic(session.uid));
   }
 
-  /** Forgets a session; harmless when it is not in. */
+  /** Forgets a session that ended; harmless when it is not in. Its connection is closed: that its groups know it a little longer does no harm. */
   leave(session: Session): void {
-    for (const { channelId } of [...session.groups])
-      this.unfollow(session, channelId);
     if (session.joining) this.unfollow(session, session.joining.channelId);
-    this.cool(session);
+    void this.#leaveGroups(session);
     const left = this.sessionsOf(session.uid).filter((one) => one !== session);
     this.#watch.leave(session);
     if (left.length > 0) this.#byUid.set(session.uid, left);
@@ -130,24 +136,41 @@ export class Hub {
    * Once resolved, what is published in these groups reaches the node, until `cool`: the session is about to join them, and then gets at once
    * what comes. Harmless for one that is over. Throws `unavailable`.
    */
-  async warm(session: Session, channelIds: readonly string[]): Promise<void> {
-    if (session.ended !== undefined) return;
-    this.cool(session);
-    session.warm = channelIds;
-    for (const id of channelIds) this.#group(id).expect();
-    const topics = channelIds.map(groupTopic);
-    await Promise.all(topics.map((topic) => this.#cluster.listen(topic)));
+  async warm(
+    session: Session,
+    channelIds: readonly string[],
+    isLive: (channelId: string) => boolean,
+  ): Promise<void> {
+    session.warm ??= [];
+    const { warm } = session;
+    await this.slice().each(channelIds, async (id) => {
+      if (session.ended !== undefined) return;
+      warm.push(id);
+      this.#group(id).expect(session, isLive(id));
+      await this.#cluster.listen(groupTopic(id));
+    });
   }
 
   /** The session follows what it is to follow; harmless when nothing was warm. */
-  cool(session: Session): void {
-    const { warm } = session;
-    session.warm = NO_IDS;
+  async cool(session: Session): Promise<void> {
+    const { warm = [] } = session;
+    session.warm = undefined;
+    const slice = this.slice();
     for (const id of warm) {
+      if (slice.isUsedUp()) await slice.rest();
       const group = this.#groups.get(id);
-      group?.forgo();
+      group?.forgo(session);
       if (group !== undefined) this.#dropEmpty(group);
     }
+  }
+
+  async #leaveGroups(session: Session): Promise<void> {
+    const slice = this.slice();
+    for (const id of session.groups.keys()) {
+      if (slice.isUsedUp()) await slice.rest();
+      this.unfollow(session, id);
+    }
+    await this.cool(session);
   }
 
   /** Once resolved, live messages of the group are held for the session until `follow`. */
@@ -167,8 +190,11 @@ export class Hub {
     lastSeq = 0,
   ): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
-    if (session.wasRemovedFrom(channelId)) return;
     const group = this.#group(channelId);
+    if (session.wasRemovedFrom(channelId)) {
+      group.forgo(session);
+      return this.#dropEmpty(group);
+    }
     const behind = group.add(session, lastSeq);
     this.#metrics.levelling(1);
     try {
@@ -203,10 +229,8 @@ export class Hub {
   /** The connection of the session lags: events wait until it has drained. */
   lagging(session: Session): void {
     if (session.ended !== undefined) return;
-    const groups = session.groups.flatMap(
-      ({ channelId }) => this.#groups.get(channelId) ?? [],
-    );
-    this.#catchUps.lag(session, groups);
+    const groups = this.#groupsOf(session);
+    this.#catchUps.lag(session, groups, this.slice());
   }
 
   /** The client is told otherwise how a stream stands, in a message or an answer: what comes next begins there. */
@@ -325,7 +349,9 @@ export class Hub {
   /** It may come back to the group, and then has what it had. */
   #takeOut(session: Session, group: Group): void {
     const { channelId, lastSeq } = group;
-    if (session.follows(channelId)) session.noteHad(channelId, lastSeq);
+    if (session.follows(channelId) || group.serves(session))
+      session.noteHad(channelId, lastSeq);
+    group.forgo(session);
     this.unfollow(session, channelId);
   }
 
@@ -349,13 +375,24 @@ export class Hub {
   /** The session follows exactly these groups; once resolved they are live, and it has what was sent in them since its user joined. */
   async #adopt(session: Session, channelIds: readonly string[]): Promise<void> {
     const wanted = new Set(channelIds);
-    for (const { channelId } of session.groups.concat(session.joining ?? []))
+    const { joining, groups } = session;
+    for (const { channelId } of [
+      ...groups.values(),
+      ...(joining ? [joining] : []),
+    ])
       if (!wanted.has(channelId)) this.#dismiss(session, channelId);
     const missing = channelIds.filter((id) => !session.follows(id));
     const adopted = await Promise.allSettled(
       missing.map((id) => this.#admissions.admit(session, id, this)),
     );
     for (const one of adopted) if (one.status === "rejected") throw one.reason;
+  }
+
+  *#groupsOf(session: Session): Iterable<Group> {
+    for (const id of session.groups.keys()) {
+      const group = this.#groups.get(id);
+      if (group !== undefined) yield group;
+    }
   }
 
   #dropEmpty(group: Group): void {

@@ -41,7 +41,7 @@ export interface JoinLimits {
 export interface PlanPorts {
   readonly store: Pick<ChannelStore, "groupsOf"> &
     Pick<MessageStore, "headSeq" | "sharedSeq">;
-  readonly hub: Pick<Hub, "warm">;
+  readonly hub: Pick<Hub, "warm" | "slice">;
 }
 
 interface Named {
@@ -66,15 +66,17 @@ export async function planJoin(
   const { uid } = session;
   const groups = await store.groupsOf(uid);
   const mine = new Set(groups);
-  const named = points.map(async (point): Promise<Named> => {
-    const { channel } = point;
-    if (channel.type === GROUP_CHANNEL && !mine.has(channel.id))
-      return { point, result: { channel, status: "denied", headSeq: 0 } };
-    return stand(channelKey(channel, uid), point, store);
-  });
+  const named = new Set<string>();
+  for (const { channel } of points)
+    if (channel.type === GROUP_CHANNEL) named.add(channel.id);
   const [stands] = await Promise.all([
-    Promise.all(named),
-    hub.warm(session, groups),
+    hub.slice().each(points, async (point): Promise<Named> => {
+      const { channel } = point;
+      if (channel.type === GROUP_CHANNEL && !mine.has(channel.id))
+        return { point, result: { channel, status: "denied", headSeq: 0 } };
+      return stand(channelKey(channel, uid), point, store);
+    }),
+    hub.warm(session, groups, (id) => !named.has(id)),
   ]);
   return {
     groups,
@@ -173,7 +175,7 @@ class Joining {
     await this.#resumePersonal();
     await this.#resumeNamed(groups);
     await this.#settle();
-    this.#parts.hub.cool(this.#session);
+    await this.#parts.hub.cool(this.#session);
   }
 
   /** Held from the start: who is told out of the group meanwhile is not joining it any more. */
@@ -201,18 +203,23 @@ class Joining {
     this.#parts.hub.followPersonal(this.#session);
   }
 
-  /** Live from the connack on: subscribed before anything is waited for. */
+  /** Live from the connack on: until its turn comes, each group serves the session as one it expects. */
   async #followUnnamed(groups: readonly string[]): Promise<void> {
-    const unnamed = groups.filter((id) => !this.#points.has(this.#keyOf(id)));
     const { hub } = this.#parts;
-    await Promise.all(unnamed.map((id) => hub.follow(this.#session, id)));
+    await hub.slice().each(groups, async (id) => {
+      if (!this.#points.has(this.#keyOf(id)))
+        await hub.follow(this.#session, id);
+    });
   }
 
   /** One after the other, each live as soon as it is level. */
   async #resumeNamed(groups: readonly string[]): Promise<void> {
-    for (const id of groups)
-      if (this.#points.has(this.#keyOf(id)))
-        await this.#resumeGroup({ id, type: GROUP_CHANNEL });
+    const slice = this.#parts.hub.slice();
+    for (const id of groups) {
+      if (!this.#points.has(this.#keyOf(id))) continue;
+      if (slice.isUsedUp()) await slice.rest();
+      await this.#resumeGroup({ id, type: GROUP_CHANNEL });
+    }
   }
 
   #keyOf(groupId: string): ChannelKey {
@@ -227,10 +234,12 @@ class Joining {
       session.membershipsStale = false;
       session.forgetRemovals();
       const groups = new Set(await store.groupsOf(session.uid));
-      for (const { channelId } of [...session.groups])
-        if (!groups.has(channelId)) hub.unfollow(session, channelId);
+      for (const id of [...session.groups.keys()])
+        if (!groups.has(id)) hub.unfollow(session, id);
       const missing = [...groups].filter((id) => !session.follows(id));
+      const slice = hub.slice();
       for (const id of missing) {
+        if (slice.isUsedUp()) await slice.rest();
         if (session.ended !== undefined) break;
         const isMember = await this.#begin(id);
         if (isMember) await this.#resumeGroup({ id, type: GROUP_CHANNEL });

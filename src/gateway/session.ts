@@ -53,8 +53,7 @@ export type CommandPush = Extract<Push, { readonly kind: "command" }>;
 /** Pushes that keep their order with messages that are held. */
 export type HeldPush = Extract<Push, { readonly kind: "event" | "stream" }>;
 
-const NO_GROUPS: readonly FollowedGroup[] = [];
-const NO_IDS: readonly string[] = [];
+const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
 /** Of more groups that a session left it is not remembered what it had. */
 const MAX_GROUPS_LEFT = 100;
 
@@ -63,10 +62,8 @@ export class Session {
   readonly uid: string;
   readonly codec: Codec;
   readonly connection: Connection;
-  /** The groups it gets live messages of; kept by the hub. */
-  groups: readonly FollowedGroup[] = NO_GROUPS;
-  /** Groups the node listens to because it is about to join them; kept by the hub. */
-  warm: readonly string[] = NO_IDS;
+  /** Groups the node listens to because the session is about to join them; kept by the hub. */
+  warm: string[] | undefined;
   /** The group it is just joining: its live messages are held. */
   joining: FollowedGroup | undefined;
   /** Its memberships changed: what was read of them before is old. */
@@ -88,6 +85,7 @@ export class Session {
   /** Where what the client asks to read waits. */
   reads: Reads | undefined;
   readonly #maxHeldBytes: number;
+  #groups: Map<string, FollowedGroup> | undefined;
   #held: (Message | HeldPush)[] | undefined = [];
   #heldBytes = 0;
   #keptBytes = 0;
@@ -273,8 +271,23 @@ export class Session {
     this.#removedFrom = undefined;
   }
 
+  /** The groups it gets live messages of, by id; kept by them. */
+  get groups(): ReadonlyMap<string, FollowedGroup> {
+    return this.#groups ?? NO_GROUPS;
+  }
+
+  follow(group: FollowedGroup): void {
+    this.#groups ??= new Map();
+    this.#groups.set(group.channelId, group);
+  }
+
+  /** False: it did not follow the group. */
+  unfollow({ channelId }: FollowedGroup): boolean {
+    return this.#groups?.delete(channelId) ?? false;
+  }
+
   follows(channelId: string): boolean {
-    return this.groups.some((group) => group.channelId === channelId);
+    return this.#groups?.has(channelId) ?? false;
   }
 
   /** While it joins, remembers an active stream it was shown before it gets the events of that channel. */

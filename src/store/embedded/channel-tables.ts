@@ -18,6 +18,7 @@ const GROUP_VERSION = 2;
 /** Channels whose rules are remembered, and uids of each whose membership is: what is being written to, not all there is. */
 const MAX_KNOWN_CHANNELS = 4096;
 const MAX_KNOWN_UIDS = 128;
+const GROUPS_PER_PAGE = 128;
 /** Sorts behind every string in a key. */
 const LAST = Buffer.from([0xff]);
 
@@ -198,19 +199,33 @@ export class ChannelTables {
     return this.row({ id, type: GROUP_CHANNEL })?.info.large === true;
   }
 
-  /** The groups of `uid`, disbanded ones left out. */
-  groupsOf(uid: string): GroupOfUser[] {
-    const found: GroupOfUser[] = [];
-    for (const { key, value } of this.#tables.groups.getRange({
-      start: [uid],
-      end: behindAll([uid]) as string[], // the table's type names what is stored
-    })) {
-      const id = String(key[1]);
-      const row = this.row({ type: GROUP_CHANNEL, id });
-      if (row !== undefined && !row.info.disband)
-        found.push({ id, joinSeq: toJoinSeq(value) });
-    }
-    return found;
+  /** The groups of `uid`, disbanded ones left out. The caller may let other work run in between: each page is read when it is asked for. */
+  *groupsOf(uid: string): Generator<GroupOfUser> {
+    let start = [uid];
+    let size: number;
+    do {
+      const page = [
+        ...this.#tables.groups.getRange({
+          ...{ start, exclusiveStart: start.length > 1 },
+          end: behindAll([uid]) as string[], // the table's type names what is stored
+          limit: GROUPS_PER_PAGE,
+        }),
+      ];
+      size = page.length;
+      for (const { key, value } of page) {
+        const id = String(key[1]);
+        start = [uid, id];
+        if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };
+      }
+    } while (size === GROUPS_PER_PAGE);
+  }
+
+  /** Remembers nothing: a user's groups are more than what is being written to. */
+  #isOpen(id: string): boolean {
+    const known = this.#known[GROUP_CHANNEL].get(id);
+    if (known !== undefined) return known.row?.info.disband === false;
+    const stored = this.#tables.channels.get([GROUP_CHANNEL, id]);
+    return stored !== undefined && fieldsOf(stored, VERSION)[1] !== true;
   }
 
   /** Undefined: the user is no member of it. */

@@ -10,6 +10,7 @@ import {
   PERSON_CHANNEL,
 } from "../../broker/model.ts";
 import type { ChannelStore, Membership } from "../../broker/ports.ts";
+import { TimeSlice } from "../../lib/time-slice.ts";
 import type {
   ChannelRecord,
   ChannelTables,
@@ -147,7 +148,13 @@ export function createChannelSteps({
     },
 
     async groupsOf(uid) {
-      return tables.groupsOf(uid).map(({ id }) => id);
+      const ids: string[] = [];
+      const slice = new TimeSlice();
+      for (const { id } of tables.groupsOf(uid)) {
+        if (slice.isUsedUp()) await slice.rest();
+        ids.push(id);
+      }
+      return ids;
     },
 
     async joinSeq(channelId, uid) {

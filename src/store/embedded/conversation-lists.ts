@@ -8,9 +8,9 @@ import type {
 } from "../../broker/model.ts";
 import type { ConversationSlice } from "../../broker/ports.ts";
 import { Line } from "../../lib/line.ts";
+import { TimeSlice } from "../../lib/time-slice.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../held-bytes.ts";
 import type { Memberships } from "./memberships.ts";
-import { Pace } from "./pace.ts";
 import type { Standings } from "./standings.ts";
 
 /** Lists made at once: each takes its stretch of every turn of the event loop, so a crowd of them waits in line. */
@@ -35,9 +35,9 @@ export class ConversationLists {
     const { memberships, standings } = this.#parts;
     return this.#line.run(async () => {
       const found: ConversationHead[] = [];
-      const pace = new Pace();
+      const slice = new TimeSlice();
       for (const membership of memberships.of(uid)) {
-        if (pace.isUsedUp()) await pace.rest();
+        if (slice.isUsedUp()) await slice.rest();
         const head = standings.head(membership);
         if (head !== undefined) found.push(head);
       }
@@ -53,11 +53,11 @@ export class ConversationLists {
   ): Promise<ConversationSlice> {
     const { memberships, standings } = this.#parts;
     const conversations: Conversation[] = [];
-    const pace = new Pace();
+    const slice = new TimeSlice();
     let bytes = 0;
     for (const channel of channels) {
       if (conversations.length >= limit) return { conversations, more: true };
-      if (pace.isUsedUp()) await pace.rest();
+      if (slice.isUsedUp()) await slice.rest();
       const membership = memberships.one(uid, channel);
       const one = membership && standings.view(membership);
       if (one?.last === undefined) continue;

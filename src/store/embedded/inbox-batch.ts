@@ -1,6 +1,7 @@
 // What one transaction does to the command inboxes: decided and encoded little by little, then written at once. Owns the inboxes it touches as
 // they will be. Only one batch exists at a time: it relies on the tables not changing under it.
 
+import type { TimeSlice } from "../../lib/time-slice.ts";
 import type { Tables } from "./database.ts";
 import {
   Arena,
@@ -18,7 +19,6 @@ import {
   seqOfCopy,
   stateValue,
 } from "./inbox-rows.ts";
-import type { Pace } from "./pace.ts";
 
 type InboxTable =
   | "inbox"
@@ -133,17 +133,17 @@ export class InboxBatch {
   }
 
   /** To be called once, when nothing more is decided and before `write`. */
-  async seal(pace: Pace): Promise<void> {
+  async seal(slice: TimeSlice): Promise<void> {
     for (const inbox of this.#inboxes.values()) {
-      if (pace.isUsedUp()) await pace.rest();
+      if (slice.isUsedUp()) await slice.rest();
       const value = stateValue(inbox, this.#arena);
       this.#writes.push({ table: "inboxes", key: inbox.key, value });
     }
     for (const left of this.#left.values()) {
-      if (pace.isUsedUp()) await pace.rest();
+      if (slice.isUsedUp()) await slice.rest();
       this.#keepLeft(left);
     }
-    if (this.#writes.length > FEW_WRITES) await pace.rest();
+    if (this.#writes.length > FEW_WRITES) await slice.rest();
   }
 
   /** To be called inside `transact`. */

@@ -5,10 +5,10 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../broker/errors.ts";
+import { TimeSlice } from "../../lib/time-slice.ts";
 import { commit, type Tables } from "./database.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 import type { CommandStep, InboxStep } from "./inbox-steps.ts";
-import { Pace } from "./pace.ts";
 import type { Secure } from "./transact.ts";
 
 /** Copies and acknowledgements in one transaction (the first step of it may be larger), and in the queue. */
@@ -119,9 +119,9 @@ export class InboxQueue {
   async #decide(steps: readonly InboxStep[]): Promise<InboxBatch> {
     const { tables, maxInbox } = this.#parts;
     const batch = new InboxBatch(tables, maxInbox);
-    const pace = new Pace();
-    for (const step of steps) await step.decide(batch, pace);
-    await batch.seal(pace);
+    const slice = new TimeSlice();
+    for (const step of steps) await step.decide(batch, slice);
+    await batch.seal(slice);
     return batch;
   }
 

@@ -8,10 +8,10 @@ import {
   type Message,
 } from "../../broker/model.ts";
 import type { Appended, Clock, CommandDraft } from "../../broker/ports.ts";
+import type { TimeSlice } from "../../lib/time-slice.ts";
 import { commandMessage, encodeCommand } from "./command-record.ts";
 import type { InboxBatch } from "./inbox-batch.ts";
 import { commandKey, seqOfCopy } from "./inbox-rows.ts";
-import type { Pace } from "./pace.ts";
 
 /** Counted for a queued step on top of a payload, and for each of its copies. */
 const QUEUED_BYTES = 512;
@@ -22,7 +22,7 @@ interface Step {
   readonly size: number;
   readonly bytes: number;
   /** May be called again, with another batch, when the first came to nothing. */
-  decide(batch: InboxBatch, pace: Pace): void | Promise<void>;
+  decide(batch: InboxBatch, slice: TimeSlice): void | Promise<void>;
   done(): void;
   fail(error: BrokerError): void;
 }
@@ -67,19 +67,19 @@ export function appending(
     draft,
     message,
     copies,
-    async decide(batch, pace) {
+    async decide(batch, slice) {
       const key = commandKey(endMs, messageId);
       const command = { key, copies: recipients.length };
       copies.length = 0;
       const keys: Buffer[] = [];
       for (const uid of recipients) {
-        if (pace.isUsedUp()) await pace.rest();
+        if (slice.isUsedUp()) await slice.rest();
         const copy = batch.add(uid, command);
         keys.push(copy);
         copies.push({ uid, inboxSeq: seqOfCopy(copy) });
       }
       for (const uid of draft.alsoTell) copies.push({ uid, inboxSeq: 0 });
-      if (pace.isUsedUp()) await pace.rest();
+      if (slice.isUsedUp()) await slice.rest();
       if (keys.length > 0)
         batch.putCommand(key, {
           record: encodeCommand(message),
@@ -104,10 +104,10 @@ export function acknowledging(
     kind: "removal",
     size: inboxSeqs.length,
     bytes: QUEUED_BYTES,
-    async decide(batch, pace) {
+    async decide(batch, slice) {
       count = 0;
       for (const seq of inboxSeqs) {
-        if (pace.isUsedUp()) await pace.rest();
+        if (slice.isUsedUp()) await slice.rest();
         const endMs = batch.take(uid, seq);
         if (endMs !== undefined && endMs > nowMs) count++;
       }
@@ -128,9 +128,9 @@ export function expiring(
     kind: "removal",
     size: Math.max(1, copies.length),
     bytes: QUEUED_BYTES,
-    async decide(batch, pace) {
+    async decide(batch, slice) {
       for (const { uid, seq } of copies) {
-        if (pace.isUsedUp()) await pace.rest();
+        if (slice.isUsedUp()) await slice.rest();
         batch.take(uid, seq);
       }
       if (command !== undefined) batch.removeCommand(command);

@@ -3,6 +3,7 @@
 // its own but in Redis.
 
 import { randomUUID } from "node:crypto";
+import { TimeSlice } from "../../lib/time-slice.ts";
 import { bucketOf } from "../../redis/keys.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
@@ -109,7 +110,8 @@ export class UserGroups {
   }
 
   async #among(uid: string, ids: readonly string[]): Promise<string[]> {
-    const steps = piecesByBucket(ids).map(async (some) => {
+    const slice = new TimeSlice();
+    const found = await slice.each(piecesByBucket(ids), async (some) => {
       const groupKeys = some.flatMap((id) =>
         ["info", "perm", "temp"].map((part) =>
           this.#link.keys.channel(part, `2:${id}`),
@@ -119,7 +121,7 @@ export class UserGroups {
       const positions = reply as readonly number[]; // as its header says
       return positions.flatMap((position) => some[position - 1] ?? []);
     });
-    return (await Promise.all(steps)).flat();
+    return found.flat();
   }
 
   async #hint(groupId: string, uids: readonly string[]): Promise<void> {

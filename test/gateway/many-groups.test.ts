@@ -1,0 +1,148 @@
+// A user with thousands of groups connects: everybody else is served meanwhile, and what is sent meanwhile reaches the session once. Through the
+// doors of a broker of its own, since how long its event loop is held shows nowhere else. JINDOU_TEST_GROUPS: how many groups.
+
+import { setTimeout as pause } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { type ChildBroker, spawnBroker } from "../support/broker.ts";
+import { connectNative } from "../support/native-client.ts";
+
+const GROUPS = Number(process.env.JINDOU_TEST_GROUPS ?? 1500);
+const AT_ONCE = 16;
+/** A machine that is busy elsewhere may hold up any one of them. */
+const ATTEMPTS = 3;
+const PATIENCE_MS = 60_000;
+
+t.test("a user with thousands of groups connects", async (t) => {
+  const broker = await spawnBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
+  await inParallel(GROUPS, async (at) => {
+    const body = { channel_id: `g${at}`, channel_type: 2 };
+    const subscribers = ["alice", "bob"];
+    await broker.call("/channel", { ...body, subscribers });
+  });
+
+  await t.test("and others are answered while it joins", async (t) => {
+    const shares: number[] = [];
+    for (const named of [0, 1000]) {
+      let best = 1;
+      for (let at = 0; at < ATTEMPTS && best >= 0.5; at++)
+        best = Math.min(best, await stallShare(t, broker, named));
+      shares.push(best);
+    }
+    t.comment(`longest stall, as a share of the join: ${shares}`);
+    for (const share of shares)
+      t.ok(share < 0.5, "no stall takes half of the time of joining");
+  });
+
+  await t.test("and gets what is sent meanwhile, each once", async (t) => {
+    let isWelcome = false;
+    let isOver = false;
+    const seen = new Map<string, number>();
+    const owed: string[] = [];
+    const talking = inParallel(4, async (talker) => {
+      for (let at = 0; !isOver; at++) {
+        const clientMsgNo = `${talker}-${at}`;
+        if (isWelcome) owed.push(clientMsgNo);
+        const { status } = await broker.call("/message/send", {
+          ...{ from_uid: "bob", client_msg_no: clientMsgNo },
+          channel_id: `g${(at * 4 + talker) % GROUPS}`,
+          ...{ channel_type: 2, payload: "eyJ0eXBlIjoxfQ==" },
+        });
+        if (status !== 200) throw new Error(`sending failed with ${status}`);
+      }
+    });
+    const alice = await connect(t, broker, []);
+    isWelcome = true;
+    await joined(broker);
+    isOver = true;
+    await talking;
+    await broker.call("/message/send", {
+      ...{ from_uid: "bob", client_msg_no: "last", channel_id: "alice" },
+      ...{ channel_type: 1, payload: "eyJ0eXBlIjoxfQ==" },
+    });
+    await alice.waitFor(() =>
+      alice.messages.some(({ clientMsgNo }) => clientMsgNo === "last"),
+    );
+    for (const { clientMsgNo } of alice.messages)
+      seen.set(clientMsgNo, (seen.get(clientMsgNo) ?? 0) + 1);
+    t.ok(owed.length > 0, "something was sent between connack and joined");
+    t.same(
+      owed.filter((no) => !seen.has(no)),
+      [],
+      "nothing that was sent after the connack is missing",
+    );
+    t.same(
+      [...seen].filter(([, times]) => times > 1),
+      [],
+      "nothing came twice",
+    );
+  });
+});
+
+/** The longest time without an answer to anybody, as a share of the time that joining took. */
+async function stallShare(
+  t: Test,
+  broker: ChildBroker,
+  named: number,
+): Promise<number> {
+  let isOver = false;
+  let longestMs = 0;
+  const url = `http://127.0.0.1:${broker.apiPort}/healthz`;
+  await (await fetch(url)).text();
+  const probing = (async () => {
+    while (!isOver) {
+      const atMs = performance.now();
+      await (await fetch(url)).text();
+      longestMs = Math.max(longestMs, performance.now() - atMs);
+    }
+  })();
+  const startMs = performance.now();
+  const alice = await connect(
+    t,
+    broker,
+    Array.from({ length: Math.min(named, GROUPS) }, (_, at) => ({
+      channel: { id: `g${at}`, type: 2 as const },
+      lastSeq: 0,
+    })),
+  );
+  await joined(broker);
+  const tookMs = performance.now() - startMs;
+  isOver = true;
+  await probing;
+  alice.kill();
+  await alice.closed;
+  return longestMs / tookMs;
+}
+
+function connect(
+  t: Test,
+  { clientPort: port }: ChildBroker,
+  resume: Parameters<typeof connectNative>[1]["resume"] & object,
+) {
+  return connectNative(t, {
+    ...{ port, uid: "alice", resume, timeoutMs: PATIENCE_MS },
+  });
+}
+
+/** Resolves when no session is being given anything it missed. */
+async function joined(broker: ChildBroker): Promise<void> {
+  for (;;) {
+    const page = await fetch(`http://127.0.0.1:${broker.apiPort}/metrics`);
+    if (/^\w*sessions_joining\S* 0$/m.test(await page.text())) return;
+    await pause(5);
+  }
+}
+
+async function inParallel(
+  count: number,
+  step: (at: number) => Promise<void>,
+): Promise<void> {
+  let next = 0;
+  const work = async () => {
+    while (next < count) {
+      const at = next;
+      next += 1;
+      await step(at);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+}
