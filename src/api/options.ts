@@ -109,7 +109,7 @@ export const authOptions = Type.Object(
       maximum: 1000,
       unit: "failed logins",
       description:
-        "Failed logins of one username, or from one client address, after which further ones are answered with 429 until the window ends.",
+        "Failed logins from one network (an IPv4 address, an IPv6 /64) after which further ones from there are answered with 429 until the window ends; and of one username, after which attempts at it wait a second.",
     }),
     loginWindowS: Type.Integer({
       default: 60,
@@ -117,6 +117,21 @@ export const authOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description: "The window in which failed logins are counted.",
+    }),
+    tokenAttempts: Type.Integer({
+      default: 20,
+      minimum: 1,
+      maximum: 1_000_000,
+      unit: "failed attempts",
+      description:
+        "Wrong client tokens from one network (an IPv4 address, an IPv6 /64), on sockets and at /stream, after which tokens from there are checked one after the other, two a second; more where many clients with ended tokens share an address.",
+    }),
+    tokenWindowS: Type.Integer({
+      default: 60,
+      minimum: 1,
+      maximum: 86_400,
+      unit: "seconds",
+      description: "The window in which wrong client tokens are counted.",
     }),
   },
   CLOSED,

@@ -46,29 +46,37 @@ export function createStreamAdmission(
 
   async function admitViewer(
     { viewer, channel }: StreamRequest,
-    origin: string,
+    { origin, address }: { readonly origin: string; readonly address?: string },
   ): Promise<HttpReply | undefined> {
     if (!viewers.allowsOrigin(origin))
       return errorReply("forbidden", {
         message: "Pages of this origin may not act for users",
       });
-    if (viewer !== undefined) await viewers.admit(viewer, channel);
+    if (viewer !== undefined) await viewers.admit(viewer, channel, address);
     return undefined;
   }
 
-  function admit(request: HttpRequest, guard: Guard): ReturnType<Guard> {
+  function judge(
+    request: HttpRequest,
+    guard: Guard,
+    isFirst: boolean,
+  ): ReturnType<Guard> {
     const asked = read(request);
     if ("refused" in asked) return admitUnread(request, guard);
     if (asked.value.viewer === undefined) return guard(request, STREAM_ACCESS);
-    return admitViewer(asked.value, request.headers.origin ?? "");
+    const { origin = "" } = request.headers;
+    return admitViewer(
+      asked.value,
+      isFirst ? { origin, address: request.remoteAddress } : { origin },
+    );
   }
 
   return {
-    admit,
+    admit: (request, guard) => judge(request, guard, true),
 
     async stillAdmits(request, guard) {
       try {
-        return (await admit(request, guard)) === undefined;
+        return (await judge(request, guard, false)) === undefined;
       } catch (error) {
         // Where it cannot be told, the reader goes too: it comes back and is judged anew.
         if (!(error instanceof BrokerError))

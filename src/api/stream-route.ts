@@ -52,7 +52,7 @@ export function createStreamRoute(
       nothing:
         "Following: it is over, and all of it was before the index asked for",
     },
-    errors: ["bad_id", "stream_unknown", "not_in_channel"],
+    errors: ["bad_id", "stream_unknown", "not_in_channel", "rate_limited"],
     run,
   };
 }

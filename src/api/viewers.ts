@@ -8,6 +8,7 @@ import {
   SYSTEM_UID,
 } from "../broker/model.ts";
 import type { ChannelStore, UserStore } from "../broker/ports.ts";
+import type { TokenGate } from "../broker/token-gate.ts";
 import { hashesEqual } from "../broker/tokens.ts";
 
 export interface Viewer {
@@ -20,8 +21,11 @@ export interface Viewer {
 export interface Viewers {
   /** Whether pages of `origin` may act for a viewer; "" comes from no page. */
   allowsOrigin(origin: string): boolean;
-  /** Resolves if the viewer may see the channel. Throws `unauthorized`, `not_in_channel`, `unavailable`. */
-  admit(viewer: Viewer, channel: ChannelRef): Promise<void>;
+  /**
+   * Resolves if the viewer may see the channel. Throws `unauthorized`, `not_in_channel`, `unavailable`, and `rate_limited` where `address`,
+   * which a call has when its token comes for the first time, is in a network that guesses tokens.
+   */
+  admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
 }
 
 export interface ViewerParts {
@@ -29,26 +33,31 @@ export interface ViewerParts {
   /** `none`: any token will do. */
   readonly clientAuth: "token" | "none";
   readonly allowsOrigin: (origin: string) => boolean;
+  readonly tokens: Pick<TokenGate, "attempt">;
 }
 
 export function createViewers(parts: ViewerParts): Viewers {
-  const { store, clientAuth, allowsOrigin } = parts;
+  const { store, clientAuth, allowsOrigin, tokens } = parts;
 
-  async function isKnown({ uid, flag, tokenHash }: Viewer): Promise<boolean> {
-    if (uid === SYSTEM_UID) return false;
-    if (clientAuth === "none") return true;
-    const device = await store.device(uid, flag);
-    return device !== undefined && hashesEqual(device.tokenHash, tokenHash);
+  async function assertKnown({ uid, flag, tokenHash }: Viewer): Promise<void> {
+    if (uid !== SYSTEM_UID) {
+      if (clientAuth === "none") return;
+      const device = await store.device(uid, flag);
+      if (device !== undefined && hashesEqual(device.tokenHash, tokenHash))
+        return;
+    }
+    throw new BrokerError("unauthorized", {
+      message: "uid, device_flag and token do not match",
+    });
   }
 
   return {
     allowsOrigin,
 
-    async admit(viewer, channel) {
-      if (!(await isKnown(viewer)))
-        throw new BrokerError("unauthorized", {
-          message: "uid, device_flag and token do not match",
-        });
+    async admit(viewer, channel, address) {
+      const { uid } = viewer;
+      if (address === undefined) await assertKnown(viewer);
+      else await tokens.attempt({ address, uid }, () => assertKnown(viewer));
       if (channel.type !== GROUP_CHANNEL) return; // one's own conversation
       const facts = await store.groupFacts(channel.id, viewer.uid);
       if (!facts.isSubscriber) throw new BrokerError("not_in_channel");

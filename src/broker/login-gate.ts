@@ -1,25 +1,47 @@
-// Decides whether a login may be tried: never more failures of one username or one client network than the window allows, even when
-// attempts run at once. State: the attempts under way per key, and who waits for them. The counts themselves are the Throttle's.
+// Decides whether a manager's login may be tried, and how soon: a client network has so many failures in the window, also when attempts run at
+// once; a username with too many failures only slows down, since a right password from another network must be served. State: the attempts under
+// way per network, and the pairs of network and username that logged in. The counts are the Throttle's.
 
+import { networkOf } from "../lib/network.ts";
 import { BrokerError } from "./errors.ts";
+import { KnownPairs } from "./known-pairs.ts";
 import type { Throttle } from "./ports.ts";
 
 export interface LoginLimits {
-  /** Failures within the window after which further attempts are refused. */
+  /** Failures within the window after which a network's further attempts are refused, and a username's wait. */
   readonly attempts: number;
   readonly windowS: number;
 }
 
-/** Attempts this node has under way, running or waiting, before further ones are refused as overloaded. */
-const MAX_UNDER_WAY = 256;
+/** Attempts of this node, running or waiting; further ones are refused as overloaded. */
+const MAX_UNDER_WAY = 512;
+/** Of one network; while half of all places are taken, one. */
+const MAX_OF_NETWORK = 16;
+/** What an attempt at a username with too many failures waits. */
+const SLOW_MS = 1000;
+
+interface Network {
+  readonly key: string;
+  /** Attempts of it, running or waiting. */
+  underWay: number;
+  /** Those that were let through and have not settled. */
+  pending: number;
+  /** Decisions about it come one after the other. */
+  admission: Promise<void>;
+  settlement: Deferred;
+}
+
+export interface LoginName {
+  readonly username: string;
+  readonly address: string;
+}
 
 export class LoginGate {
   readonly #throttle: Throttle;
   readonly #limits: LoginLimits;
-  readonly #pending = new Map<string, number>();
+  readonly #networks = new Map<string, Network>();
+  readonly #known = new KnownPairs();
   #underWay = 0;
-  #admission: Promise<void> = Promise.resolve();
-  #settlement = deferred();
 
   constructor(throttle: Throttle, limits: LoginLimits) {
     this.#throttle = throttle;
@@ -27,29 +49,54 @@ export class LoginGate {
   }
 
   /**
-   * Runs `verify` when both counts allow it and counts its answer: a failure against username and address, a success clears the
-   * username's. Throws `too_many_attempts` with the seconds left, `overloaded`. What `verify` throws counts as nothing.
+   * Runs `verify` when the network may try and counts its answer: a failure against network and username, a success clears the username's count.
+   * `rank` says how soon it should come where many wait, lower first: users that logged in from their network before, then networks by
+   * their failures. Throws `too_many_attempts` with the seconds left, `overloaded`. What `verify` throws counts as nothing.
    */
   async attempt(
-    who: { readonly username: string; readonly address: string },
-    verify: () => Promise<boolean>,
+    { username, address }: LoginName,
+    verify: (rank: number) => Promise<boolean>,
   ): Promise<boolean> {
-    if (this.#underWay >= MAX_UNDER_WAY) throw new BrokerError("overloaded");
-    this.#underWay++;
-    const user = `login:u:${who.username}`;
-    const keys = [user, `login:a:${networkOf(who.address)}`];
+    const network = networkOf(address);
+    const state = this.#enter(network);
+    const user = `login:u:${username}`;
     try {
-      await this.#admit(keys);
+      const rank = await this.#admit(state, network, username);
       try {
-        const isRight = await verify();
-        await (isRight ? this.#throttle.clear(user) : this.#count(keys));
+        if (rank >= 0) await this.#slowDown(user);
+        const isRight = await verify(rank);
+        if (isRight) this.#known.right(network, username);
+        else this.#known.wrong(network, username);
+        await (isRight
+          ? this.#throttle.clear(user)
+          : this.#count([user, state.key]));
         return isRight;
       } finally {
-        this.#release(keys);
+        state.pending -= 1;
+        state.settlement.resolve();
+        state.settlement = deferred();
       }
     } finally {
-      this.#underWay--;
+      this.#leave(network, state);
     }
+  }
+
+  #enter(network: string): Network {
+    if (this.#underWay >= MAX_UNDER_WAY) throw new BrokerError("overloaded");
+    const state = this.#networks.get(network) ?? newNetwork(network);
+    const most = this.#underWay < MAX_UNDER_WAY / 2 ? MAX_OF_NETWORK : 1;
+    if (state.underWay >= most)
+      throw new BrokerError("too_many_attempts", { retryAfterS: 1 });
+    this.#networks.set(network, state);
+    this.#underWay += 1;
+    state.underWay += 1;
+    return state;
+  }
+
+  #leave(network: string, state: Network): void {
+    this.#underWay -= 1;
+    state.underWay -= 1;
+    if (state.underWay === 0) this.#networks.delete(network);
   }
 
   async #count(keys: readonly string[]): Promise<void> {
@@ -59,48 +106,58 @@ export class LoginGate {
     );
   }
 
-  /** Waits while attempts under way, should they all fail, would use up what is left. */
-  async #admit(keys: readonly string[]): Promise<void> {
+  async #slowDown(user: string): Promise<void> {
+    const { count } = await this.#throttle.failures(user);
+    if (count < this.#limits.attempts) return;
+    await new Promise((resolve) => setTimeout(resolve, SLOW_MS));
+  }
+
+  /** Waits while attempts under way, should they all fail, would use up what the network has left. Resolves with the rank. */
+  async #admit(
+    state: Network,
+    network: string,
+    username: string,
+  ): Promise<number> {
     for (;;) {
-      // Before the counts are read, so that an attempt settling meanwhile wakes this one.
-      const settled = this.#settlement.promise;
-      const before = this.#admission;
-      const decided = before.then(() => this.#decide(keys));
-      this.#admission = decided.then(ignore, ignore);
-      if (await decided) return;
+      // Before the count is read, so that an attempt settling meanwhile wakes this one.
+      const settled = state.settlement.promise;
+      const known = this.#known.failures(network, username);
+      const decided = state.admission.then(() => this.#decide(state, known));
+      state.admission = decided.then(ignore, ignore);
+      const rank = await decided;
+      if (rank !== undefined) return rank;
       await settled;
     }
   }
 
-  /** One at a time. Pending is read before the counts: one that fails in between is counted twice for a moment, never missed. */
-  async #decide(keys: readonly string[]): Promise<boolean> {
-    const pending = keys.map((key) => this.#pending.get(key) ?? 0);
-    const failures = await Promise.all(
-      keys.map((key) => this.#throttle.failures(key)),
-    );
-    const over = failures.filter(({ count }) => count >= this.#limits.attempts);
-    if (over.length > 0)
+  /** Pending is read before the count: an attempt that fails in between is counted twice for a moment, never missed. */
+  async #decide(
+    state: Network,
+    knownFailures: number | undefined,
+  ): Promise<number | undefined> {
+    const { attempts } = this.#limits;
+    const { pending } = state;
+    const { count, retryAfterS } = await this.#throttle.failures(state.key);
+    const isKnown = knownFailures !== undefined && knownFailures < attempts;
+    if (count >= attempts && !isKnown)
       throw new BrokerError("too_many_attempts", {
-        retryAfterS: Math.max(1, ...over.map((one) => one.retryAfterS)),
+        retryAfterS: Math.max(1, retryAfterS),
       });
-    const isFree = failures.every(
-      ({ count }, i) => count + (pending[i] ?? 0) < this.#limits.attempts,
-    );
-    if (isFree)
-      for (const key of keys)
-        this.#pending.set(key, (this.#pending.get(key) ?? 0) + 1);
-    return isFree;
+    const failures = isKnown ? Math.min(count, knownFailures) : count;
+    if (failures + pending >= attempts) return undefined;
+    state.pending += 1;
+    return isKnown ? -1 : count + pending;
   }
+}
 
-  #release(keys: readonly string[]): void {
-    for (const key of keys) {
-      const left = (this.#pending.get(key) ?? 1) - 1;
-      if (left === 0) this.#pending.delete(key);
-      else this.#pending.set(key, left);
-    }
-    this.#settlement.resolve();
-    this.#settlement = deferred();
-  }
+function newNetwork(network: string): Network {
+  return {
+    key: `login:a:${network}`,
+    underWay: 0,
+    pending: 0,
+    admission: Promise.resolve(),
+    settlement: deferred(),
+  };
 }
 
 function ignore(): void {}
@@ -116,28 +173,4 @@ function deferred(): Deferred {
     resolve = settle;
   });
   return { promise, resolve };
-}
-
-/**
- * What one client can hardly change about its address: an IPv4 address, or the /64 of an IPv6 one, where every host has 2^64 to choose from.
- */
-export function networkOf(address: string): string {
-  if (!address.includes(":")) return address;
-  const groups = expand(address.split("%")[0] ?? "");
-  const isMappedIpv4 = groups.slice(0, 5).every((one) => one === "0");
-  if (isMappedIpv4 && groups[5] === "ffff") return groups.slice(6).join(":");
-  return groups.slice(0, 4).join(":");
-}
-
-function expand(address: string): readonly string[] {
-  const [head = "", tail] = address.toLowerCase().split("::");
-  const split = (part: string): string[] =>
-    part === ""
-      ? []
-      : part.split(":").map((one) => one.replace(/^0+(?=.)/, ""));
-  if (tail === undefined) return split(head);
-  const [left, right] = [split(head), split(tail)];
-  const missing = 8 - left.length - right.length;
-  const filled = tail.includes(".") ? missing - 1 : missing;
-  return [...left, ...Array<string>(Math.max(0, filled)).fill("0"), ...right];
 }

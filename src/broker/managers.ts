@@ -1,6 +1,7 @@
 // The accounts of the control plane: logging in, giving access tokens and taking them back. State: the accounts. Never keeps or tells a plain
 // password or token.
 
+import { createHmac, randomBytes } from "node:crypto";
 import { AccessTokens } from "./access-tokens.ts";
 import { BrokerError } from "./errors.ts";
 import { LoginGate, type LoginLimits } from "./login-gate.ts";
@@ -14,8 +15,8 @@ import type { ManagerAccount } from "./model.ts";
 import { decoyHash, PasswordChecker, type PasswordHash } from "./passwords.ts";
 import type { Clock, ManagerStore, Throttle } from "./ports.ts";
 
-// Each running check holds one of the process's four I/O threads for tens of milliseconds; the store's writes need the others.
-const PASSWORD_CHECKS = { maxRunning: 2, maxWaiting: 64 };
+// Each check takes a processor for tens of milliseconds and one of the process's four I/O threads: one at a time, however many guess.
+const PASSWORD_CHECKS = { maxRunning: 1, maxWaiting: 256 };
 
 export interface Login {
   /** 256 random bits, base64url. Shown this once; only its hash is kept. */
@@ -68,7 +69,9 @@ class ManagerAccounts implements Managers {
   readonly #checker = new PasswordChecker(PASSWORD_CHECKS);
   readonly #tokens: AccessTokens;
   #accounts: ReadonlyMap<string, KnownAccount> = new Map();
-  #decoy: PasswordHash = decoyHash();
+  /** One per account, costing what the account's hash costs. */
+  #decoys: readonly PasswordHash[] = [];
+  readonly #decoySecret = randomBytes(16);
   #started: Promise<void> | undefined;
 
   constructor(parts: ManagersParts) {
@@ -89,8 +92,9 @@ class ManagerAccounts implements Managers {
       accounts.length > 0
         ? await knownAccounts(accounts)
         : await firstAdmin(adminPassword, store, this.#parts.announcePassword);
-    const [first] = this.#accounts.values();
-    this.#decoy = decoyHash(first?.password);
+    this.#decoys = [...this.#accounts.values()].map(({ password }) =>
+      decoyHash(password),
+    );
   }
 
   async login(
@@ -101,11 +105,23 @@ class ManagerAccounts implements Managers {
     const known = this.#accounts.get(username);
     const isRight = await this.#gate.attempt(
       { username, address: clientAddress },
-      () => this.#checker.matches(password, known?.password ?? this.#decoy),
+      (rank) =>
+        this.#checker.matches(
+          password,
+          known?.password ?? this.#decoyOf(username),
+          rank,
+        ),
     );
     if (!isRight || known === undefined)
       throw new BrokerError("bad_credentials");
     return this.#issue(known);
+  }
+
+  /** Always the same one for a username, so that its cost does not tell whether there is such an account. */
+  #decoyOf(username: string): PasswordHash {
+    const mac = createHmac("sha256", this.#decoySecret).update(username);
+    const at = mac.digest().readUInt32BE() % this.#decoys.length;
+    return this.#decoys[at] ?? decoyHash();
   }
 
   async #issue(known: KnownAccount): Promise<Login> {

@@ -52,11 +52,17 @@ export function decoyHash(like: Cost = COST): PasswordHash {
   return { N, r, p, salt, hash: randomBytes(HASH_BYTES) };
 }
 
-/** Checks passwords, a few at a time. */
+interface Waiting {
+  readonly rank: number;
+  readonly go: () => void;
+  readonly refuse: (error: BrokerError) => void;
+}
+
+/** Checks passwords, a few at a time: of those that wait the lowest rank first, and of equal ones the first that came. */
 export class PasswordChecker {
   readonly #maxRunning: number;
   readonly #maxWaiting: number;
-  readonly #waiting: (() => void)[] = [];
+  readonly #waiting: Waiting[] = [];
   #running = 0;
 
   constructor(bounds: {
@@ -67,24 +73,40 @@ export class PasswordChecker {
     this.#maxWaiting = bounds.maxWaiting;
   }
 
-  /** Whether `password` is the one of `kept`, in a time that does not tell. Throws `overloaded` when too many wait. */
-  async matches(password: string, kept: PasswordHash): Promise<boolean> {
+  /**
+   * Whether `password` is the one of `kept`, in a time that does not tell. Throws `overloaded` when too many wait and none of them has a
+   * higher rank; the last of the highest rank is refused in its place.
+   */
+  async matches(
+    password: string,
+    kept: PasswordHash,
+    rank = 0,
+  ): Promise<boolean> {
     if (this.#running < this.#maxRunning) this.#running++;
-    else await this.#turn();
+    else await this.#turn(rank);
     try {
       const hash = await derive(password, kept, kept.hash.length);
       return timingSafeEqual(hash, kept.hash);
     } finally {
       const next = this.#waiting.shift();
       if (next === undefined) this.#running--;
-      else next(); // takes over the place
+      else next.go(); // takes over the place
     }
   }
 
-  #turn(): Promise<void> {
-    if (this.#waiting.length >= this.#maxWaiting)
-      throw new BrokerError("overloaded");
-    return new Promise((resolve) => this.#waiting.push(resolve));
+  #turn(rank: number): Promise<void> {
+    if (this.#waiting.length >= this.#maxWaiting) {
+      const last = this.#waiting.at(-1);
+      if (last === undefined || last.rank <= rank)
+        throw new BrokerError("overloaded");
+      this.#waiting.pop();
+      last.refuse(new BrokerError("overloaded"));
+    }
+    const higher = this.#waiting.findIndex((one) => one.rank > rank);
+    const at = higher < 0 ? this.#waiting.length : higher;
+    return new Promise((go, refuse) =>
+      this.#waiting.splice(at, 0, { rank, go, refuse }),
+    );
   }
 }
 

@@ -382,12 +382,16 @@ export interface Cluster
   ping(): Promise<void>;
 }
 
-/** Counts failed logins, shared by the cluster. */
+/** Failures of a key within its window, and the seconds until the window ends. */
+export interface FailureCount {
+  readonly count: number;
+  readonly retryAfterS: number;
+}
+
+/** Counts failed credentials, shared by the cluster. */
 export interface Throttle {
-  /** Failures of `key` within its window, and the seconds until the window ends. */
-  failures(
-    key: string,
-  ): Promise<{ readonly count: number; readonly retryAfterS: number }>;
-  addFailure(key: string, windowMs: number): Promise<void>;
+  failures(key: string): Promise<FailureCount>;
+  /** The first failure begins the window. Resolves with the count through this failure. */
+  addFailure(key: string, windowMs: number): Promise<FailureCount>;
   clear(key: string): Promise<void>;
 }

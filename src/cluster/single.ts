@@ -1,11 +1,12 @@
 // A cluster of one node: events come straight back, the session directory is a map. State: the sessions of this process by uid,
-// how many they are, the failed-login counters. Same contract as a cluster of many, so nothing else knows the difference.
+// how many they are, the counters of failed credentials. Same contract as a cluster of many, so nothing else knows the difference.
 
 import type { CloseReason } from "../broker/errors.ts";
 import type { Presence, SessionRecord } from "../broker/model.ts";
 import type {
   Cluster,
   ClusterEvent,
+  FailureCount,
   NodeInfo,
   Throttle,
 } from "../broker/ports.ts";
@@ -104,7 +105,7 @@ interface Failures {
   readonly endsAtMs: number;
 }
 
-/** Failed logins in this process; at most `maxKeys`, the oldest forgotten first. */
+/** Failed credentials in this process; at most `maxKeys`, the oldest forgotten first. */
 export class LocalThrottle implements Throttle {
   readonly #failures = new Map<string, Failures>();
   readonly #clock: () => number;
@@ -115,21 +116,22 @@ export class LocalThrottle implements Throttle {
     this.#maxKeys = maxKeys;
   }
 
-  async failures(key: string): Promise<{ count: number; retryAfterS: number }> {
+  async failures(key: string): Promise<FailureCount> {
     const found = this.#current(key);
     if (found === undefined) return { count: 0, retryAfterS: 0 };
     const leftMs = found.endsAtMs - this.#clock();
     return { count: found.count, retryAfterS: Math.ceil(leftMs / 1000) };
   }
 
-  async addFailure(key: string, windowMs: number): Promise<void> {
+  async addFailure(key: string, windowMs: number): Promise<FailureCount> {
     const found = this.#current(key);
     const endsAtMs = found?.endsAtMs ?? this.#clock() + windowMs;
     this.#failures.delete(key);
     this.#failures.set(key, { count: (found?.count ?? 0) + 1, endsAtMs });
-    if (this.#failures.size <= this.#maxKeys) return;
     const oldest = this.#failures.keys().next();
-    if (!oldest.done) this.#failures.delete(oldest.value);
+    if (this.#failures.size > this.#maxKeys && !oldest.done)
+      this.#failures.delete(oldest.value);
+    return this.failures(key);
   }
 
   async clear(key: string): Promise<void> {

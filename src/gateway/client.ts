@@ -157,8 +157,9 @@ export class Client implements ConnectionHandler {
     try {
       this.#session = prepareSession(connect, wire, opening);
       const session = this.#session;
-      const record = await opening.inTurn(() =>
-        admit(session, connect, opening),
+      const record = await opening.tokens.attempt(
+        { address: this.#connection.remoteAddress, uid: connect.uid },
+        () => opening.inTurn(() => admit(session, connect, opening)),
       );
       clearTimeout(this.#deadline);
       this.#deadline = undefined;

@@ -4,6 +4,7 @@
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import type { SessionRecord } from "../broker/model.ts";
 import type { Sessions } from "../broker/sessions.ts";
+import type { TokenGate } from "../broker/token-gate.ts";
 import type {
   Codec,
   ConnectionLimits,
@@ -31,6 +32,8 @@ export interface OpeningContext extends JoinParts {
   readonly maxHeldBytes: number;
   /** Of one user on this node; 0 = no limit. */
   readonly maxSessionsPerUser: number;
+  /** By which tokens are checked. */
+  readonly tokens: Pick<TokenGate, "attempt">;
   /** In which sessions wait to be opened, so that thousands that come at once do not all ask the store at once. */
   inTurn<T>(step: () => Promise<T>): Promise<T>;
   nextSessionId(): string;
@@ -133,6 +136,8 @@ export function refusalReason(error: unknown): CloseReason {
     case "bad_id":
     case "bad_request":
       return "auth_failed";
+    case "rate_limited":
+      return "rate_limited";
     default:
       return "unavailable";
   }

@@ -153,6 +153,7 @@ function clientContext(
       store,
       cluster,
       sessions: createSessions(ports, auth.clients),
+      tokens: node.tokens,
       nodeId: cluster.nodeId,
       clock: Date.now,
       protocolVersion: NATIVE_VERSION,

@@ -113,10 +113,10 @@ export function createViewerApi(node: Node): HttpEndpoint {
   return gatedHttp(endpoint, () => hasData(node));
 }
 
-function viewersOf({ store, config }: Node): Viewers {
+function viewersOf({ store, config, tokens }: Node): Viewers {
   const { allowedOrigins } = config.client;
   return createViewers({
-    store,
+    ...{ store, tokens },
     clientAuth: config.auth.clients,
     allowsOrigin: (origin) => isOriginAllowed(origin, allowedOrigins),
   });

@@ -14,6 +14,7 @@ import {
   type StreamFollowers,
 } from "../broker/stream-followers.ts";
 import { createStreams, type Streams } from "../broker/streams.ts";
+import { TokenGate } from "../broker/token-gate.ts";
 import type { Config } from "../config/schema.ts";
 import type { Migration } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
@@ -42,6 +43,8 @@ export interface Node extends ServerDeps {
   readonly cluster: Cluster;
   readonly store: Store;
   readonly throttle: Throttle;
+  /** Of clients' tokens, on sockets and on `/stream`. */
+  readonly tokens: TokenGate;
   readonly messages: Messages;
   readonly streams: Streams;
   readonly followers: StreamFollowers;
@@ -89,6 +92,13 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   const node: Node = {
     ...{ ...deps, logger, config, metrics, drivers, cluster, store, throttle },
     ...{ messages, streams, followers, interest: interest.owner() },
+    tokens: new TokenGate({
+      ...{ throttle, clock: Date.now },
+      limits: {
+        attempts: config.auth.tokenAttempts,
+        windowS: config.auth.tokenWindowS,
+      },
+    }),
     migration: nodeMigration(config, logger),
     conversations: createConversations({ store, publisher: cluster }),
     status: "stopped",

@@ -63,23 +63,11 @@ t.test(
 );
 
 t.test(
-  "POST /manager/login: the sixth attempt after 5 failures is 429 with Retry-After, per username [decisions: Login throttling]",
+  "POST /manager/login: 5 failures of a username from anywhere do not refuse the right password [decisions: Failed credentials]",
   async (t) => {
     const api = await startApi();
     for (let i = 0; i < 5; i++)
       t.equal((await login(api, WRONG, `10.0.0.${i}`)).status, 401);
-    api.pass(15_000);
-    const { status, headers, json } = await login(api, RIGHT, "10.0.1.1");
-    t.equal(status, 429);
-    t.equal(json.code, "too_many_attempts");
-    t.equal(headers["retry-after"], "45");
-    const other = await login(
-      api,
-      { username: "ops", password: "p" },
-      "10.0.1.1",
-    );
-    t.equal(other.status, 200, "another username is not held back");
-    api.pass(45_000);
     t.equal((await login(api, RIGHT, "10.0.1.1")).status, 200);
   },
 );
@@ -90,7 +78,11 @@ t.test(
     const api = await startApi();
     for (let i = 0; i < 5; i++)
       await login(api, { username: `n${i}`, password: "x" });
-    t.equal((await login(api, RIGHT)).status, 429);
+    api.pass(15_000);
+    const { status, headers, json } = await login(api, RIGHT);
+    t.equal(status, 429);
+    t.equal(json.code, "too_many_attempts");
+    t.equal(headers["retry-after"], "45");
     t.equal((await login(api, RIGHT, "10.0.0.2")).status, 200);
   },
 );

@@ -135,6 +135,7 @@ const viewers = createViewers({
   },
   clientAuth: "token",
   allowsOrigin: (origin) => origin !== "https://evil.example",
+  tokens: { attempt: (_bearer, check) => check() },
 });
 
 const closed = () =>
@@ -203,6 +204,7 @@ t.test("the system is no viewer even where any token will do", async (t) => {
     },
     clientAuth: "none",
     allowsOrigin: () => true,
+    tokens: { attempt: (_bearer, check) => check() },
   });
   const api = await startApi({}, {}, { viewers: open });
   const status = async (uid: string) =>

@@ -132,6 +132,7 @@ export const DECISION_ROWS = [
   "Tokens",
   "Login throttling",
   "Manager tokens",
+  "Failed credentials",
   "Limits",
   "message_id",
   // Users and sessions

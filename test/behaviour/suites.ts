@@ -9,6 +9,7 @@ export const SUITES = {
   people: [
     "channels",
     "connections",
+    "guessing",
     "limits",
     "listeners",
     "managers",

@@ -74,3 +74,24 @@ t.test(
     );
   },
 );
+
+t.test(
+  "of those that wait the lowest rank comes first, and makes room for itself",
+  async (t) => {
+    const checker = new PasswordChecker({ maxRunning: 1, maxWaiting: 2 });
+    const hash = await kept("x");
+    const order: number[] = [];
+    const check = async (rank: number) => {
+      await checker.matches("x", hash, rank);
+      order.push(rank);
+    };
+    const running = check(9);
+    const high = check(3);
+    const higher = check(4);
+    const refused = t.rejects(higher, { code: "overloaded" });
+    const low = check(-1);
+    await t.rejects(check(3), { code: "overloaded" });
+    await Promise.all([running, high, low, refused]);
+    t.same(order, [9, -1, 3]);
+  },
+);

@@ -70,7 +70,9 @@ function throttleAt(nowMs: number, maxKeys?: number) {
 t.test("failures count within the window of the first", async (t) => {
   const { clock, throttle } = throttleAt(1000);
   t.same(await throttle.failures("a"), { count: 0, retryAfterS: 0 });
-  await throttle.addFailure("a", WINDOW_MS);
+  t.same(await throttle.addFailure("a", WINDOW_MS), {
+    ...{ count: 1, retryAfterS: 60 },
+  });
   clock.nowMs += 20_000;
   await throttle.addFailure("a", WINDOW_MS);
   t.same(await throttle.failures("a"), { count: 2, retryAfterS: 40 });

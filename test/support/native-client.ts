@@ -17,6 +17,8 @@ export interface NativeClientOptions extends NativeConnect {
   /** Subprotocols to offer. Default: the native one. */
   readonly subprotocols?: readonly string[];
   readonly headers?: Readonly<Record<string, string>>;
+  /** The address it comes from. */
+  readonly localAddress?: string;
 }
 
 /** The part of tap's `t` that is used; undefined: the caller closes the client. */
@@ -46,7 +48,11 @@ export async function openNative(
   const socket = new WebSocket(
     `ws://${host}:${port}${path}`,
     [...(options.subprotocols ?? [NATIVE_SUBPROTOCOL])],
-    { perMessageDeflate: false, headers: { ...options.headers } },
+    {
+      perMessageDeflate: false,
+      headers: { ...options.headers },
+      ...(options.localAddress && { localAddress: options.localAddress }),
+    },
   );
   const client = new NativeClient(socket, options);
   t?.teardown(() => {

@@ -1,4 +1,4 @@
-// Failed logins that all nodes count together: a hash per key, with the count and when its window ends. No state but in Redis; what ends by
+// Failed credentials that all nodes count together: a hash per key, with the count and when its window ends. No state but in Redis; what ends by
 // itself there does so later than the window, which goes by the clock.
 
 import { createHash } from "node:crypto";
@@ -29,8 +29,11 @@ export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
     },
 
     async addFailure(key, windowMs) {
-      const args = [clock(), windowMs, RECLAIM_AFTER_MS];
-      await link.run(ADD, [keyOf(key)], args);
+      const nowMs = clock();
+      const args = [nowMs, windowMs, RECLAIM_AFTER_MS];
+      const reply = await link.run(ADD, [keyOf(key)], args);
+      const [count = 0, ends = 0] = (reply as unknown[]).map(Number); // the script's reply
+      return { count, retryAfterS: Math.ceil((ends - nowMs) / 1000) };
     },
 
     async clear(key) {

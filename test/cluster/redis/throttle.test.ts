@@ -32,6 +32,11 @@ t.test("throttle", async (t) => {
         (at % 2 ? one : other).throttle.addFailure("k", MINUTE_MS),
       ),
     );
+    const next = await other.throttle.addFailure("k1", MINUTE_MS);
+    t.same(next, { count: 1, retryAfterS: 60 });
+    t.same(await one.throttle.addFailure("k1", MINUTE_MS), {
+      ...{ count: 2, retryAfterS: 60 },
+    });
     for (const { throttle } of [one, other])
       t.same(await throttle.failures("k"), { count: 20, retryAfterS: 60 });
     t.equal((await one.throttle.failures("k2")).count, 0);

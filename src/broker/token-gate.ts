@@ -1,0 +1,138 @@
+// Decides how fast clients' tokens are checked: a client network with too many failures is held off, its attempts are checked one after the other and
+// slowly. Networks without failures pay no round trip. State: per network the failures this node knows of and the attempts that wait; the pairs
+// of network and user that connected. All bounded.
+
+import { BoundedMap } from "../lib/bounded-map.ts";
+import { networkOf } from "../lib/network.ts";
+import { BrokerError } from "./errors.ts";
+import { KnownPairs } from "./known-pairs.ts";
+import type { Clock, Throttle } from "./ports.ts";
+
+export interface TokenLimits {
+  /** Failures of a network within the window after which it is held off. */
+  readonly attempts: number;
+  readonly windowS: number;
+}
+
+export interface TokenGateParts {
+  readonly throttle: Throttle;
+  readonly limits: TokenLimits;
+  readonly clock: Clock;
+}
+
+/** Who presents a token. */
+export interface TokenBearer {
+  readonly address: string;
+  readonly uid: string;
+}
+
+const MAX_NETWORKS = 100_000;
+/** Between two checks of a network that is held off. */
+const SLOW_MS = 500;
+/** Attempts of one such network that wait; the last one's turn comes before `client.authTimeoutMs`. */
+const MAX_WAITING = 8;
+
+interface Held {
+  readonly count: number;
+  readonly endsAtMs: number;
+}
+
+interface SlowLane {
+  waiting: number;
+  /** Of `performance.now`. */
+  nextMs: number;
+}
+
+export class TokenGate {
+  readonly #parts: TokenGateParts;
+  readonly #failing = new BoundedMap<string, Held>(MAX_NETWORKS);
+  readonly #lanes = new BoundedMap<string, SlowLane>(MAX_NETWORKS);
+  readonly #known = new KnownPairs();
+
+  constructor(parts: TokenGateParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Runs `check`, in its network's turn where that is held off, and counts it as a failure when it throws `unauthorized`. The count is
+   * shared by the cluster; a node learns others' failures with its own next one. Throws `rate_limited` with the seconds to wait, and what
+   * `check` throws.
+   */
+  async attempt<T>(
+    { address, uid }: TokenBearer,
+    check: () => Promise<T>,
+  ): Promise<T> {
+    const network = networkOf(address);
+    if (this.#isHeldOff(network, uid)) await this.#slowTurn(network);
+    try {
+      const checked = await check();
+      this.#known.right(network, uid);
+      return checked;
+    } catch (error) {
+      if (error instanceof BrokerError && error.code === "unauthorized")
+        await this.#failed(network, uid);
+      throw error;
+    }
+  }
+
+  #isHeldOff(network: string, uid: string): boolean {
+    const { attempts } = this.#parts.limits;
+    const { count } = this.#failures(network);
+    if (count < attempts) return false;
+    const own = this.#known.failures(network, uid);
+    return own === undefined || own >= attempts;
+  }
+
+  #failures(network: string): Held {
+    const found = this.#failing.get(network);
+    if (found === undefined) return NONE;
+    if (this.#parts.clock() < found.endsAtMs) return found;
+    this.#failing.delete(network);
+    this.#lanes.delete(network);
+    return NONE;
+  }
+
+  async #slowTurn(network: string): Promise<void> {
+    const nowMs = performance.now();
+    const lane = this.#lanes.get(network) ?? { waiting: 0, nextMs: nowMs };
+    if (lane.waiting >= MAX_WAITING)
+      throw new BrokerError("rate_limited", {
+        message:
+          "Too many wrong tokens came from this network; try again later",
+        retryAfterS: Math.ceil((MAX_WAITING * SLOW_MS) / 1000),
+      });
+    this.#lanes.set(network, lane);
+    const turnMs = Math.max(nowMs, lane.nextMs);
+    lane.nextMs = turnMs + SLOW_MS;
+    lane.waiting += 1;
+    await new Promise((resolve) => setTimeout(resolve, turnMs - nowMs));
+    lane.waiting -= 1;
+  }
+
+  async #failed(network: string, uid: string): Promise<void> {
+    this.#known.wrong(network, uid);
+    const { throttle, limits, clock } = this.#parts;
+    const windowMs = limits.windowS * 1000;
+    const before = this.#failures(network);
+    const own = {
+      count: before.count + 1,
+      endsAtMs: before === NONE ? clock() + windowMs : before.endsAtMs,
+    };
+    this.#failing.set(network, own); // counts at once, whatever the cluster says later
+    const shared = await throttle
+      .addFailure(`token:${network}`, windowMs)
+      .catch(ignoreOutage);
+    if (shared === undefined || shared.count <= this.#failures(network).count)
+      return;
+    const endsAtMs = clock() + shared.retryAfterS * 1000;
+    this.#failing.set(network, { count: shared.count, endsAtMs });
+  }
+}
+
+const NONE: Held = { count: 0, endsAtMs: 0 };
+
+/** The node goes on counting by itself. */
+function ignoreOutage(error: unknown): undefined {
+  if (!(error instanceof BrokerError)) throw error;
+  return undefined;
+}
