@@ -170,6 +170,11 @@ export const METRICS = {
     "cluster_repairs_total",
     "Channels of which something published did not come, or not in turn, and was read from Redis",
   ),
+  clusterRejected: counter(
+    "cluster_frames_rejected_total",
+    "Publications that came from Redis and were dropped (unreadable: no frame of this format; misplaced: not of the topic it came under; disproved: its place in the channel is not in the store)",
+    ["reason"],
+  ),
   clusterResubscribed: counter(
     "cluster_resubscribed_topics_total",
     "Topics that were lost with a connection to Redis, or moved to another server, and are listened to again",

@@ -1,6 +1,6 @@
 // What nodes write into Redis and tell each other through it: records of messages and events, and the frames published on topics. The one place
 // that knows their bytes; `lua/shared.lua` is the other half of the frames. Every frame and record begins with a version: a newer one is refused.
-// Pure.
+// What is read may be anything: every field is checked, so that nothing behind it has to. Pure.
 //
 // Frames, numbers big-endian (doubles are integers below 2^53):
 //   u8 version, u8 MESSAGE, f64 pub, f64 messageId, f64 messageSeq, u32 record length, record, extra
@@ -13,13 +13,16 @@ import { Packr } from "msgpackr";
 import { BrokerError } from "../broker/errors.ts";
 import {
   type ChannelEvent,
-  type ChannelType,
+  type ChannelRef,
   type CommandCopy,
   channelKey,
+  GROUP_CHANNEL,
   type Message,
   type MessageHeader,
+  PERSON_CHANNEL,
   type StreamSnapshot,
   type StreamState,
+  streamPayload,
 } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
 
@@ -89,7 +92,7 @@ export function encodeRecord(message: RecordedMessage): Buffer {
   ]);
 }
 
-/** The message of a record at its place. Throws `internal` on a newer format. */
+/** The message of a record at its place. Throws `internal` on a newer format and on anything else that is no record. */
 export function decodeRecord(
   record: Uint8Array,
   place: {
@@ -101,27 +104,29 @@ export function decodeRecord(
   },
 ): Message {
   const fields = unpackVersioned(record);
-  const [, type, id, fromUid, clientMsgNo, timestampMs, flags] = fields;
+  const [, type, id, from, clientMsgNo, timestampMs, flags] = fields;
   const [expireS, streamNo, tagKey, payload] = fields.slice(7);
-  const channel = { id: id as string, type: type as ChannelType };
-  const bits = flags as number;
+  const channel = channelOf(type, id);
+  const fromUid = text(from);
+  const bits = uint(flags);
   const header: MessageHeader = {
     noPersist: (bits & NO_PERSIST) !== 0,
     redDot: (bits & RED_DOT) !== 0,
   };
+  if (!(payload instanceof Uint8Array)) throw unreadable("a payload");
   return {
     messageId: place.messageId,
     messageSeq: place.messageSeq,
-    key: channelKey(channel, fromUid as string),
+    key: channelKey(channel, fromUid),
     channel,
-    fromUid: fromUid as string,
-    clientMsgNo: clientMsgNo as string,
-    timestampMs: timestampMs as number,
+    fromUid,
+    clientMsgNo: text(clientMsgNo),
+    timestampMs: uint(timestampMs),
     header,
-    expireS: expireS as number,
-    streamNo: (streamNo as string | null) ?? undefined,
-    tagKey: (tagKey as string | null) ?? undefined,
-    payload: place.payload ?? new Uint8Array(payload as Uint8Array),
+    expireS: uint(expireS),
+    streamNo: label(streamNo),
+    tagKey: label(tagKey),
+    payload: place.payload ?? new Uint8Array(payload),
     stream: place.stream,
   };
 }
@@ -133,18 +138,19 @@ function decodeEvent(
   record: Uint8Array,
   stream: ChannelEvent["stream"],
 ): ChannelEvent {
-  const [, type, id, fromUid, clientMsgNo, eventId, kind, data, timestampMs] =
+  const [, type, id, from, clientMsgNo, eventId, kind, data, timestampMs] =
     unpackVersioned(record);
-  const channel = { id: id as string, type: type as ChannelType };
+  const channel = channelOf(type, id);
+  const fromUid = text(from);
   return {
-    key: channelKey(channel, fromUid as string),
+    key: channelKey(channel, fromUid),
     channel,
-    fromUid: fromUid as string,
-    clientMsgNo: clientMsgNo as string,
-    eventId: eventId as string,
-    type: kind as string,
-    data: data as string,
-    timestampMs: timestampMs as number,
+    fromUid,
+    clientMsgNo: text(clientMsgNo),
+    eventId: text(eventId),
+    type: text(kind),
+    data: text(data),
+    timestampMs: uint(timestampMs),
     stream,
   };
 }
@@ -234,7 +240,7 @@ export const pubOf = (frame: Buffer): number => frame.readDoubleBE(2);
 export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
-/** Reads a frame. Throws `internal` on a newer format or an unknown kind. */
+/** Reads a frame. Throws on a newer format, an unknown kind and anything else that is no frame; of an unordered event only its id is checked. */
 export function decodeFrame(frame: Buffer): Publication {
   assertVersion(frame[0]);
   switch (frame[1]) {
@@ -245,44 +251,44 @@ export function decodeFrame(frame: Buffer): Publication {
     case LOOSE_FRAME: {
       // Bytes within become what the source is: plain bytes of their own.
       const source = new Uint8Array(frame.subarray(2));
-      const [id, event] = packr.unpack(source) as [string, ClusterEvent];
-      return { kind: "loose", id, event };
+      const [id, event] = unpackList(source);
+      return { kind: "loose", id: text(id), event: event as ClusterEvent };
     }
     case MARK_FRAME:
       return { kind: "mark", mark: frame.toString("utf8", 2) };
     case COMMAND_FRAME:
       return decodeCommandFrame(frame);
     default:
-      throw new BrokerError("internal", {
-        message: `A node published something of unknown kind ${frame[1]}`,
-      });
+      throw unreadable(`a frame of kind ${frame[1]}`);
   }
 }
 
 function decodeMessageFrame(frame: Buffer): Publication {
   const end = MESSAGE_BODY_AT + frame.readUInt32BE(26);
-  const [origin, recipients, startData] = packr.unpack(frame.subarray(end)) as [
-    string | null,
-    string[] | null,
-    string | null,
-  ];
+  const [origin, recipients, startData] = unpackList(frame.subarray(end));
+  const pub = positive(frame.readDoubleBE(2));
   const place = {
-    messageId: frame.readDoubleBE(10),
-    messageSeq: frame.readDoubleBE(18),
+    messageId: positive(frame.readDoubleBE(10)),
+    messageSeq: uint(frame.readDoubleBE(18)),
   };
+  if (place.messageSeq > pub) throw unreadable("a seq"); // each message takes a number
   const plain = decodeRecord(frame.subarray(MESSAGE_BODY_AT, end), place);
-  const message =
-    startData === null ? plain : { ...plain, stream: begun(plain, startData) };
+  const message = startData === null ? plain : withStream(plain, startData);
   return {
     kind: "ordered",
-    pub: frame.readDoubleBE(2),
+    pub,
     event: {
       kind: "message",
       message,
-      origin: origin ?? undefined,
-      recipients: recipients ?? undefined,
+      origin: label(origin),
+      recipients: recipients === null ? undefined : list(recipients).map(text),
     },
   };
+}
+
+function withStream(plain: Message, startData: unknown): Message {
+  const message = { ...plain, payload: streamPayload("") };
+  return { ...message, stream: begun(message, text(startData)) };
 }
 
 /** A stream as its message is published: nothing of it yet. */
@@ -299,22 +305,19 @@ export function begun(
 }
 
 function decodeEventFrame(frame: Buffer): Publication {
-  const index = frame.readDoubleBE(18);
+  const index = uint(frame.readDoubleBE(18));
   const state = STREAM_STATES[frame[34] ?? -1];
-  if (state === undefined)
-    throw new BrokerError("internal", {
-      message: `A stream has unknown state ${frame[34]}`,
-    });
+  if (state === undefined) throw unreadable(`a stream's state ${frame[34]}`);
   const event = decodeEvent(frame.subarray(EVENT_BODY_AT), {
-    messageSeq: frame.readDoubleBE(10),
+    messageSeq: uint(frame.readDoubleBE(10)),
     index,
     nextIndex: index + 1,
-    textOffset: frame.readDoubleBE(26),
+    textOffset: uint(frame.readDoubleBE(26)),
     state,
   });
   return {
     kind: "ordered",
-    pub: frame.readDoubleBE(2),
+    pub: positive(frame.readDoubleBE(2)),
     event: { kind: "event", event },
   };
 }
@@ -325,7 +328,7 @@ function decodeCommandFrame(frame: Buffer): Publication {
   const originAt = uidAt + frame.readUInt16BE(end);
   const uid = frame.toString("utf8", uidAt, originAt);
   const origin = frame.toString("utf8", originAt);
-  const messageId = frame.readDoubleBE(2);
+  const messageId = positive(frame.readDoubleBE(2));
   return {
     kind: "loose",
     id: `c${messageId}/${uid}`,
@@ -335,22 +338,67 @@ function decodeCommandFrame(frame: Buffer): Publication {
         messageId,
         messageSeq: 0,
       }),
-      copies: [{ uid, inboxSeq: frame.readDoubleBE(10) }],
+      copies: [{ uid, inboxSeq: uint(frame.readDoubleBE(10)) }],
       origin: origin === "" ? undefined : origin,
     },
   };
 }
 
-/** The fields of what begins with its version. Throws `internal` on a newer one. */
+/** The fields of what begins with its version. Throws `internal` on a newer one, and on what is no list. */
 export function unpackVersioned(record: Uint8Array): readonly unknown[] {
-  const fields = packr.unpack(record) as unknown[];
+  const fields = unpackList(record);
   assertVersion(fields[0]);
   return fields;
 }
 
+function unpackList(source: Uint8Array): readonly unknown[] {
+  try {
+    return list(packr.unpack(source));
+  } catch (cause) {
+    throw unreadable("no MessagePack list", cause);
+  }
+}
+
 function assertVersion(version: unknown): void {
   if (typeof version !== "number" || version > WIRE_VERSION)
-    throw new BrokerError("internal", {
-      message: `Redis holds data of format ${String(version)}; this build reads up to ${WIRE_VERSION}`,
-    });
+    throw unreadable(
+      `format ${String(version)}; this build reads up to ${WIRE_VERSION}`,
+    );
+}
+
+function channelOf(type: unknown, id: unknown): ChannelRef {
+  if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
+    throw unreadable("a channel's type");
+  return { id: text(id), type };
+}
+
+function list(value: unknown): readonly unknown[] {
+  if (!Array.isArray(value)) throw unreadable("no list");
+  return value;
+}
+
+function text(value: unknown): string {
+  if (typeof value !== "string") throw unreadable("no string");
+  return value;
+}
+
+/** Of what may be absent, which is written as null. */
+function label(value: unknown): string | undefined {
+  return value === null ? undefined : text(value);
+}
+
+function uint(value: unknown): number {
+  if (!Number.isSafeInteger(value) || (value as number) < 0)
+    throw unreadable("a number out of range");
+  return value as number; // just checked
+}
+
+function positive(value: number): number {
+  if (value === 0) throw unreadable("a number out of range");
+  return uint(value);
+}
+
+function unreadable(what: string, cause?: unknown): BrokerError {
+  const message = `Redis holds data that cannot be read: ${what}`;
+  return new BrokerError("internal", { message, cause });
 }

@@ -124,6 +124,7 @@ function topicsMetrics({ families }: Metrics) {
   const resubscribed = families.clusterResubscribed.of();
   return {
     repaired: () => repairs.add(),
+    rejected: (reason: string) => families.clusterRejected.of(reason).add(),
     resubscribed: (topics: number) => resubscribed.add(topics),
   };
 }

@@ -6,7 +6,7 @@ import type {
   Message,
   StreamSnapshot,
 } from "../../broker/model.ts";
-import { streamPayload } from "../../broker/model.ts";
+import { messageTimeMs, streamPayload } from "../../broker/model.ts";
 import {
   begun,
   decodeFrame,
@@ -17,6 +17,7 @@ import {
 } from "../../redis/wire.ts";
 import { type KeptBytes, KeptFrames } from "./kept-frames.ts";
 import { type OrderedEvent, Told } from "./told.ts";
+import type { TopicsMetrics } from "./topics-parts.ts";
 
 export interface LineParts {
   /** How long a missing publication is waited for, milliseconds. */
@@ -24,10 +25,14 @@ export interface LineParts {
   readonly budget: KeptBytes;
   /** Takes an event to the node's listener; never throws. */
   readonly tell: (event: OrderedEvent) => void;
+  readonly rejected: TopicsMetrics["rejected"];
   /** The line cannot go on by itself. */
   readonly onGap: (line: ArrivalLine) => void;
   readonly onProblem: (error: unknown, what: string) => void;
 }
+
+/** Ids begin with a node's clock: one that is ahead by more is looked up. */
+const CLOCKS_APART_MS = 60_000;
 
 interface Waiter {
   readonly pub: number;
@@ -76,6 +81,11 @@ export class ArrivalLine {
     return this.#isSuspended;
   }
 
+  /** The numbers of what is kept. */
+  get keptNumbers(): readonly number[] {
+    return this.#kept?.numbers ?? [];
+  }
+
   /** The lowest number among what is kept; Infinity: nothing is. */
   get lowestKept(): number {
     return this.#kept?.lowest ?? Number.POSITIVE_INFINITY;
@@ -91,9 +101,12 @@ export class ArrivalLine {
   accept(frame: Buffer, event?: OrderedEvent): void {
     const pub = pubOf(frame);
     if (this.#isHeld) return this.#keep(pub, frame);
-    if (pub === this.#pub + 1) {
+    if (pub === this.#pub + 1 && !this.#isDoubtful(frame)) {
       this.#advance(pub, frame, event);
       if (this.#status === "gap") this.#drain();
+    } else if (pub === this.#pub + 1) {
+      this.#keep(pub, frame);
+      this.#parts.onGap(this); // the store says what stands there
     } else if (pub > this.#pub) {
       this.#keep(pub, frame);
       this.#openGap();
@@ -144,6 +157,13 @@ export class ArrivalLine {
     if (this.isClosed) return;
     for (const event of this.told.missed(snapshot))
       this.#parts.tell({ kind: "event", event });
+  }
+
+  /** These are kept, and the store has not come so far. */
+  disprove(numbers: readonly number[]): void {
+    for (const pub of numbers)
+      if (this.#kept?.take(pub) !== undefined)
+        this.#parts.rejected("disproved");
   }
 
   /** Everything through `pub` was told or cannot be had; goes on from there. */
@@ -204,11 +224,21 @@ export class ArrivalLine {
     );
   }
 
-  /** After a fail-over numbers may come again: then they carry messages with ids that were never seen. */
+  /** After a fail-over numbers may come again: then they carry messages with ids that were never seen. The number told last has one message. */
   #isOfAnotherPast(frame: Buffer): boolean {
     const { lastId } = this.told;
-    const isMessage = kindOf(frame) === MESSAGE_FRAME;
-    return isMessage && lastId > 0 && messageIdOf(frame) > lastId;
+    if (kindOf(frame) !== MESSAGE_FRAME || lastId === 0) return false;
+    const messageId = messageIdOf(frame);
+    if (messageId > lastId) return true;
+    return pubOf(frame) === this.#pub && messageId < lastId;
+  }
+
+  /** An id that was given out before the last one, or will be later, is not the next message's. */
+  #isDoubtful(frame: Buffer): boolean {
+    if (kindOf(frame) !== MESSAGE_FRAME) return false;
+    const messageId = messageIdOf(frame);
+    const isOld = messageId <= this.told.lastId;
+    return isOld || messageTimeMs(messageId) > Date.now() + CLOCKS_APART_MS;
   }
 
   #keep(pub: number, frame: Buffer): void {

@@ -1,24 +1,18 @@
 // Takes each frame that came to where it belongs: the group's line, the personal channels' lines, or, out of turn, straight to the listener, once.
-// What cannot be read is reported and left out. State: ids of what was told lately, the last frame of a personal channel.
+// What cannot be read, or does not belong where it came, is counted, reported and left out. State: ids of what was told lately, the last frame of a personal channel.
 
-import {
-  COMMAND_FRAME,
-  decodeFrame,
-  EVENT_FRAME,
-  kindOf,
-  LOOSE_FRAME,
-  MESSAGE_FRAME,
-  type Publication,
-} from "../../redis/wire.ts";
+import { decodeFrame } from "../../redis/wire.ts";
+import { isOrderedUnder, isUnordered } from "./event-check.ts";
 import type { Listened } from "./listened.ts";
 import { RecentIds } from "./loose.ts";
 import type { PersonalLines } from "./personal-lines.ts";
-import type { OnProblem, Tell } from "./topics-parts.ts";
+import type { OnProblem, Tell, TopicsMetrics } from "./topics-parts.ts";
 
 export interface IncomingParts {
   readonly topic: (name: string) => Listened | undefined;
   readonly personal: Pick<PersonalLines, "accept">;
   readonly tell: Tell;
+  readonly rejected: TopicsMetrics["rejected"];
   readonly onProblem: OnProblem;
 }
 
@@ -41,37 +35,33 @@ export class Incoming {
     try {
       this.#accept(topic, frame);
     } catch (error) {
-      this.#parts.onProblem(error, "reading what a node published");
+      this.#parts.rejected("unreadable");
+      this.#parts.onProblem(error, "dropped an unreadable publication");
     }
   }
 
   #accept(topic: Listened, frame: Buffer): void {
-    switch (kindOf(frame)) {
-      case MESSAGE_FRAME:
-      case EVENT_FRAME:
-        if (topic.line === undefined) this.#acceptPersonal(frame);
-        else topic.line.accept(frame);
-        break;
-      case LOOSE_FRAME:
-      case COMMAND_FRAME:
-        this.#acceptLoose(decodeFrame(frame));
-        break;
-      default:
-        decodeFrame(frame); // throws what is wrong with it
-    }
-  }
-
-  /** Where both users are listened to it comes twice, mostly one right after the other. */
-  #acceptPersonal(frame: Buffer): void {
-    if (this.#lastPersonal.equals(frame)) return;
-    this.#lastPersonal = frame;
+    // Where both users are listened to it comes twice, mostly one right after the other.
+    if (topic.line === undefined && this.#lastPersonal.equals(frame)) return;
     const publication = decodeFrame(frame);
-    if (publication.kind !== "ordered") return;
+    if (publication.kind === "mark") return this.#misplaced();
+    const { event } = publication;
+    if (publication.kind === "loose") {
+      if (!isUnordered(event, topic.topic)) return this.#misplaced();
+      if (this.#recent.isNew(publication.id)) this.#parts.tell(event);
+      return;
+    }
+    if (!isOrderedUnder(publication.event, topic.topic))
+      return this.#misplaced();
+    if (topic.line !== undefined)
+      return topic.line.accept(frame, publication.event);
+    this.#lastPersonal = frame;
     this.#parts.personal.accept(frame, publication.pub, publication.event);
   }
 
-  #acceptLoose(publication: Publication): void {
-    if (publication.kind !== "loose") return;
-    if (this.#recent.isNew(publication.id)) this.#parts.tell(publication.event);
+  #misplaced(): void {
+    this.#parts.rejected("misplaced");
+    const error = new Error("it is no event of the topic");
+    this.#parts.onProblem(error, "dropped a publication that does not belong");
   }
 }

@@ -21,7 +21,7 @@ export class KeptFrames {
   readonly #budget: KeptBytes;
   readonly #frames = new Map<number, Buffer>();
   #bytes = 0;
-  /** A frame was given up since it was last asked. */
+  /** A frame was given up since it was last asked, or may be the wrong one. */
   #hasLost = false;
 
   constructor(budget: KeptBytes) {
@@ -30,6 +30,10 @@ export class KeptFrames {
 
   get size(): number {
     return this.#frames.size;
+  }
+
+  get numbers(): readonly number[] {
+    return [...this.#frames.keys()];
   }
 
   /** The lowest number that is kept; Infinity: none. */
@@ -41,7 +45,11 @@ export class KeptFrames {
 
   /** Keeps a copy: what Redis' client gives is part of a larger buffer. */
   keep(pub: number, frame: Buffer): void {
-    if (this.#frames.has(pub)) return;
+    const found = this.#frames.get(pub);
+    if (found !== undefined) {
+      if (!found.equals(frame)) this.#hasLost = true; // one of them is not the channel's
+      return;
+    }
     const bytes = frame.length + OVERHEAD_BYTES;
     if (this.#budget.used + bytes > this.#budget.max) {
       this.clear();

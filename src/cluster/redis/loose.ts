@@ -36,7 +36,7 @@ function partsOf(event: ClusterEvent): readonly ClusterEvent[] {
   return [event];
 }
 
-function topicsOf(event: ClusterEvent): readonly Topic[] {
+export function topicsOf(event: ClusterEvent): readonly Topic[] {
   switch (event.kind) {
     case "message":
       return (

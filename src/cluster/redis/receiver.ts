@@ -11,6 +11,7 @@ import {
   type OnProblem,
   type Tell,
   TOPICS_LIMITS,
+  type TopicsMetrics,
   type TopicsParts,
 } from "./topics-parts.ts";
 
@@ -42,17 +43,19 @@ export class Receiver {
     link.onChange((isUp) => {
       if (isUp) repairs.hurry();
     });
+    const rejected: TopicsMetrics["rejected"] = (why) =>
+      parts.metrics?.rejected(why);
     const budget = { used: 0, max: limits.maxKeptBytes };
     const onGap = (line: Parameters<Repairs["repair"]>[0]) =>
       void repairs.repair(line);
     this.lines = new NodeLines({
       ...{ repairs, feed, clock, mayReorder: link.isCluster },
-      lines: { tell, onProblem, onGap, budget, gapMs: limits.gapMs },
+      lines: { tell, onProblem, onGap, rejected, budget, gapMs: limits.gapMs },
       max: limits.maxPersonal,
       mark: () => this.#subscriber.mark(),
     });
     const incoming = new Incoming({
-      ...{ tell, onProblem, personal: this.lines.personal },
+      ...{ tell, onProblem, rejected, personal: this.lines.personal },
       topic: (name) => this.topics.named(name),
     });
     this.#subscriber = new Subscriber({

@@ -19,9 +19,10 @@ export async function repair(
   line: ArrivalLine,
   feed: RepairFeed,
 ): Promise<void> {
-  const { key, told } = line;
+  const { told } = line;
+  const standing = await standingOf(line, feed);
+  told.disown(standing.lastId);
   const { headSeq } = told;
-  const standing = await feed.standing(key, told.streams);
   for (const snapshot of standing.streams)
     if (told.knows(snapshot.clientMsgNo)) line.tellStream(snapshot);
   const isForward =
@@ -46,7 +47,7 @@ export async function beginMidway(
   feed: RepairFeed,
   how: { readonly pub: number | undefined; readonly readsBack: boolean },
 ): Promise<void> {
-  const standing = await feed.standing(line.key, []);
+  const standing = await standingOf(line, feed);
   if (!line.isNew) return repair(line, feed); // was given a position meanwhile
   if (how.readsBack) await readBack(line, feed, standing);
   const { pub: newest, headSeq } = standing;
@@ -71,6 +72,17 @@ export async function begin(
   for (const snapshot of standing.streams) line.told.levelWith(snapshot);
   line.begin(standing.pub, standing.headSeq);
   line.told.knowsThrough(standing.lastId); // behind what came and was kept until now, which is told
+}
+
+/** What came before the read and is not in the store was never published, or is lost: it must not take a number that will be given out. */
+async function standingOf(
+  line: ArrivalLine,
+  feed: RepairFeed,
+): Promise<ChannelStanding> {
+  const { keptNumbers, key, told } = line;
+  const standing = await feed.standing(key, told.streams);
+  line.disprove(keptNumbers.filter((pub) => pub > standing.pub));
+  return standing;
 }
 
 /** False: the store's history is another one than the node was told, after a fail-over that lost some. */

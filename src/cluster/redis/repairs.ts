@@ -57,7 +57,12 @@ export class Repairs {
     }
     const running = new Running();
     this.#running.set(line, running);
-    void this.#run(line, running, beginning);
+    this.#run(line, running, beginning)
+      .catch((error) => this.#parts.onProblem(error, "repairing a channel"))
+      .finally(() => {
+        if (this.#running.get(line) === running) this.#running.delete(line);
+        running.end();
+      });
     return running.settled;
   }
 
@@ -104,7 +109,6 @@ export class Repairs {
         else line.skip();
       }
     this.#running.delete(line); // in the same breath as nobody asked again
-    running.end();
   }
 
   async #once(line: ArrivalLine, beginning: Beginning): Promise<void> {

@@ -26,6 +26,8 @@ export class Told {
   headSeq: number | undefined;
   /** The highest message id, also of messages that are not stored; 0: not known. */
   lastId = 0;
+  /** `lastId` before the message told last. */
+  #priorId = 0;
   #streams: Map<string, StreamCursor> | undefined;
 
   /** Streams of which events may be missing. */
@@ -47,6 +49,15 @@ export class Told {
   /** Messages through this id were told or are none of its business. */
   knowsThrough(messageId: number): void {
     this.lastId = Math.max(this.lastId, messageId);
+    this.#priorId = this.lastId;
+  }
+
+  /** The store gave out no id beyond `lastId` so far: what was told last and is beyond it was never sent, or lost. */
+  disown(lastId: number): void {
+    if (this.lastId <= lastId) return;
+    this.lastId = Math.min(this.#priorId, lastId);
+    this.#priorId = this.lastId;
+    this.headSeq = undefined; // it may be that message's
   }
 
   /** The stream is level with `snapshot`, whoever told it. */
@@ -71,7 +82,10 @@ export class Told {
       if (messageId <= this.lastId) return false;
       this.headSeq = messageSeq;
     }
-    this.knowsThrough(messageId);
+    if (messageId > this.lastId) {
+      this.#priorId = this.lastId;
+      this.lastId = messageId;
+    }
     if (stream !== undefined) this.#put(clientMsgNo, BEGINNING);
     return true;
   }

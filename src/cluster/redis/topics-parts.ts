@@ -25,6 +25,11 @@ export interface TopicsParts {
 export interface TopicsMetrics {
   /** A channel was repaired from the store. */
   repaired(): void;
+  /**
+   * A publication was dropped. `unreadable`: it is no frame; `misplaced`: it does not belong to the topic it came under; `disproved`: it claims a place
+   * in its channel that the store does not have.
+   */
+  rejected(why: "unreadable" | "misplaced" | "disproved"): void;
   /** So many topics were lost with a connection or a moved slot, and are listened to again. */
   resubscribed(topics: number): void;
 }

@@ -32,6 +32,7 @@ export function bench(
   const lines: LineParts = {
     ...{ gapMs: 10, budget, tell: (event) => told.push(event), onProblem },
     onGap: (line) => void repairs.repair(line),
+    rejected: () => {},
     ...over,
   };
   const line = new ArrivalLine(log.key, 0, lines);

@@ -1,0 +1,134 @@
+// What came under a topic as an event may be anything: whether it is one, whole, and belongs there. What passes needs no check behind it. Pure.
+
+import { CLOSE_REASONS } from "../../broker/errors.ts";
+import {
+  type ChannelRef,
+  channelKey,
+  GROUP_CHANNEL,
+  type Message,
+  PERSON_CHANNEL,
+  type Topic,
+} from "../../broker/model.ts";
+import type { ClusterEvent } from "../../broker/ports.ts";
+import { topicsOf } from "./loose.ts";
+import type { OrderedEvent } from "./told.ts";
+
+type Check = (value: unknown) => boolean;
+
+const isText: Check = (value) => typeof value === "string";
+const isFlag: Check = (value) => typeof value === "boolean";
+const isUint: Check = (value) =>
+  Number.isSafeInteger(value) && (value as number) >= 0;
+const isBytes: Check = (value) => value instanceof Uint8Array;
+const isReason: Check = (value) =>
+  isText(value) && Object.hasOwn(CLOSE_REASONS, value as string);
+
+function oneOf(...values: readonly unknown[]): Check {
+  return (value) => values.includes(value);
+}
+
+function absentOr(check: Check): Check {
+  return (value) => value === undefined || check(value);
+}
+
+function listOf(check: Check): Check {
+  return (value) => Array.isArray(value) && value.every(check);
+}
+
+function shape(fields: Readonly<Record<string, Check>>): Check {
+  const checks = Object.entries(fields);
+  return (value) => {
+    if (typeof value !== "object" || value === null) return false;
+    const found = value as Readonly<Record<string, unknown>>; // an object
+    return checks.every(([name, check]) => check(found[name]));
+  };
+}
+
+const isChannel = shape({
+  id: isText,
+  type: oneOf(PERSON_CHANNEL, GROUP_CHANNEL),
+});
+const isState = oneOf("active", "closed", "cancelled", "interrupted");
+const isOwner = {
+  key: isText,
+  channel: isChannel,
+  fromUid: isText,
+  clientMsgNo: isText,
+};
+const isNote = shape({
+  ...{ index: isUint, textOffset: isUint, eventId: isText },
+  ...{ type: isText, data: isText, timestampMs: isUint },
+});
+const isSnapshot = shape({
+  ...isOwner,
+  ...{ messageId: isUint, messageSeq: isUint, state: isState, text: isText },
+  ...{ nextIndex: isUint, startData: isText, endData: absentOr(isText) },
+  notes: listOf(isNote),
+});
+const isMessage = shape({
+  ...isOwner,
+  ...{ messageId: isUint, messageSeq: isUint, timestampMs: isUint },
+  header: shape({ noPersist: isFlag, redDot: isFlag }),
+  ...{ expireS: isUint, streamNo: absentOr(isText), tagKey: absentOr(isText) },
+  ...{ payload: isBytes, stream: absentOr(isSnapshot) },
+});
+const isEvent = shape({
+  ...isOwner,
+  ...{ eventId: isText, type: isText, data: isText, timestampMs: isUint },
+  stream: oneOf(undefined), // those of streams come in turn
+});
+const isConversation = shape({
+  ...{ channel: isChannel, headSeq: isUint, readSeq: isUint, unread: isUint },
+  ...{ deletedSeq: isUint, changedAtMs: isUint, last: absentOr(isMessage) },
+});
+
+const WHOLE: Readonly<Record<ClusterEvent["kind"], Check>> = {
+  message: shape({
+    ...{ message: isMessage, origin: absentOr(isText) },
+    recipients: absentOr(listOf(isText)),
+  }),
+  event: shape({ event: isEvent }),
+  command: shape({
+    ...{ message: isMessage, origin: absentOr(isText) },
+    copies: listOf(shape({ uid: isText, inboxSeq: isUint })),
+  }),
+  conversation: shape({
+    ...{ uid: isText, conversation: isConversation, origin: absentOr(isText) },
+    change: oneOf("read", "unread", "delete"),
+  }),
+  presence: shape({ uid: isText }),
+  end_session: shape({ uid: isText, sessionId: isText, reason: isReason }),
+  credential: shape({ uid: isText }),
+  membership: shape({ uid: isText, channelId: isText, member: isFlag }),
+  missed: () => false, // a node tells itself
+};
+
+/** Whether it is an unordered event that belongs under the topic. */
+export function isUnordered(event: ClusterEvent, topic: Topic): boolean {
+  const kind: unknown = event?.kind; // it may be anything
+  if (!isText(kind) || !Object.hasOwn(WHOLE, kind as string)) return false;
+  if (!WHOLE[event.kind](event)) return false;
+  if (event.kind === "message" && !isNamed(event.message)) return false;
+  if (event.kind === "event" && !isNamed(event.event)) return false;
+  return topicsOf(event).includes(topic);
+}
+
+/** Whether what is in a channel's turn belongs under the topic. */
+export function isOrderedUnder(event: OrderedEvent, topic: Topic): boolean {
+  const { channel, fromUid } =
+    event.kind === "message" ? event.message : event.event;
+  const id = topic.slice(2);
+  if (channel.type === GROUP_CHANNEL)
+    return channel.id === id && topic.startsWith("g:");
+  return topic.startsWith("u:") && (channel.id === id || fromUid === id);
+}
+
+function isNamed({
+  key,
+  channel,
+  fromUid,
+}: Pick<Message, "key" | "fromUid"> & {
+  readonly channel: ChannelRef;
+}): boolean {
+  return key === channelKey(channel, fromUid);
+}
