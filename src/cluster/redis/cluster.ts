@@ -101,7 +101,7 @@ export class RedisCluster implements Cluster {
   }
 
   async ping(): Promise<void> {
-    this.#registry.assertLiving();
+    this.#registry.assertBeating();
     await this.#topics.ping();
     await this.#link.ping();
   }

@@ -52,6 +52,8 @@ export class Registry {
   #life: Life = "";
   #nextLife: Life;
   #view = NOTHING;
+  /** When the last heartbeat that was answered was sent, as `performance.now()`. */
+  #beatMs = Number.NEGATIVE_INFINITY;
   readonly #gone = new BoundedMap<Life, true>(MAX_GONE);
   #listener: RegistryListener = { onBeat() {}, onDead() {} };
   #timer: NodeJS.Timeout | undefined;
@@ -84,6 +86,16 @@ export class Registry {
   /** Throws `unavailable` while this node is not one of the living: it cannot know who is. */
   assertLiving(): void {
     if (this.#status !== "living") throw new BrokerError("unavailable");
+  }
+
+  /** Throws `unavailable` while this node is not one of the living, or counts as dead by now: no heartbeat succeeded for `deadAfterMs`. */
+  assertBeating(): void {
+    this.assertLiving();
+    const silentMs = Math.floor(performance.now() - this.#beatMs);
+    if (silentMs > this.#parts.deadAfterMs)
+      throw new BrokerError("unavailable", {
+        message: `No heartbeat of this node reached Redis for ${silentMs} ms: the other nodes take it for dead`,
+      });
   }
 
   /** A dead life of which nobody knows any more. */
@@ -192,9 +204,11 @@ export class Registry {
     const self = writeNode(portrait());
     const args = [life, nodeId, self, deadAfterMs, mode, SWEEP_LEASE_MS];
     const hearTime = asksTime();
+    const sentMs = performance.now();
     const beat = readBeat(await link.runVital(heartbeat, this.#keys, args));
     if (beat.verdict !== "ok") return beat.verdict;
     hearTime(beat.redisMs);
+    this.#beatMs = sentMs;
     const isAnother = this.#life !== "" && this.#life !== life;
     this.#life = life;
     if (this.#status === "closed") return "ok";
