@@ -202,7 +202,7 @@ export interface Client {
   readonly uid: string;
   readonly deviceId: string;
   readonly status: Status;
-  /** Calls `handler` until the returned function is called. A `command` handler may return a promise. */
+  /** Calls `handler` until the returned function is called. A `command` handler may return a promise. Throws `bad_option` for an unknown event. */
   on<E extends keyof ClientEvents>(
     event: E,
     handler: (value: ClientEvents[E]) => unknown,

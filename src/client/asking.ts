@@ -1,7 +1,8 @@
 // What an app asks the server for: history, conversations, presence. No state; every call may be repeated without harm.
 
 import type { ChannelRef } from "../broker/model.ts";
-import type { Client, ConversationView } from "./api.ts";
+import type { Client, ConversationView, HistoryOptions } from "./api.ts";
+import { checkNames, type Names } from "./named.ts";
 import type { Receiving } from "./received.ts";
 import type { Ask, Request } from "./requests.ts";
 
@@ -14,6 +15,14 @@ type Asking = Pick<
   | "deleteConversation"
   | "presence"
 >;
+
+const HISTORY_OPTIONS: Names<HistoryOptions> = {
+  fromSeq: 1,
+  toSeq: 1,
+  limit: 1,
+  newestFirst: 1,
+};
+const PAGE_OPTIONS = { limit: 1, offset: 1 } as const;
 
 const HISTORY_LIMIT = 50;
 const CONVERSATION_LIMIT = 100;
@@ -29,6 +38,7 @@ export function createAsking(ask: Ask, receiving: Receiving): Asking {
   };
   return {
     async history(channel, options = {}) {
+      checkNames("history", options, HISTORY_OPTIONS);
       const { fromSeq, toSeq = 0, limit = HISTORY_LIMIT } = options;
       const { messages, headSeq, more } = await ask({
         kind: "history",
@@ -41,7 +51,9 @@ export function createAsking(ask: Ask, receiving: Receiving): Asking {
       return { messages: messages.map(receiving.message), headSeq, more };
     },
 
-    async conversations({ limit = CONVERSATION_LIMIT, offset = 0 } = {}) {
+    async conversations(options = {}) {
+      checkNames("conversations", options, PAGE_OPTIONS);
+      const { limit = CONVERSATION_LIMIT, offset = 0 } = options;
       const page = await ask({ kind: "conversations", limit, offset });
       const conversations = page.conversations.map(receiving.conversation);
       return { conversations, more: page.more };

@@ -1,9 +1,22 @@
 // The client: what an app may call, and its beginning and end. State: none but its parts'.
 
-import type { Client } from "./api.ts";
+import type { Client, ClientEvents } from "./api.ts";
 import { createAsking } from "./asking.ts";
+import { badOption, checkName, type Names } from "./named.ts";
 import type { Settings } from "./options.ts";
 import { createParts, type Parts } from "./parts.ts";
+
+const EVENTS: Names<ClientEvents> = {
+  message: 1,
+  event: 1,
+  stream: 1,
+  command: 1,
+  conversation: 1,
+  presence: 1,
+  status: 1,
+  kicked: 1,
+  error: 1,
+};
 
 /** A client that connects, and comes back until it is closed. */
 export function createClient(settings: Settings): Client {
@@ -28,6 +41,9 @@ function createApi(settings: Settings, parts: Parts): Client {
       return connector.status;
     },
     on(event, handler) {
+      checkName("on", event, EVENTS);
+      if (typeof handler !== "function")
+        throw badOption(`on: the handler of ${event} must be a function`);
       const off = events.on(event, handler);
       if (event === "command") commands.work();
       return off;

@@ -14,8 +14,8 @@ export const CLIENT_MESSAGES = {
   closed: "The client was closed",
   connection_lost: "The connection was lost",
   handler_failed: "A handler threw",
-  no_websocket: "There is no WebSocket here",
-  queue_full: "Too much is waiting",
+  no_websocket: "There is no WebSocket here: install ws or pass webSocket",
+  queue_full: "Too much is waiting: maxQueued calls",
   timeout: "No answer came in time",
   token_failed: "No token could be had",
 } as const;

@@ -9,6 +9,7 @@ import {
 import type { Cursor } from "./api.ts";
 import { within } from "./deferred.ts";
 import { asJindouError, JindouError } from "./errors.ts";
+import { badId, badOption, checkNames, type Names } from "./named.ts";
 import { randomName } from "./names.ts";
 import type { SocketConstructor } from "./socket.ts";
 
@@ -62,15 +63,42 @@ export interface Settings {
   readonly timeouts: Timeouts;
 }
 
+const OPTIONS: Names<ConnectOptions> = {
+  url: 1,
+  uid: 1,
+  token: 1,
+  deviceFlag: 1,
+  deviceId: 1,
+  cursors: 1,
+  webSocket: 1,
+  reconnect: 1,
+  maxQueued: 1,
+  timeouts: 1,
+};
+const RECONNECT: Names<NonNullable<ConnectOptions["reconnect"]>> = {
+  minMs: 1,
+  maxMs: 1,
+};
+const TIMEOUTS: Names<Timeouts> = {
+  connectMs: 1,
+  requestMs: 1,
+  sendMs: 1,
+  pingMs: 1,
+  pongMs: 1,
+};
+
 /** Timers take no more. */
 const MAX_NUMBER = 2 ** 31 - 1;
 
 /** Throws `bad_option`, `bad_id`. */
 export function settle(options: ConnectOptions): Settings {
+  checkNames("connect", options, OPTIONS);
   const { token = "", reconnect = {}, timeouts = {} } = options;
+  checkNames("reconnect", reconnect, RECONNECT);
+  checkNames("timeouts", timeouts, TIMEOUTS);
   const deviceId = options.deviceId ?? randomName();
-  for (const id of [options.uid, deviceId])
-    if (!isId(id)) throw new JindouError("bad_id");
+  for (const [name, id] of Object.entries({ uid: options.uid, deviceId }))
+    if (typeof id !== "string" || !isId(id)) throw badId(name);
   const minMs = whole("minMs", reconnect.minMs ?? 500);
   const maxMs = reconnect.maxMs ?? Math.max(minMs, 30_000);
   const connectMs = whole("connectMs", timeouts.connectMs ?? 10_000);
@@ -112,30 +140,30 @@ async function tokenWithin(
 function whole(option: string, value: number, least = 1): number {
   if (Number.isInteger(value) && value >= least && value <= MAX_NUMBER)
     return value;
-  throw bad(option);
+  throw badOption(
+    `${option} must be a whole number from ${least} to ${MAX_NUMBER}`,
+  );
 }
 
 function deviceFlagOf(flag: DeviceFlag): DeviceFlag {
   if ([0, 1, 2].includes(flag)) return flag;
-  throw bad("deviceFlag");
+  throw badOption("deviceFlag must be 0 (app), 1 (web) or 2 (desktop)");
 }
 
 function checkedCursor({ channel, lastSeq, lastId = 0 }: Cursor): Cursor {
   const isChannel =
-    [PERSON_CHANNEL, GROUP_CHANNEL].includes(channel.type) && isId(channel.id);
+    [PERSON_CHANNEL, GROUP_CHANNEL].includes(channel?.type) && isId(channel.id);
   const isPlace = [lastSeq, lastId].every(
     (one) => Number.isSafeInteger(one) && one >= 0,
   );
   if (isChannel && isPlace) return { channel, lastSeq, lastId };
-  throw bad("cursors");
+  throw badOption("cursors must be what cursors() gave");
 }
 
 function socketUrl(url: string): string {
-  const address = url.replace(/^http/, "ws");
+  const address = String(url).replace(/^http/, "ws");
   if (/^wss?:\/\//.test(address)) return address;
-  throw bad("url");
-}
-
-function bad(option: string): JindouError {
-  return new JindouError("bad_option", { message: `${option} is not valid` });
+  throw badOption(
+    "url must begin with wss:// or ws://: the address of the client listener",
+  );
 }

@@ -1,11 +1,21 @@
 // From what an app gives to `send` to a message in the outbox. State: the outbox.
 
-import type { Client } from "./api.ts";
+import type { Client, SendOptions } from "./api.ts";
 import { JindouError } from "./errors.ts";
+import { checkNames, type Names } from "./named.ts";
 import { randomName } from "./names.ts";
 import type { Settings } from "./options.ts";
 import { Outbox, type OutboxParts } from "./outbox.ts";
 import { payloadOf } from "./received.ts";
+
+const SEND_OPTIONS: Names<SendOptions> = {
+  clientMsgNo: 1,
+  redDot: 1,
+  expireS: 1,
+  noPersist: 1,
+  syncOnce: 1,
+  tagKey: 1,
+};
 
 export interface Sending extends Pick<Client, "send"> {
   readonly outbox: Outbox;
@@ -20,9 +30,12 @@ export function createSending(
   return {
     outbox,
     async send(channel, content, options = {}) {
+      checkNames("send", options, SEND_OPTIONS);
       const { expireS = 0 } = options;
       if (!Number.isSafeInteger(expireS) || expireS < 0)
-        throw new JindouError("bad_request", { message: "expireS" });
+        throw new JindouError("bad_request", {
+          message: "expireS must be a whole number of seconds, 0 for never",
+        });
       return outbox.send({
         channel: { id: channel.id, type: channel.type },
         clientMsgNo: options.clientMsgNo || randomName(),

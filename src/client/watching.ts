@@ -4,6 +4,7 @@
 import { isId, type Presence } from "../broker/model.ts";
 import type { Handler } from "./emitter.ts";
 import { isLost, JindouError } from "./errors.ts";
+import { badId } from "./named.ts";
 import type { Ask } from "./requests.ts";
 
 export interface WatchingParts {
@@ -40,7 +41,7 @@ export class Watching {
 
   /** Throws `too_large`, `bad_id`. */
   watch(uids: readonly string[], handler: Handler<Presence>): () => void {
-    if (!uids.every(isId)) throw new JindouError("bad_id");
+    if (!uids.every(isId)) throw badId("each of uids");
     const watch: Watch = { uids: new Set(uids), handler, told: new Set() };
     if (new Set([...this.#union(), ...uids]).size > MAX_WATCHED)
       throw new JindouError("too_large", {
