@@ -108,6 +108,9 @@ async function measureStore(folder: string): Promise<Figure> {
     publisher: { publish() {} },
     clock: Date.now,
     onProblem: (error, what) => print(`${what}: ${error.message}`),
+    onLost(error) {
+      throw error;
+    },
   });
   await store.start();
   let worstMs = 0;

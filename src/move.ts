@@ -27,6 +27,10 @@ export async function moveData(config: Config): Promise<void> {
     onFailure() {}, // of tries that are followed by another; there is one here
     onProgress: (how) => progress.show(how),
     onWaiting: waitingIn(say, progress),
+    onLost(error) {
+      say(`jindou: ${error instanceof Error ? error.message : String(error)}.`);
+      process.exit(FAILED);
+    },
     onCompared(counts) {
       const words = counts.map(({ what, count }) => `${count} ${what}`);
       compared = words.join(", ");

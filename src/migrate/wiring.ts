@@ -13,7 +13,7 @@ export const migrationScripts = [...importScripts, ...targetScripts];
 
 type EmbeddedSettings = Omit<
   Parameters<typeof openMoveSource>[0],
-  "path" | "clock" | "onProblem"
+  "path" | "clock" | "onProblem" | "onLost"
 >;
 
 export interface MoveSettings {
@@ -36,12 +36,14 @@ export interface MoveParts
   readonly clock: () => number;
   /** Hears of failures that no caller is told of. */
   readonly onProblem: (error: unknown, what: string) => void;
+  /** Another process has taken the folder; must end this one at once. */
+  readonly onLost: (error: unknown) => void;
 }
 
 /** Nothing is opened yet. */
 export function createMigration(
   { from, redis, store, ...settings }: MoveSettings,
-  { onProblem, ...parts }: MoveParts,
+  { onProblem, onLost, ...parts }: MoveParts,
 ): Migration {
   const { dedupeWindowS, retentionS } = store;
   const { clock } = parts;
@@ -56,7 +58,9 @@ export function createMigration(
         ? undefined
         : {
             open: () =>
-              openMoveSource({ ...store, path: from, clock, onProblem }),
+              openMoveSource({
+                ...{ ...store, path: from, clock, onProblem, onLost },
+              }),
             look: () => lookInto(from),
           },
   });

@@ -13,6 +13,8 @@ export interface DriverParts {
   readonly about: AboutNode;
   /** The node was dead for others, and lives on. */
   readonly onAnotherLife: () => void;
+  /** Another process has the data now; must end this one at once. */
+  readonly onLost: (error: unknown) => void;
 }
 
 export interface Drivers {

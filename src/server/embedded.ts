@@ -10,7 +10,7 @@ import {
 import { type DriverParts, type Drivers, maxStreamBytes } from "./drivers.ts";
 
 export function createEmbeddedDrivers(parts: DriverParts): Drivers {
-  const { config, logger, metrics, about } = parts;
+  const { config, logger, metrics, about, onLost } = parts;
   const { store: settings, streams, commands } = config;
   const cluster = new SingleNode(about.nodeId, about);
   const log = roomLogger(logger, "store");
@@ -23,6 +23,7 @@ export function createEmbeddedDrivers(parts: DriverParts): Drivers {
     publisher: cluster,
     clock: Date.now,
     onProblem: (error, what) => log.error({ err: error }, what),
+    onLost,
   });
   exposeStats(store, metrics);
   const throttle = new LocalThrottle(Date.now);

@@ -35,6 +35,7 @@ export function migrationOf(
 export function nodeMigration(
   config: Config,
   logger: Logger,
+  onLost: (error: unknown) => void,
 ): Migration | undefined {
   if (config.redis.url === "") return undefined;
   const log = roomLogger(logger, "migrate");
@@ -59,5 +60,6 @@ export function nodeMigration(
       else log.info({ step, lastErr }, "migration by another process");
     },
     onCompared: (counts) => log.info({ counts }, "migration compared"),
+    onLost,
   });
 }

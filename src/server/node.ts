@@ -29,7 +29,7 @@ export interface ServerDeps {
   readonly version: string;
   /** Shows the operator a password that was just made; it must not reach the log. */
   announcePassword(username: string, password: string): void;
-  /** The node must serve nobody any more, from now on: data is being moved into its Redis. */
+  /** The node must serve nobody any more, from now on: data is being moved into its Redis, or another process has its data folder. */
   onUnfit(error: unknown): void;
 }
 
@@ -69,6 +69,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     },
     onAnotherLife: () =>
       void node.migration?.assertNoneBeganMeanwhile().catch(deps.onUnfit),
+    onLost: deps.onUnfit,
   });
   const { store, cluster, throttle } = drivers;
   const messages = createMessages(store, {
@@ -99,7 +100,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
         windowS: config.auth.tokenWindowS,
       },
     }),
-    migration: nodeMigration(config, logger),
+    migration: nodeMigration(config, logger, deps.onUnfit),
     conversations: createConversations({ store, publisher: cluster }),
     status: "stopped",
   };

@@ -129,7 +129,10 @@ async function lateTurn(
   t.teardown(() => link.close());
   return takeTurn({
     ...{ link, clock, deadAfterMs: 300, dedupeWindowS: 1, retentionS: 0 },
-    open: () => openMoveSource({ ...FOLDER, path: from, clock, onProblem }),
+    open: () =>
+      openMoveSource({
+        ...{ ...FOLDER, path: from, clock, onProblem, onLost() {} },
+      }),
     begun: () => 2,
     ...{ onProgress() {}, onCompared() {}, assertOpen() {} },
     pause: async () => {},
@@ -176,7 +179,7 @@ t.test(
   async (t) => {
     const { from, clock } = await filledFolder(t);
     const source = await openMoveSource({
-      ...{ ...FOLDER, path: from, clock, onProblem() {} },
+      ...{ ...FOLDER, path: from, clock, onProblem() {}, onLost() {} },
     });
     t.teardown(() => source.close());
     const rows = [...source.rows("message")];

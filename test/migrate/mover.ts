@@ -41,7 +41,7 @@ export function mover(parts: MoverParts): Migration {
     },
     {
       ...{ clock: Date.now, onProgress() {}, onFailure() {}, onProblem() {} },
-      ...{ onWaiting() {}, onCompared() {} },
+      ...{ onWaiting() {}, onCompared() {}, onLost() {} },
       ...over,
     },
   );

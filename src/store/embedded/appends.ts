@@ -18,6 +18,7 @@ import {
   stepCall,
 } from "./call.ts";
 import type { FirstToCome } from "./dedupe.ts";
+import type { FolderLock } from "./folder-lock.ts";
 import type { Journal } from "./journal.ts";
 import type { Placing } from "./placing.ts";
 import type { Tail, TailRecord } from "./tail.ts";
@@ -36,6 +37,7 @@ interface Batch {
 export interface AppendsParts {
   readonly tail: Tail;
   readonly journal: Journal;
+  readonly owner: Pick<FolderLock, "assertHeld">;
   readonly placing: Placing;
   readonly clock: Clock;
   readonly publisher: Publisher;
@@ -140,13 +142,14 @@ export class Appends {
 
   /** One turn: everything queued becomes one batch. */
   readonly #flush = (): void => {
-    const { journal, placing, synced } = this.#parts;
+    const { journal, owner, placing, synced } = this.#parts;
     const calls = this.#queue;
     this.#queue = [];
     this.#queuedBytes = 0;
     this.#turn = undefined;
     if (calls.length === 0) return;
     try {
+      owner.assertHeld();
       this.#placeAll(calls);
       this.#write(calls);
     } catch (cause) {

@@ -6,6 +6,7 @@ import { BrokerError } from "../../broker/errors.ts";
 
 /** The newest data format this build reads and the one it writes. */
 export const DATA_FORMAT = 2;
+const FENCE = "owner";
 
 type Table<
   Value,
@@ -15,23 +16,65 @@ type BinaryTable = Database<Buffer, Buffer>;
 /** A stored value: its format version, then its fields. */
 export type Stored = readonly unknown[];
 
+/** Makes what `steps` issues one transaction; resolves when it is committed, false: nothing was written, the folder has another owner. */
+export type Batch = (steps: () => void) => Promise<boolean>;
+
 /** The calls on the database that tests make fail. */
 export interface DatabaseWrites {
-  /** Makes what `steps` issues one transaction; resolves when it is committed. */
-  batch(env: RootDatabase, steps: () => void): Promise<unknown>;
+  /** `write` is the real one. */
+  batch(env: RootDatabase, steps: () => void, write: Batch): Promise<boolean>;
   /** Resolves when everything committed before is on the disk. */
   flushed(env: RootDatabase): Promise<unknown>;
 }
 
 const REAL_WRITES: DatabaseWrites = {
-  batch: (env, steps) => env.batch(steps),
+  batch: (_env, steps, write) => write(steps),
   flushed: (env) => env.flushed,
 };
+
+/**
+ * The fencing token of the folder's owner. LMDB compares it inside every write transaction, so a process that lost the folder while it
+ * was paused writes nothing, at whatever instruction it was paused.
+ */
+export class Fence {
+  readonly #table: Database<Stored, string>;
+  #incarnation: number | undefined;
+  #onLost: (() => BrokerError) | undefined;
+
+  /** `table` keeps versions: that of the one row is the owner's incarnation. */
+  constructor(table: Database<Stored, string>) {
+    this.#table = table;
+  }
+
+  /** To be called inside a transaction: no owner before may write from its commit on. Returns the new owner's incarnation. */
+  next(): number {
+    const incarnation = (this.#table.getEntry(FENCE)?.version ?? 0) + 1;
+    this.#table.putSync(FENCE, [1], incarnation);
+    return incarnation;
+  }
+
+  /** Lets this process write while it is the owner. `onLost` is called when a write finds that it is not. */
+  open(incarnation: number, onLost: () => BrokerError): void {
+    this.#incarnation = incarnation;
+    this.#onLost = onLost;
+  }
+
+  readonly write: Batch = (steps) => {
+    if (this.#incarnation === undefined)
+      throw new Error("The data folder has no owner yet"); // a bug
+    return this.#table.ifVersion(FENCE, this.#incarnation, steps);
+  };
+
+  lost(): BrokerError {
+    return this.#onLost?.() ?? new BrokerError("unavailable");
+  }
+}
 
 /** The tables. Values are arrays that begin with a format version, or bytes that do. */
 export interface Tables {
   readonly env: RootDatabase;
   readonly writes: DatabaseWrites;
+  readonly fence: Fence;
   /** Single facts about the whole: name → value. */
   readonly meta: Table<Stored, string>;
   /** [type, id] → flags and number of members. */
@@ -105,6 +148,7 @@ export function openTables(
     return {
       env,
       writes,
+      fence: new Fence(env.openDB({ name: "fence", useVersions: true })),
       meta,
       channels: env.openDB({ name: "channels" }),
       members: env.openDB({ name: "members" }),
@@ -146,13 +190,21 @@ function assertFormat(format: Stored | undefined): void {
   });
 }
 
-/** Makes the puts and removes that `steps` issues (synchronously) one transaction; resolves when it is committed. Throws `unavailable`. */
-export async function commit(tables: Tables, steps: () => void): Promise<void> {
+/**
+ * Makes the puts and removes that `steps` issues (synchronously) one transaction; resolves when it is committed. Throws `unavailable`, also
+ * when the folder has another owner: nothing is written then.
+ */
+export async function commit(
+  { env, writes, fence }: Pick<Tables, "env" | "writes" | "fence">,
+  steps: () => void,
+): Promise<void> {
+  let isOwner: boolean;
   try {
-    await tables.writes.batch(tables.env, steps);
+    isOwner = await writes.batch(env, steps, fence.write);
   } catch (cause) {
     throw new BrokerError("unavailable", { cause: await causeOf(cause) });
   }
+  if (!isOwner) throw fence.lost();
 }
 
 /** lmdb rejects with an error that holds a promise of the real one; unread, that promise would count as unhandled. */

@@ -1,5 +1,6 @@
 // What the embedded store is made with: values of the configuration and the ports it uses. Types only.
 
+import type { BrokerError } from "../../broker/errors.ts";
 import type { Clock, Publisher } from "../../broker/ports.ts";
 import type { DatabaseWrites } from "./database.ts";
 import type { JournalFiles } from "./journal.ts";
@@ -29,6 +30,11 @@ export interface EmbeddedOptions {
   readonly clock: Clock;
   /** Hears of failures that no caller is told of. `what` names the activity. */
   readonly onProblem: (error: Error, what: string) => void;
+  /**
+   * Called once, when another process has taken the data folder while this one was paused. Must end the process at once: nothing is
+   * written or answered any more.
+   */
+  readonly onLost: (error: BrokerError) => void;
   /** Only for tests that make files fail. */
   readonly files?: JournalFiles;
   /** Only for tests that make the database fail. */

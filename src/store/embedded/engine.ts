@@ -53,6 +53,7 @@ export interface Engine {
   readonly conversations: ConversationStore;
   readonly tail: Tail;
   readonly journal: Journal;
+  readonly owner: FolderLock;
   readonly checkpoint: Checkpoint;
   readonly sweep: Sweep;
   /** Finishes what is under way, moves everything into the database and lets go of the folder. */
@@ -63,7 +64,7 @@ export interface Engine {
 export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
   const journalFolder = join(options.path, "journal");
   const tables = openFolder(options, journalFolder);
-  const owner = new FolderLock(tables, options.path);
+  const owner = new FolderLock(tables, options.path, options.onLost);
   const held = { tables, owner, journalFolder };
   try {
     await owner.acquire();
@@ -90,9 +91,7 @@ function openFolder(
   }
 }
 
-interface Held extends Omit<LogPlace, "conversationRows"> {
-  readonly owner: FolderLock;
-}
+type Held = Omit<LogPlace, "conversationRows">;
 
 async function openOwned(
   options: EmbeddedOptions,
@@ -136,6 +135,7 @@ async function openOwned(
   const control = { tables, lock, transact };
   return {
     ...{ tables, appends, streams, live, history, tail, journal },
+    owner: held.owner,
     inbox: inboxes.inbox,
     ...{ checkpoint, sweep },
     users: createUserTable(control),

@@ -5,6 +5,7 @@
 import * as fs from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
+import type { FolderLock } from "./folder-lock.ts";
 import {
   type JournalPosition,
   listSegments,
@@ -34,6 +35,10 @@ export interface JournalOptions {
   readonly segmentBytes: number;
   /** Whether `sync` will be called: segments stay open until the disk has them. */
   readonly synced: boolean;
+  /** The owner of the folder. */
+  readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
+  /** Hears that no new segment can be opened. */
+  readonly onProblem: (error: Error, what: string) => void;
   readonly files?: JournalFiles;
 }
 
@@ -50,13 +55,20 @@ interface Segment {
 }
 
 const PROBE = Buffer.alloc(4096);
+/** While no new segment can be opened the current one grows: by so much between two attempts, and to so much at most. */
+const ROLL_RETRY_BYTES = 1024 * 1024;
+const MAX_SEGMENT_BYTES = 1024 * 1024 * 1024;
 
 export class Journal {
   readonly #folder: string;
   readonly #segmentBytes: number;
   readonly #synced: boolean;
+  readonly #owner: JournalOptions["owner"];
+  readonly #onProblem: JournalOptions["onProblem"];
   readonly #files: JournalFiles;
   #current: Segment;
+  /** Where the current segment ends, or the next attempt to open another one is due. */
+  #rollAt: number;
   /** Every segment whose file is open: the current one and those not synced yet. */
   readonly #open = new Set<Segment>();
   #broken: Error | undefined;
@@ -65,7 +77,10 @@ export class Journal {
   constructor(options: JournalOptions) {
     this.#folder = options.folder;
     this.#segmentBytes = options.segmentBytes;
+    this.#rollAt = options.segmentBytes;
     this.#synced = options.synced;
+    this.#owner = options.owner;
+    this.#onProblem = options.onProblem;
     this.#files = options.files ?? fs;
     this.#current = this.#create(options.firstSegment);
   }
@@ -82,14 +97,20 @@ export class Journal {
 
   /**
    * Appends one frame; the first FRAME_HEADER_BYTES of `frame` are filled in here. When it throws, nothing of the frame is left and
-   * a later write may succeed (unless `broken`).
+   * a later write may succeed (unless `broken`). When it returns, this process was still the owner after the write.
    */
   write(frame: Buffer): void {
     if (this.#broken !== undefined) throw this.#broken;
-    if (this.#current.end >= this.#segmentBytes) this.#roll();
+    if (this.#current.end >= this.#rollAt) this.#roll();
     const segment = this.#current;
     sealFrame(frame, segment.salt);
     this.#put(segment, frame);
+    try {
+      this.#owner.assertWasHeld();
+    } catch (error) {
+      this.#cut(segment);
+      throw error;
+    }
     segment.end += frame.length;
     segment.dirty = this.#synced;
   }
@@ -100,6 +121,7 @@ export class Journal {
     try {
       for (const segment of [...this.#open])
         if (segment.dirty) await this.#syncOne(segment);
+      this.#owner.assertWasHeld();
     } catch (cause) {
       this.#broken = new Error("The journal cannot be flushed to disk", {
         cause,
@@ -141,9 +163,18 @@ export class Journal {
     this.#open.clear();
   }
 
+  /** Goes on in a new segment, or in the current one while none can be opened (no file descriptor is left). */
   #roll(): void {
     const before = this.#current;
-    this.#current = this.#create(before.index + 1);
+    try {
+      this.#current = this.#create(before.index + 1);
+    } catch (error) {
+      if (before.end >= MAX_SEGMENT_BYTES) throw error;
+      this.#rollAt = Math.min(before.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
+      this.#onProblem(error as Error, "opening the next journal segment"); // the file system's error
+      return;
+    }
+    this.#rollAt = this.#segmentBytes;
     this.#release(before);
   }
 
@@ -154,10 +185,9 @@ export class Journal {
     fs.closeSync(segment.fd);
   }
 
-  #create(index: number): Segment {
-    const path = join(this.#folder, segmentName(index));
+  #create(wanted: number): Segment {
     const { header, salt } = newSegmentHeader();
-    const fd = fs.openSync(path, "wx");
+    const { index, path, fd } = this.#openNew(wanted);
     const segment: Segment = {
       index,
       fd,
@@ -177,6 +207,21 @@ export class Journal {
     segment.end = header.length;
     this.#open.add(segment);
     return segment;
+  }
+
+  /**
+   * Makes the file of a segment. One that is there already was made, at that moment, by an owner that had been paused and lost the folder: it
+   * holds nothing that was answered. That owner makes no second one, for it looks again first.
+   */
+  #openNew(index: number): { index: number; path: string; fd: number } {
+    const path = join(this.#folder, segmentName(index));
+    try {
+      return { index, path, fd: fs.openSync(path, "wx") };
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+      this.#owner.assertHeldNow();
+      return this.#openNew(index + 1);
+    }
   }
 
   /** Writes all of `data` behind the good end, or throws having cut it off. Does not move the end. */

@@ -13,6 +13,7 @@ import type { ConversationRows } from "./conversation-rows.ts";
 import type { Tables } from "./database.ts";
 import { DedupeIndex } from "./dedupe.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
+import type { FolderLock } from "./folder-lock.ts";
 import { Frame } from "./frame.ts";
 import { History } from "./history.ts";
 import { Journal } from "./journal.ts";
@@ -32,6 +33,7 @@ import { Tail } from "./tail.ts";
 export interface LogPlace {
   readonly tables: Tables;
   readonly journalFolder: string;
+  readonly owner: FolderLock;
   readonly conversationRows: ConversationRows;
 }
 
@@ -39,7 +41,7 @@ export type MessagePath = ReturnType<typeof openMessagePath>;
 
 /** Throws `internal` when the journal cannot be read, `unavailable` when it cannot be written. */
 export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
-  const { tables, conversationRows } = place;
+  const { tables, owner, conversationRows } = place;
   const { clock, onProblem, publisher } = options;
   const synced = options.durability === "disk";
   const retentionMs = options.retentionS * 1000;
@@ -50,6 +52,7 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const placing = new Placing({ tail, rows, dedupe, ids, frame });
   const appends = new Appends({
     ...{ tail, journal, placing, clock, publisher, synced, onProblem },
+    owner,
   });
   const surplus = new Surplus(options.maxChannelMessages);
   const checkpoint = new Checkpoint({
@@ -123,7 +126,7 @@ function openStreams(
 /** Replays the journal and begins a new segment of it. */
 function openLog(
   options: EmbeddedOptions,
-  { tables, journalFolder, conversationRows }: LogPlace,
+  { tables, journalFolder, owner, conversationRows }: LogPlace,
 ) {
   const rows = new ChannelRows(tables);
   const loadRow = (key: ChannelKey) => {
@@ -169,6 +172,8 @@ function openLog(
         firstSegment: recovered.nextSegment,
         segmentBytes: options.segmentBytes,
         synced: options.durability === "disk",
+        owner,
+        onProblem: options.onProblem,
         ...(options.files === undefined ? {} : { files: options.files }),
       });
     } catch (cause) {

@@ -147,7 +147,8 @@ function messageCalls(
   };
 }
 
-function ping({ journal, checkpoint }: Engine): void {
+function ping({ journal, owner, checkpoint }: Engine): void {
+  owner.assertHeld();
   if (checkpoint.failing) throw new BrokerError("unavailable");
   try {
     journal.probe();

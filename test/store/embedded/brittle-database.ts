@@ -7,9 +7,9 @@ import type { DatabaseWrites } from "../../../src/store/embedded/database.ts";
 export function brittleDatabase() {
   const fail = { commit: 0, flush: false, commits: 0 };
   const databaseWrites: DatabaseWrites = {
-    async batch(env, steps) {
+    async batch(env, steps, write) {
       fail.commits++;
-      if (fail.commit === 0 || --fail.commit > 0) return env.batch(steps);
+      if (fail.commit === 0 || --fail.commit > 0) return write(steps);
       env.transactionSync(() => {
         steps();
         return ABORT;

@@ -1,6 +1,8 @@
 // A process with an embedded store, for tests that kill it, limit it or let it compete. Speaks lines of JSON on its standard output.
-// Usage: child.ts <folder> send <channels> | stream <progress> | command | send-some <count> | hold
+// Usage: child.ts <folder> send <channels> | stream <progress> | command | send-some <count> | hold | obey <durability> | starved <count>
 
+import * as fs from "node:fs";
+import { createInterface } from "node:readline";
 import {
   STREAM_CONTENT,
   STREAM_END,
@@ -13,10 +15,50 @@ import { eventOf } from "../../contract/store-stream-bench.ts";
 
 const [folder = "", what = "", argument = "0"] = process.argv.slice(2);
 
+/** Where the process waits to be stopped and continued, once: it sees that in a jump of the clock. */
+let pauseAt = "";
+
+function pausePoint(point: string): void {
+  if (point !== pauseAt) return;
+  pauseAt = "";
+  const endMs = performance.now() + 60_000;
+  let before = performance.now();
+  fs.writeSync(1, `${JSON.stringify({ pausing: point })}\n`);
+  for (let now = before; now - before < 2000 && now < endMs; ) {
+    before = now;
+    now = performance.now();
+  }
+}
+
 const store = createEmbeddedStore({
   path: folder,
-  durability: "process",
-  checkpointMs: 20,
+  durability: argument === "disk" ? "disk" : "process",
+  ...(what === "obey"
+    ? {
+        files: {
+          writeSync(fd, data, offset, length, position) {
+            pausePoint("before the write");
+            const count = fs.writeSync(fd, data, offset, length, position);
+            pausePoint("after the write");
+            return count;
+          },
+          ftruncateSync: fs.ftruncateSync,
+          fdatasync: (fd, done) =>
+            fs.fdatasync(fd, (error) => {
+              pausePoint("after the sync");
+              done(error);
+            }),
+        },
+        databaseWrites: {
+          batch(_env, steps, write) {
+            pausePoint("before the transaction");
+            return write(steps);
+          },
+          flushed: (env) => env.flushed,
+        },
+      }
+    : {}),
+  checkpointMs: what === "obey" ? 1_000_000 : 20,
   maxTailBytes: 64 * 1024 * 1024,
   maxTailRecords: 500_000,
   segmentBytes:
@@ -34,6 +76,10 @@ const store = createEmbeddedStore({
   publisher: { publish() {} },
   clock: Date.now,
   onProblem: (error, what) => say({ problem: what, message: error.message }),
+  onLost(error) {
+    fs.writeSync(1, `${JSON.stringify({ lost: error.message })}\n`); // before the exit
+    process.exit(3);
+  },
 });
 
 function say(line: object): void {
@@ -133,6 +179,20 @@ async function sendSome(count: number): Promise<void> {
     }
 }
 
+/** Sends with no file descriptor left, then as much with some. */
+async function starve(count: number): Promise<void> {
+  const fds: number[] = [];
+  try {
+    for (;;) fds.push(fs.openSync("/dev/null", "r"));
+  } catch (error) {
+    say({ code: (error as NodeJS.ErrnoException).code });
+  }
+  await sendSome(count);
+  for (const fd of fds) fs.closeSync(fd);
+  await sendSome(count);
+  process.exit(); // no orderly end: what is acknowledged is in the journal
+}
+
 /** A group whose members need as much room as the limit has in all. */
 async function createGroup(): Promise<void> {
   const flags = { ban: false, disband: false, sendBan: false };
@@ -152,6 +212,27 @@ async function createGroup(): Promise<void> {
   }
 }
 
+/** Does what lines on standard input say, all at once; says what was answered. */
+function obey(): void {
+  createInterface(process.stdin).on("line", async (text) => {
+    const order = JSON.parse(text) as Record<string, string>;
+    pauseAt = order.pauseAt ?? pauseAt;
+    const clientMsgNo = order.send ?? order.command ?? "";
+    if (order.send !== undefined)
+      store.append(draftOf({ clientMsgNo, dedupe: true })).then(
+        ({ messageSeq }) => say({ clientMsgNo, messageSeq }),
+        (error) => say({ clientMsgNo, code: error.code }),
+      );
+    if (order.command !== undefined) {
+      const draft = commandOf({ clientMsgNo, recipients: ["u"] });
+      store.appendCommand(draft).then(
+        ({ messageId }) => say({ clientMsgNo, messageId }),
+        (error) => say({ clientMsgNo, code: error.code }),
+      );
+    }
+  });
+}
+
 try {
   await store.start();
   say({ started: process.pid });
@@ -168,7 +249,9 @@ try {
     });
     say({ waiting: true });
   }
+  if (what === "starved") await starve(Number(argument));
   if (what === "command") await command();
+  if (what === "obey") obey();
   if (what === "hold") setInterval(() => {}, 1000);
 } catch (error) {
   say({ refused: (error as Error).message });

@@ -5,7 +5,14 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { draftOf } from "../../contract/store-bench.ts";
-import { ALL, openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
+import {
+  ALL,
+  journalFiles,
+  openStore,
+  seqsIn,
+  storeIn,
+  testFolder,
+} from "./folder.ts";
 import { startChild } from "./process.ts";
 
 t.test(
@@ -123,6 +130,26 @@ t.test(
     const store = await openStore(t, path);
     t.same(await seqsIn(store), seqs);
     t.same(await store.groupsOf("member-7999-7999"), ["big"]);
+  },
+);
+
+t.test(
+  "a process without a file descriptor left takes every send, over the ends of segments",
+  needsPrlimit,
+  async (t) => {
+    const path = testFolder(t);
+    const few = ["prlimit", "--nofile=80"];
+    const child = startChild(t, [path, "starved", "120"], few);
+    await child.line(() => false);
+    const codes = child.lines.flatMap((l) => l.code ?? []);
+    t.same(codes, ["EMFILE"], "there was none, and every send was taken");
+    const problems = child.lines.flatMap((l) => l.problem ?? []);
+    t.ok(problems.includes("opening the next journal segment"));
+    t.match(journalFiles(path).at(-1), /0000000[2-9].log$/, "it rolled later");
+    const store = await openStore(t, path);
+    const seqs = child.lines.flatMap((l) => l.messageSeq ?? []);
+    t.equal(seqs.length, 240);
+    t.same(await seqsIn(store), seqs);
   },
 );
 

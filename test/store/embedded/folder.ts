@@ -43,6 +43,9 @@ export function storeIn(
     onProblem(error, what) {
       if (what !== "publish") throw error;
     },
+    onLost(error) {
+      throw error;
+    },
     ...over,
   });
 }

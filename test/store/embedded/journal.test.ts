@@ -44,15 +44,22 @@ function openJournal(
 ) {
   const folder = testFolder(t);
   const { fail, files } = brittleFiles();
+  const problems: Error[] = [];
+  const lease = { isHeld: true };
+  const assertWasHeld = () => {
+    if (!lease.isHeld) throw new Error("lost");
+  };
   const options = {
     folder,
     firstSegment: 1,
     segmentBytes: 1_000_000,
     synced: false,
+    owner: { assertHeldNow() {}, assertWasHeld },
+    onProblem: (error: Error) => void problems.push(error),
   };
   const journal = new Journal({ ...options, files, ...over });
   t.teardown(() => journal.close());
-  return { folder, fail, journal };
+  return { folder, fail, journal, problems, lease };
 }
 
 t.test("a short write is completed", async (t) => {
@@ -94,14 +101,47 @@ t.test(
 );
 
 t.test(
-  "a segment that cannot be created costs nothing but that write",
+  "while no segment can be created the current one grows, with a look each MiB",
   async (t) => {
-    const { folder, fail, journal } = openJournal(t, { segmentBytes: 20 });
+    const { folder, fail, journal, problems } = openJournal(t, {
+      segmentBytes: 20,
+    });
     journal.write(frameOf("a"));
     fail.write = 1;
-    t.throws(() => journal.write(frameOf("b")), { code: "ENOSPC" });
+    journal.write(frameOf("b"));
+    t.match(problems, [{ code: "ENOSPC" }]);
     journal.write(frameOf("c"));
-    t.same(listSegments(folder), [1, 2]);
+    t.same(listSegments(folder), [1]);
+    const long = "d".repeat(1024 * 1024);
+    for (const text of [long, "e", "f"]) journal.write(frameOf(text));
+    t.same(listSegments(folder), [1, 2, 3]);
+    t.same(textsIn(folder), ["a", "b", "c", long, "e", "f"]);
+    t.equal(problems.length, 1);
+  },
+);
+
+t.test(
+  "a segment's file that an owner which lost the folder made is left alone",
+  async (t) => {
+    const { folder, journal } = openJournal(t, { segmentBytes: 20 });
+    journal.write(frameOf("a"));
+    fs.writeFileSync(`${folder}/00000002.log`, "");
+    journal.write(frameOf("b"));
+    t.same(listSegments(folder), [1, 2, 3]);
+    t.same(journal.position.segment, 3);
+    t.equal(fs.statSync(`${folder}/00000002.log`).size, 0);
+  },
+);
+
+t.test(
+  "a frame is cut off again when this process was not the owner after the write",
+  async (t) => {
+    const { folder, journal, lease } = openJournal(t);
+    journal.write(frameOf("a"));
+    lease.isHeld = false;
+    t.throws(() => journal.write(frameOf("b")), /lost/);
+    lease.isHeld = true;
+    journal.write(frameOf("c"));
     t.same(textsIn(folder), ["a", "c"]);
   },
 );

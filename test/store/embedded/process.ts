@@ -13,6 +13,8 @@ export interface Line {
   readonly started?: number;
   readonly refused?: string;
   readonly problem?: string;
+  readonly lost?: string;
+  readonly pausing?: string;
   readonly waiting?: boolean;
   readonly code?: string;
   readonly created?: boolean;

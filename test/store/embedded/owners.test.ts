@@ -1,0 +1,118 @@
+// An owner that was paused while another process took its folder: it writes and answers nothing any more, wherever it was paused. The paused
+// one runs in a pid namespace of its own, as another container would; within one namespace a process that lives is never taken for dead.
+
+import { spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import t from "tap";
+import { draftOf } from "../../contract/store-bench.ts";
+import { ALL, openStore, storeIn, testFolder } from "./folder.ts";
+import { startChild } from "./process.ts";
+
+/** Ends with this process, also where that is killed. */
+const ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"];
+const IN_NAMESPACE = [
+  ...[...ENDS_WITH_US, "unshare", "--pid", "--fork", "--kill-child"],
+];
+const WITH_PROC = "--mount-proc";
+const WAYS = [
+  [...IN_NAMESPACE, WITH_PROC],
+  [...IN_NAMESPACE, WITH_PROC, "--user", "--map-root-user"],
+];
+const inNamespace = WAYS.find(
+  ([command = "", ...args]) =>
+    spawnSync(command, [...args, "true"]).status === 0,
+);
+const needsNamespace =
+  inNamespace === undefined
+    ? { skip: "this machine lets nobody make a pid namespace" }
+    : {};
+
+const SILENCE_MS = 5000;
+const EXIT_CODE = 3; // child.ts
+const POINTS = [
+  { name: "idle", order: "send", durability: "process" },
+  { name: "before the write", order: "send", durability: "process" },
+  { name: "after the write", order: "send", durability: "process" },
+  { name: "after the sync", order: "send", durability: "disk" },
+  { name: "before the transaction", order: "command", durability: "process" },
+] as const;
+
+t.jobs = POINTS.length; // most of it is waiting
+for (const { name, order, durability } of POINTS)
+  t.test(
+    `an owner paused while another took the folder answers nothing and ends: ${name}`,
+    needsNamespace,
+    async (t) => {
+      const path = testFolder(t);
+      const first = startChild(t, [path, "obey", durability], inNamespace);
+      const say = (line: object) =>
+        first.process.stdin?.write(`${JSON.stringify(line)}\n`);
+      await first.line((l) => l.started !== undefined);
+      for (const send of ["a1", "a2", "a3"]) say({ send });
+      await first.line((l) => l.clientMsgNo === "a3");
+      if (name !== "idle") {
+        say({ pauseAt: name });
+        say({ [order]: "paused" });
+        await first.line((l) => l.pausing === name);
+      }
+      const pid = childOf(first.process.pid ?? 0);
+      process.kill(pid, "SIGSTOP");
+      for (const send of ["late1", "late2"]) say({ send });
+      say({ command: "late3" });
+
+      const before = performance.now();
+      const second = storeIn(path, { segmentBytes: 64 });
+      await second.start();
+      t.ok(performance.now() - before >= SILENCE_MS, "it was watched");
+      t.teardown(() => second.close());
+      const acknowledged = new Map<string, number>();
+      const send = async (clientMsgNo: string) => {
+        const draft = draftOf({ clientMsgNo, dedupe: true });
+        const { messageSeq } = await second.append(draft);
+        acknowledged.set(clientMsgNo, messageSeq);
+      };
+      for (const no of ["b1", "b2", "b3"]) await send(no);
+      await second.checkpoint();
+
+      const ended = once(first.process, "exit");
+      process.kill(pid, "SIGCONT");
+      const last = await first.line(
+        (l) => (l.lost ?? l.clientMsgNo?.match(/late|paused/)) !== undefined,
+      );
+      t.match(last, { lost: /taken the data folder/ });
+      if (last?.lost === undefined) await first.kill();
+      t.same((await ended)[0], EXIT_CODE);
+      await first.line(() => false);
+      const answers = first.lines.filter(
+        (l) => l.messageSeq ?? l.messageId ?? l.code,
+      );
+      t.same(
+        answers.map((l) => l.clientMsgNo),
+        ["a1", "a2", "a3"],
+        "nothing was answered after the loss",
+      );
+      for (const { clientMsgNo = "", messageSeq = 0 } of answers)
+        acknowledged.set(clientMsgNo, messageSeq);
+
+      await second.checkpoint();
+      await send("b4");
+      await second.close();
+      const third = await openStore(t, path);
+      const { messages } = await third.readMessages("2:g", ALL);
+      t.same(
+        messages.map((m) => m.messageSeq),
+        messages.map((_, i) => i + 1),
+        "no gap",
+      );
+      const found = new Map(messages.map((m) => [m.clientMsgNo, m.messageSeq]));
+      t.equal(found.size, messages.length, "none twice");
+      for (const [no, seq] of acknowledged) t.equal(found.get(no), seq, no);
+      t.same(await third.readInbox("u", 0, { limit: 9, maxBytes: 9999 }), []);
+    },
+  );
+
+/** The only child of a process, as this process sees it. */
+function childOf(pid: number): number {
+  return Number(readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8"));
+}
