@@ -1,7 +1,6 @@
 // Opens the data folder and wires the parts of the embedded store; closes them in reverse order. Owns the parts while they are open.
 // The order of opening is the order of safety: format, owner, replay, first checkpoint, and only then new writes.
 
-import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
 import type {
@@ -19,7 +18,7 @@ import type { Checkpoint } from "./checkpoint.ts";
 import { ConversationRows } from "./conversation-rows.ts";
 import { commit, DATA_FORMAT, openTables, type Tables } from "./database.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
-import { FolderLock } from "./folder-lock.ts";
+import { FolderLock, HEARTBEAT_FILE } from "./folder-lock.ts";
 import type { History } from "./history.ts";
 import type { Inbox } from "./inbox.ts";
 import type { Journal } from "./journal.ts";
@@ -33,6 +32,7 @@ import {
 } from "./message-path.ts";
 import { openConversations } from "./open-conversations.ts";
 import { openInbox } from "./open-inbox.ts";
+import { closeToOthers } from "./private-files.ts";
 import { removeStrays } from "./stream-strays.ts";
 import { Sweep } from "./sweep.ts";
 import type { Tail } from "./tail.ts";
@@ -60,10 +60,13 @@ export interface Engine {
   close(): Promise<void>;
 }
 
+const JOURNAL = "journal";
+const DATABASE = "lmdb";
+
 /** Throws `internal` with a sentence when the data cannot be read, `unavailable` when the folder is in use or cannot be written. */
 export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
-  const journalFolder = join(options.path, "journal");
-  const tables = openFolder(options, journalFolder);
+  const journalFolder = join(options.path, JOURNAL);
+  const tables = openFolder(options);
   const owner = new FolderLock(tables, options.path, options.onLost);
   const held = { tables, owner, journalFolder };
   try {
@@ -75,13 +78,14 @@ export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
   }
 }
 
-function openFolder(
-  { path, databaseWrites }: EmbeddedOptions,
-  journalFolder: string,
-): Tables {
+function openFolder(options: EmbeddedOptions): Tables {
+  const { path, databaseWrites, onProblem } = options;
+  const parts = { folders: [JOURNAL, DATABASE], file: HEARTBEAT_FILE };
   try {
-    mkdirSync(journalFolder, { recursive: true });
-    return openTables(join(path, "lmdb"), databaseWrites);
+    closeToOthers(path, parts, onProblem);
+    const tables = openTables(join(path, DATABASE), databaseWrites);
+    closeToOthers(path, parts, onProblem); // LMDB makes its files open to all
+    return tables;
   } catch (cause) {
     if (cause instanceof BrokerError) throw cause;
     throw new BrokerError("unavailable", {

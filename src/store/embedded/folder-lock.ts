@@ -18,10 +18,11 @@ import { setTimeout as pause } from "node:timers/promises";
 import { TransactionFlags } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 import { fieldsOf, type Tables } from "./database.ts";
+import { PRIVATE_FILE } from "./private-files.ts";
 
 const OWNER = "owner";
 const VERSION = 1;
-const HEARTBEAT_FILE = "heartbeat";
+export const HEARTBEAT_FILE = "heartbeat";
 const HEARTBEAT_MS = 1000;
 /** An owner in another pid namespace that is silent for so long is dead. */
 const SILENCE_MS = 5000;
@@ -194,7 +195,7 @@ export class FolderLock {
       utimesSync(this.#heartbeat, at, at);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
-      closeSync(openSync(this.#heartbeat, "w"));
+      closeSync(openSync(this.#heartbeat, "w", PRIVATE_FILE));
     }
   }
 

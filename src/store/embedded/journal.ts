@@ -6,6 +6,7 @@ import * as fs from "node:fs";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { FolderLock } from "./folder-lock.ts";
+import { PRIVATE_FILE } from "./private-files.ts";
 import {
   type JournalPosition,
   listSegments,
@@ -216,7 +217,7 @@ export class Journal {
   #openNew(index: number): { index: number; path: string; fd: number } {
     const path = join(this.#folder, segmentName(index));
     try {
-      return { index, path, fd: fs.openSync(path, "wx") };
+      return { index, path, fd: fs.openSync(path, "wx", PRIVATE_FILE) };
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
       this.#owner.assertHeldNow();

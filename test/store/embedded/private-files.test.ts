@@ -1,0 +1,62 @@
+// Who else on the machine can read what the store writes: nobody.
+
+import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { draftOf } from "../../contract/store-bench.ts";
+import { openStore, testFolder } from "./folder.ts";
+
+/** Path → permissions of all that is in the folder, itself included. */
+function permissionsIn(folder: string): Map<string, string> {
+  const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
+  return new Map(
+    ["", ...names].map((name) => {
+      const { mode } = statSync(join(folder, name));
+      return [name, (mode & 0o7777).toString(8)];
+    }),
+  );
+}
+
+function assertPrivate(t: Test, folder: string): void {
+  const found = permissionsIn(folder);
+  for (const name of ["", "journal", "lmdb"]) t.equal(found.get(name), "700");
+  const files = [...found].filter(([name]) => name.includes("."));
+  for (const [name, mode] of files) t.equal(mode, "600", name);
+  t.equal(found.get("heartbeat"), "600");
+  t.equal(found.size, files.length + 4, "nothing else is there");
+  t.ok(files.some(([name]) => name.endsWith(".log")));
+  t.ok(files.some(([name]) => name.endsWith("data.mdb")));
+  t.ok(files.some(([name]) => name.endsWith("lock.mdb")));
+}
+
+t.test("a new folder and all that is written is private", async (t) => {
+  const before = process.umask(0);
+  t.teardown(() => process.umask(before));
+  const path = join(testFolder(t), "new", "data");
+  const store = await openStore(t, path, { segmentBytes: 64 });
+  for (let i = 0; i < 3; i++) await store.append(draftOf());
+  assertPrivate(t, path);
+});
+
+t.test("a folder that was open to others is closed by a start", async (t) => {
+  const path = testFolder(t);
+  const options = { segmentBytes: 64 };
+  const first = await openStore(t, path, options);
+  for (let i = 0; i < 3; i++) await first.append(draftOf());
+  await first.close();
+  for (const name of permissionsIn(path).keys())
+    chmodSync(join(path, name), name.includes(".") ? 0o644 : 0o755);
+  const store = await openStore(t, path, options);
+  for (let i = 0; i < 3; i++) await store.append(draftOf());
+  assertPrivate(t, path);
+});
+
+t.test("a shared folder around the data stays shared", async (t) => {
+  const path = join(testFolder(t), "shared");
+  mkdirSync(path);
+  chmodSync(path, 0o1777);
+  await openStore(t, path);
+  const found = permissionsIn(path);
+  t.equal(found.get(""), "1777");
+  t.equal(found.get("lmdb"), "700");
+});
