@@ -9,11 +9,7 @@ import { draftOf } from "../../contract/store-bench.ts";
 import { ALL, openStore, storeIn, testFolder } from "./folder.ts";
 import { startChild } from "./process.ts";
 
-/** Ends with this process, also where that is killed. */
-const ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"];
-const IN_NAMESPACE = [
-  ...[...ENDS_WITH_US, "unshare", "--pid", "--fork", "--kill-child"],
-];
+const IN_NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"];
 const WITH_PROC = "--mount-proc";
 const WAYS = [
   [...IN_NAMESPACE, WITH_PROC],
