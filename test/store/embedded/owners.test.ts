@@ -74,7 +74,8 @@ for (const { name, order, durability } of POINTS)
       const ended = once(first.process, "exit");
       process.kill(pid, "SIGCONT");
       const last = await first.line(
-        (l) => (l.lost ?? l.clientMsgNo?.match(/late|paused/)) !== undefined,
+        ({ lost, clientMsgNo = "" }) =>
+          lost !== undefined || /late|paused/.test(clientMsgNo),
       );
       t.match(last, { lost: /taken the data folder/ });
       if (last?.lost === undefined) await first.kill();
