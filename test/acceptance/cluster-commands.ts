@@ -12,7 +12,7 @@ const SQUAD = { channel_id: "squad", channel_type: 2 };
 const BOSS = "boss";
 const USERS = ["ann", "ben", "cat"];
 const EVERY_MS = 30;
-const SHOWN_MS = 20_000;
+const SHOWN_MS = 120_000;
 
 export class ClusterCommands {
   readonly ledger = new CommandLedger();

@@ -12,7 +12,7 @@ import { eventually } from "./logins.ts";
 
 const MESSAGES = 100;
 const BYTES = 20_000;
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 120_000;
 const MEMBERS = ["ann", "ben", "cat"];
 const STRANGER = "dan";
 const HALL = { channel_id: "hall", channel_type: 2 };

@@ -6,6 +6,7 @@ import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { Keys } from "../../src/redis/keys.ts";
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
+import { volume } from "../support/volume.ts";
 import { CALM, ClusterNodes } from "./cluster-nodes.ts";
 import {
   type Contender,
@@ -14,14 +15,12 @@ import {
   logInAtOnce,
 } from "./logins.ts";
 
-const ROUNDS = Number(process.env.JINDOU_TEST_ROUNDS ?? 500);
+const ROUNDS = volume(500, "JINDOU_TEST_ROUNDS");
 /** Users whose devices log in side by side. */
 const LANES = 10;
 const TOKEN = "a-token";
 const OFFLINE = { online: 0, device_flag: 0 };
 const ONLINE = { online: 1, device_flag: 0 };
-
-t.setTimeout(60_000 + ROUNDS * 200);
 
 const redis = await startRedis(t);
 const client = redis.client();

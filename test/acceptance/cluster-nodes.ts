@@ -18,8 +18,8 @@ export const DEAD_AFTER_MS = 800;
 /** Of a client that tries another node then. */
 const PATIENCE_MS = 1500;
 /** Of one who wants to know it from this node. */
-const MOST_PATIENCE_MS = 20_000;
-const MOST_INSISTING_MS = 60_000;
+const MOST_PATIENCE_MS = 120_000;
+const MOST_INSISTING_MS = 120_000;
 const AGAIN_MS = 20;
 const SETTINGS: Settings = {
   JINDOU_AUTH_CLIENTS: "none",

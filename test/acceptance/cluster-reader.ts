@@ -23,7 +23,7 @@ export type Temper = "steady" | "watchful" | "roaming";
 const CONNECT_MS = 2500;
 const PING_MS = 200;
 const PONG_MS = 1000;
-const LEVEL_MS = 20_000;
+const LEVEL_MS = 120_000;
 
 interface Followed {
   readonly channel: ChannelRef;

@@ -16,8 +16,6 @@ const TALKERS = ["ann", "ben", "cat", "dan", "eve", "fay"];
 const TEAM = "team";
 const BETWEEN_MS = 400;
 
-t.setTimeout(60_000 + ROUNDS * 30_000);
-
 const redis = await startRedis(t);
 const nodes = await ClusterNodes.start(t, {
   ...{ redisUrl: redis.url, random: new Random(1) },

@@ -20,7 +20,7 @@ import type { ClusterNodes } from "./cluster-nodes.ts";
 /** As patient as a client on a phone: after that it tries elsewhere. */
 const PATIENCE_MS = 1500;
 const AGAIN_MS = 20;
-const MOST_INSISTING_MS = 40_000;
+const MOST_INSISTING_MS = 120_000;
 const WINDOW = 2;
 const RETRYABLE = ["unavailable", "overloaded", "http_503"];
 

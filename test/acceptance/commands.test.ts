@@ -6,16 +6,17 @@ import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
+import { volume } from "../support/volume.ts";
 import { Waiters } from "../support/waiters.ts";
 import { CommandDevice } from "./command-device.ts";
 import { CommandLedger } from "./command-ledger.ts";
 import { Stage } from "./stage.ts";
 
-const ROUNDS = Number(process.env.JINDOU_TEST_ROUNDS ?? 3);
+const ROUNDS = volume(10, "JINDOU_TEST_ROUNDS");
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const PER_ROUND = 120;
 const SENDERS = 4;
-const TIMEOUT_MS = 30_000;
+const TIMEOUT_MS = 120_000;
 
 const BOSS = "boss";
 const TO_ONE = 0;
@@ -23,7 +24,6 @@ const TO_LISTED = 1;
 const TO_ALL = 2;
 const USERS = ["alice", "bob", "carol", "dave"];
 
-t.setTimeout(60_000 + ROUNDS * 20_000);
 t.comment(`seed ${SEED}`);
 
 interface Command {

@@ -9,7 +9,7 @@ import { NativeClientError } from "../support/native-session.ts";
 import type { Doom } from "./crash-load.ts";
 import { ADMIN_PASSWORD, STATIC_TOKEN, TOKEN } from "./crash-names.ts";
 
-const TIMEOUT_MS = 30_000;
+const TIMEOUT_MS = 120_000;
 /** Member of everything here, its token never changes. */
 const WITNESS = "witness";
 /** Its token changes all the time. */

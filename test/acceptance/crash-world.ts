@@ -51,7 +51,7 @@ const MOST_LOAD_MS = 400;
 /** Messages every sender sends at once just before the kill, so that some are under way wherever it falls. */
 const VOLLEY = 12;
 const MOST_VOLLEY_MS = 4;
-const WAIT_MS = 60_000;
+const WAIT_MS = 120_000;
 
 export class CrashWorld {
   readonly checker = new HistoryChecker();

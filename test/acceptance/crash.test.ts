@@ -4,12 +4,12 @@
 import t, { type Test } from "tap";
 import type { Settings } from "../support/broker.ts";
 import { Random } from "../support/random.ts";
+import { volume } from "../support/volume.ts";
 import { CrashWorld } from "./crash-world.ts";
 
-const ROUNDS = Number(process.env.JINDOU_TEST_ROUNDS ?? 20);
+const ROUNDS = volume(20, "JINDOU_TEST_ROUNDS");
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
-const DISK_ROUNDS = 4;
-const MOST_MS_PER_ROUND = 15_000;
+const DISK_ROUNDS = volume(10);
 
 /** Kills fall into checkpoints, sweeps and the deletion of journal files. */
 const BUSY_STORE: Settings = {
@@ -20,15 +20,12 @@ const BUSY_STORE: Settings = {
 /** Every write waits for the disk: many are written and not answered at a kill. */
 const DISK: Settings = { JINDOU_STORE_DURABILITY: "disk" };
 
-t.setTimeout((ROUNDS + DISK_ROUNDS) * MOST_MS_PER_ROUND);
-
 /** The starts of the broker take turns with the settings. */
 async function crashRepeatedly(
   t: Test,
   rounds: number,
   settings: readonly [Settings, Settings],
 ): Promise<void> {
-  t.setTimeout(rounds * MOST_MS_PER_ROUND);
   t.comment(`seed ${SEED}`);
   const world = await CrashWorld.found(t, new Random(SEED), settings[0]);
   for (let round = 0; round < rounds; round++)

@@ -5,7 +5,7 @@ import type { Broker, ChildBroker } from "../support/broker.ts";
 import { openNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 120_000;
 /** Handshakes under way at once. */
 const OPENING = 50;
 

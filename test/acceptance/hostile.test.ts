@@ -6,6 +6,7 @@ import t, { type Test } from "tap";
 import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
 import { spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
+import { volume } from "../support/volume.ts";
 import { Attacker, connectFrame, isSoundEnding } from "./attacker.ts";
 import { MEASURED, settledMib } from "./child-memory.ts";
 import {
@@ -17,12 +18,12 @@ import {
 } from "./hostile-frames.ts";
 import { OPCODES, OUR_CODES, RawSocket, webSocketFrame } from "./raw-socket.ts";
 
-const FRAMES = Number(process.env.JINDOU_TEST_FRAMES ?? 100_000);
-const CONNECTS = Number(process.env.JINDOU_TEST_CONNECTS ?? 10_000);
+const FRAMES = volume(100_000, "JINDOU_TEST_FRAMES");
+const CONNECTS = volume(10_000, "JINDOU_TEST_CONNECTS");
 const WARM_UP = 0.15;
 const ATTACKERS = 8;
 const VOLLEY = 25;
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 120_000;
 const TEXT_REFUSED = CLOSE_REASONS.protocol_error.code;
 
 /**

@@ -11,6 +11,7 @@ import {
 } from "../../src/broker/model.ts";
 import { spawnBroker } from "../support/broker.ts";
 import { Random } from "../support/random.ts";
+import { volume } from "../support/volume.ts";
 import {
   type Contender,
   type Device,
@@ -24,13 +25,11 @@ import {
   TOKEN,
 } from "./logins.ts";
 
-const ROUNDS = Number(process.env.JINDOU_TEST_ROUNDS ?? 200);
+const ROUNDS = volume(200, "JINDOU_TEST_ROUNDS");
 const VARIANT_ROUNDS = Math.ceil(ROUNDS / 10);
 const KICKED = CLOSE_REASONS.kicked.code;
 const REPLACED = CLOSE_REASONS.replaced.code;
 const OFFLINE = { online: 0, flag: 0, sessions: 0, connections: 0 };
-
-t.setTimeout(60_000 + ROUNDS * 1000);
 
 /** True when every one of them was told that it is kicked, and closed so. */
 function allKicked(ended: readonly Contender[]): boolean {
@@ -46,7 +45,6 @@ const mains = (uid: string, count: number): Device[] =>
 t.test(
   `two main devices at the same instant, ${ROUNDS} rounds: one remains, the other is kicked`,
   async (t) => {
-    t.setTimeout(60_000 + ROUNDS * 1000);
     const broker = await spawnBroker(t);
     const random = new Random(ROUNDS);
     for (const flag of DEVICE_FLAGS) await registerMain(broker, "ann", flag);

@@ -9,6 +9,7 @@ import {
 } from "../../src/broker/model.ts";
 import type { Settings } from "../support/broker.ts";
 import { Random } from "../support/random.ts";
+import { volume } from "../support/volume.ts";
 import { Stage } from "./stage.ts";
 import {
   HABITS,
@@ -25,7 +26,7 @@ import {
 import { Show } from "./stream-show.ts";
 import { StreamViewer } from "./stream-viewer.ts";
 
-const VIEWERS = Number(process.env.JINDOU_TEST_VIEWERS ?? 200);
+const VIEWERS = volume(200, "JINDOU_TEST_VIEWERS");
 const CHUNKS = Number(process.env.JINDOU_TEST_CHUNKS ?? 2000);
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const HTTP_READERS = 3;
@@ -51,8 +52,6 @@ const HALLS: readonly Hall[] = [
   pair("ann", 24),
   pair("ben", 24),
 ];
-
-t.setTimeout(120_000);
 
 t.test(
   `${VIEWERS} viewers who come late, drop, lag and ask see exactly the stored text`,

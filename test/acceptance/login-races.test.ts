@@ -9,6 +9,7 @@ import { type Broker, spawnBroker, textPayload } from "../support/broker.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import { textOf } from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
+import { volume } from "../support/volume.ts";
 import {
   eventually,
   farewellOf,
@@ -20,7 +21,7 @@ import {
   TOKEN,
 } from "./logins.ts";
 
-const ROUNDS = Math.ceil(Number(process.env.JINDOU_TEST_ROUNDS ?? 200) / 8);
+const ROUNDS = Math.ceil(volume(200, "JINDOU_TEST_ROUNDS") / 8);
 const BACKLOG = 400;
 /** Tries until a kick fell into the resuming often enough. */
 const MOST_RESUMES = 40;
@@ -29,8 +30,6 @@ const TEAM: ChannelRef = { id: "team", type: GROUP_CHANNEL };
 const ANN = { uid: "ann", token: TOKEN };
 const ONLINE = { online: 1, flag: 0, sessions: 1, connections: 1 };
 const OFFLINE = { online: 0, flag: 0, sessions: 0, connections: 0 };
-
-t.setTimeout(60_000 + ROUNDS * 4000);
 
 const team = { channel_id: TEAM.id, channel_type: TEAM.type };
 

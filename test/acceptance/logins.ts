@@ -15,7 +15,7 @@ import {
 } from "../support/native-session.ts";
 
 export const TOKEN = "the-token";
-const TIMEOUT_MS = 30_000;
+const TIMEOUT_MS = 120_000;
 
 export type Device = Omit<NativeClientOptions, "port">;
 

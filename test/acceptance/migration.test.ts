@@ -8,12 +8,13 @@ import { redisStore } from "../migrate/mover.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { type Broker, launchBroker } from "../support/broker.ts";
 import { redisSettings, startRedis } from "../support/redis.ts";
+import { volume } from "../support/volume.ts";
 import { checksums, fillLarge, type Size } from "./migration-data.ts";
 
 const SIZE: Size = {
-  messages: Number(process.env.JINDOU_MIGRATE_MESSAGES ?? 100_000),
-  channels: 1000,
-  users: 5000,
+  messages: volume(100_000, "JINDOU_MIGRATE_MESSAGES"),
+  channels: volume(1000),
+  users: volume(5000),
 };
 /** Steps at which the node is killed, and the share of the messages that are moved by then. */
 const KILLS = [
@@ -27,8 +28,8 @@ const POLL_MS = 10;
 const RECONNECT_LATER = 4102;
 
 t.test(
-  "100 000 messages move through three kills, and the node serves them",
-  { timeout: 240_000 },
+  `${SIZE.messages} messages move through three kills, and the node serves them`,
+  { timeout: 900_000 },
   async (t) => {
     const from = testFolder(t);
     const filled = await openStore(t, from);

@@ -16,7 +16,7 @@ export const OPCODES = {
 /** How a connection ended: with a close frame's code, or without one. */
 export type Ending = number | "cut";
 
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 120_000;
 const HANDSHAKE = [
   "GET / HTTP/1.1",
   "Host: localhost",

@@ -23,7 +23,7 @@ import {
 } from "../support/native-session.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 120_000;
 const PAUSE_MS = 20;
 const GROUP: ChannelRef = { id: "g", type: 2 };
 const BOB: ChannelRef = { id: "bob", type: 1 };
@@ -121,10 +121,12 @@ export class AwayWorld {
     );
   }
 
-  /** So many sends at once on each node; their statuses. */
-  async flood(count: number): Promise<readonly number[]> {
+  /** So many calls at once on each node, sends unless `path` is said; their statuses. */
+  async flood(count: number, path?: string): Promise<readonly number[]> {
+    const call = (node: ChildBroker) =>
+      path === undefined ? this.#post(node, "flood") : node.call(path);
     const calls = this.nodes.flatMap((node) =>
-      Array.from({ length: count }, () => this.#post(node, "flood")),
+      Array.from({ length: count }, () => call(node)),
     );
     return (await Promise.all(calls)).map(({ status }) => status);
   }

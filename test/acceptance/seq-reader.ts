@@ -29,7 +29,7 @@ export interface SeqReaderOptions {
   readonly timeoutMs?: number;
 }
 
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 120_000;
 /** A paced reader waits whenever it has read what it may read in so long. */
 const PACE_MS = 20;
 

@@ -36,8 +36,6 @@ const DRAINING = CLOSE_REASONS.draining.code;
 const KEY = "2:team";
 const OPEN = { JINDOU_AUTH_CLIENTS: "none" };
 
-t.setTimeout(240_000);
-
 const drainWithin = (ms: number) => ({
   ...OPEN,
   JINDOU_DRAIN_TIMEOUT_MS: String(ms),

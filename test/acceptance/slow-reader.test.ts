@@ -23,7 +23,7 @@ const SENDS_IN_FLIGHT = 4;
 const MEMBERS = ["member-0", "member-1", "member-2", "member-3"];
 const STALLED = Array.from({ length: 8 }, (_, i) => `stalled-${i}`);
 const GROUP = { type: 2, id: "team" } as const;
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 120_000;
 
 /** A run is compared with one beside it; each attempt compares the medians of so many of both. */
 const PAIRS = 3;

@@ -21,7 +21,7 @@ import {
 import { Waiters } from "../support/waiters.ts";
 import { StrictView } from "./strict-view.ts";
 
-const TIMEOUT_MS = 60_000;
+const TIMEOUT_MS = 120_000;
 const PACE_MS = 20;
 const CONNECT_REF = 1;
 const ASK_REF = 2;

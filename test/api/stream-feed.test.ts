@@ -232,7 +232,7 @@ t.test("the clients' listener serves viewers, and nobody else", async (t) => {
 
 t.test(
   "readers that come, go and come back make the same text of it",
-  { timeout: 60_000 },
+  { timeout: 300_000 },
   async (t) => {
     const random = new Random(Number(process.env.SEED ?? 7));
     const { port, say, store } = await startFeeds(t);

@@ -26,7 +26,7 @@ import {
 } from "../support/native-session.ts";
 
 /** Long enough for a machine that is busy with other tests. */
-export const PATIENCE_MS = 20_000;
+export const PATIENCE_MS = 120_000;
 
 export const person = (uid: string): ChannelRef => ({ id: uid, type: 1 });
 export const group = (id: string): ChannelRef => ({ id, type: 2 });

@@ -39,7 +39,7 @@ function bench(...args: readonly string[]) {
       join(ROOT, "bench/run.ts"),
       ...args,
     ]),
-    { cwd: ROOT, encoding: "utf8", timeout: 280_000 },
+    { cwd: ROOT, encoding: "utf8", timeout: 800_000 },
   );
 }
 

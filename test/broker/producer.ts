@@ -44,7 +44,7 @@ export async function nodeOfProducer(
 
 /** Rejects when it never comes true. */
 export async function until(holds: () => boolean): Promise<void> {
-  const deadline = performance.now() + 10_000;
+  const deadline = performance.now() + 120_000;
   while (!holds()) {
     if (performance.now() > deadline) throw new Error("it never came true");
     await new Promise((resolve) => setTimeout(resolve, 5));

@@ -33,7 +33,7 @@ const browser = launchBrowser(t);
 browser.catch(() => undefined); // each test that needs it fails with it
 
 for (const name of NAMES)
-  t.test(`Chromium: ${name}`, { timeout: 60_000 }, async (t) => {
+  t.test(`Chromium: ${name}`, { timeout: 300_000 }, async (t) => {
     const page = await openPage(t, await browser, MODULE);
     await page.exposeFunction("post", world.post);
     await page.exposeFunction("kill", world.kill);

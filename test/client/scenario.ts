@@ -382,7 +382,7 @@ async function codeOf(promise: Promise<unknown>): Promise<string> {
 }
 
 async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + 10_000;
+  const deadline = Date.now() + 120_000;
   while (!condition() && Date.now() < deadline) await pause(5); // what was not seen then is missing in the facts
 }
 

@@ -1,15 +1,16 @@
 // Joining under every interleaving: what was missed and what comes live meet without a gap or a repeat, memberships that change on the way
-// end right, and a session that ends on the way leaves nothing behind. JINDOU_ROUNDS raises the count of random courses.
+// end right, and a session that ends on the way leaves nothing behind. JINDOU_TEST_ROUNDS raises the count of random courses.
 
 import t, { type Test } from "tap";
 import { channelKey } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { planJoin } from "../../src/gateway/join.ts";
+import { volume } from "../support/volume.ts";
 import { clientView, nameOf } from "./client-view.ts";
 import { type Random, seeded } from "./random.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
-const ROUNDS = Number(process.env.JINDOU_ROUNDS ?? 100);
+const ROUNDS = volume(100, "JINDOU_TEST_ROUNDS");
 const CHANNELS = [
   { channel: group("g1"), fromUids: ["bob"] },
   { channel: group("g2"), fromUids: ["bob", "carol"] },

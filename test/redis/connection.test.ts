@@ -23,7 +23,7 @@ import {
 import { startSentinel, startSentinels } from "../support/sentinels.ts";
 
 const TLS = { cert: tlsFile("cert.pem"), key: tlsFile("key.pem") };
-const PATIENCE_MS = 15_000;
+const PATIENCE_MS = 120_000;
 const USER = "jindou";
 const PASSWORD = "hunter2";
 /** The page's rights, in the order they are given. */

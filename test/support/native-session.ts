@@ -92,7 +92,7 @@ export class NativeClient {
     this.streams = options.streams ?? new StreamViews();
     this.#socket = socket;
     this.#options = options;
-    this.#waiters = new Waiters(options.timeoutMs ?? 5000);
+    this.#waiters = new Waiters(options.timeoutMs ?? 60_000);
     socket.on("message", (data: Buffer, isBinary) =>
       this.#received(data, isBinary),
     );

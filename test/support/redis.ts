@@ -12,7 +12,7 @@ import { endsWithParent } from "./child.ts";
 
 const HOST = "127.0.0.1";
 const SLOTS = 16_384;
-const START_MS = 10_000;
+const START_MS = 120_000;
 
 export interface RedisServer {
   readonly port: number;

@@ -11,7 +11,7 @@ import { endsWithParent } from "./child.ts";
 import { freePort, type RedisServer, startRedis } from "./redis.ts";
 
 const HOST = "127.0.0.1";
-const START_MS = 10_000;
+const START_MS = 120_000;
 
 export interface Watched {
   /** Of the Sentinel, for `redis.url`. */

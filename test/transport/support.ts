@@ -24,7 +24,7 @@ export const tlsFile = (name: string): string =>
 /** Resolves when `isTrue`; looks again each millisecond, and gives up after `withinMs`. */
 export async function until(
   isTrue: () => boolean,
-  withinMs = 10_000,
+  withinMs = 120_000,
 ): Promise<void> {
   const giveUp = new Error(`not true within ${withinMs} ms: ${isTrue}`);
   const deadlineMs = performance.now() + withinMs;

@@ -21,10 +21,16 @@ const MAX_AHEAD_MS = 60_000;
 const LOOK_MS = 86_400_000;
 
 const AHEAD = "The clock is ahead of Redis': nothing is removed";
+const UNKNOWN = "A Redis server's clock is not known: nothing there is removed";
 
 type Server = ReturnType<RedisLink["primaryOf"]>;
-/** Whether a server's clock is far behind this node's. Of one that is not there nothing is known. */
-type Clocks = ReadonlyMap<Server, boolean>;
+/** What the servers' clocks said about a reading of this node's. */
+interface Clocks {
+  /** The reading: what it was not compared with removes nothing. */
+  readonly nowMs: number;
+  /** Whether a server's clock is far behind it. Of one that did not answer nothing is known. */
+  readonly areBehind: ReadonlyMap<Server, boolean>;
+}
 /** Of scores, as Redis takes them. */
 type Range = readonly [from: string, to: string];
 
@@ -55,7 +61,7 @@ export class Sweep {
    * could be: of a Cluster some servers may be away.
    */
   run(): Promise<number> {
-    return this.#run(async () => new Map());
+    return this.#run(async () => undefined);
   }
 
   /** Ends the timer and, after its step, the run under way. Safe to call twice. */
@@ -75,7 +81,7 @@ export class Sweep {
     }
   }
 
-  #run(clocks: () => Promise<Clocks>): Promise<number> {
+  #run(clocks: () => Promise<Clocks | undefined>): Promise<number> {
     this.#running ??= clocks()
       .then((found) => this.#sweep(found))
       .finally(() => {
@@ -87,19 +93,19 @@ export class Sweep {
   /** Of the servers that answer. */
   async #clocks(): Promise<Clocks> {
     const { link, clock } = this.#parts;
-    const found = new Map<Server, boolean>();
+    const nowMs = clock();
+    const areBehind = new Map<Server, boolean>();
     const looks = link.primaries().map(async (server) => {
       const [seconds] = await server.time();
-      const isBehind = clock() > Number(seconds) * 1000 + MAX_AHEAD_MS;
-      found.set(server, isBehind);
+      areBehind.set(server, nowMs > Number(seconds) * 1000 + MAX_AHEAD_MS);
     });
     await Promise.allSettled(looks);
-    return found;
+    return { nowMs, areBehind };
   }
 
   /** Nothing is removed by a clock that may be wrong: where a server's is behind, and nowhere if all are, for then it is the node's that is wrong. */
-  async #sweep(clocks: Clocks): Promise<number> {
-    const areBehind = [...clocks.values()];
+  async #sweep(clocks: Clocks | undefined): Promise<number> {
+    const areBehind = [...(clocks?.areBehind.values() ?? [])];
     if (areBehind.length > 0 && areBehind.every((isBehind) => isBehind))
       throw new Error(AHEAD);
     const buckets = Array.from({ length: BUCKETS }, (_, bucket) =>
@@ -120,12 +126,17 @@ export class Sweep {
     return removed;
   }
 
-  async #sweepBucket(bucket: number, clocks: Clocks): Promise<number> {
+  async #sweepBucket(
+    bucket: number,
+    clocks: Clocks | undefined,
+  ): Promise<number> {
     const { link, clock } = this.#parts;
     const due = link.keys.bucket("due", bucket);
-    const isBehind = clocks.size > 0 && clocks.get(link.primaryOf(due));
+    const isBehind = clocks?.areBehind.get(link.primaryOf(due));
     if (isBehind === true) throw new Error(AHEAD);
-    const nowMs = clock();
+    if (clocks !== undefined && isBehind === undefined)
+      throw new Error(UNKNOWN);
+    const nowMs = clocks?.nowMs ?? clock();
     let removed = 0;
     let channels: readonly string[];
     do {

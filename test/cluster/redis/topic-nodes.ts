@@ -154,7 +154,7 @@ export const isDone = (call: Promise<unknown>): Promise<boolean> =>
 export async function until(
   holds: () => boolean | Promise<boolean>,
   what: string,
-  timeoutMs = 8000,
+  timeoutMs = 120_000,
 ): Promise<void> {
   const deadline = Date.now() + timeoutMs;
   while (!(await holds())) {

@@ -102,6 +102,47 @@ t.test("copies that come too late end by themselves", async (t) => {
 });
 
 t.test(
+  "a clock that is put forward while servers are asked for theirs removes nothing, nor does one that none of them confirms",
+  async (t) => {
+    const limits = { sweepIntervalMs: 10 };
+    const one = await openStore(t, servers.url, { limits });
+    const { store, link, time, problems } = one;
+    time.nowMs = Date.now() - HOUR_MS;
+    const head = (name: string) => link.keys.channel("head", `2:${name}`);
+    const [at, not] = [nameAt(0, "g", head), nameAt(1, "g", head)];
+    const [first] = link.primaries();
+    const id = link.primaryOf(head(at)) === first ? not : at;
+    await store.append(draftOf({ channel: { id, type: 2 }, expireS: 10 }));
+    const logged = async () =>
+      Number(await link.call("xlen", link.keys.channel("log", `2:${id}`)));
+    const [slow, ...others] = link.primaries();
+    const real = [slow, ...others].map((server) => server?.time);
+    let sweeps = 0;
+    if (slow !== undefined)
+      slow.time = async () => {
+        await Promise.all(others.map((server) => server.time()));
+        time.nowMs = Date.now() + HOUR_MS; // the others answered for the time before
+        sweeps += 1;
+        return [Math.floor(Date.now() / 1000), 0];
+      };
+    while (sweeps < 2) await logged();
+    t.equal(await logged(), 1, "put forward");
+    for (const server of link.primaries())
+      server.time = async () => {
+        sweeps += 1;
+        throw new Error("Command timed out");
+      };
+    problems.length = 0;
+    while (problems.length < 2 && (await logged()) === 1);
+    t.equal(await logged(), 1, "not confirmed");
+    for (const [at, server] of [slow, ...others].entries())
+      if (server !== undefined) server.time = real[at] ?? server.time;
+    time.nowMs = Date.now();
+    while ((await logged()) > 0);
+  },
+);
+
+t.test(
   "a hint of a user's groups that a fail-over lost is restored, and told",
   async (t) => {
     const { store, link, time } = await openStore(t, servers.url);
