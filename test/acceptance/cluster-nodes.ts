@@ -21,6 +21,7 @@ const PATIENCE_MS = 1500;
 const MOST_PATIENCE_MS = 120_000;
 const MOST_INSISTING_MS = 120_000;
 const AGAIN_MS = 20;
+const MOST_STARTS = 10;
 const SETTINGS: Settings = {
   JINDOU_AUTH_CLIENTS: "none",
   JINDOU_API_TOKEN: STATIC_TOKEN,
@@ -106,7 +107,16 @@ export class ClusterNodes {
   async start(at: number): Promise<void> {
     const seat = this.#seat(at);
     const { dataPath } = seat.broker ?? {};
-    seat.broker = await spawnBroker(this.#t, seat.settings, dataPath);
+    for (let tries = 1; ; tries++)
+      try {
+        seat.broker = await spawnBroker(this.#t, seat.settings, dataPath);
+        return;
+      } catch (error) {
+        const isSlow = /Redis cannot be used: Command timed out/.test(
+          `${error}`,
+        );
+        if (!isSlow || tries === MOST_STARTS) throw error; // else as a supervisor does: a full machine is no fault here
+      }
   }
 
   /** kill -9, and waits until it is gone. */

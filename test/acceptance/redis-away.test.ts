@@ -6,7 +6,7 @@ import { volume } from "../support/volume.ts";
 import { AwayWorld } from "./redis-away-world.ts";
 
 /** Of each node. */
-const CALLS = volume(1500);
+const CALLS = volume(300);
 /** Much longer than one call waits for Redis, and not as long as three in turn. */
 const SLOW_MS = 3000;
 
