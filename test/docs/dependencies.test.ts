@@ -1,0 +1,83 @@
+// docs/dependencies.md holds: every package of the lock has its hash or stands among the exceptions, and the binaries of uWebSockets.js on this disk
+// are those that the page names.
+
+import { createHash } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import t from "tap";
+import { readPage, section } from "./pages.ts";
+
+interface Locked {
+  readonly version: string;
+  readonly resolved?: string;
+  readonly integrity?: string;
+}
+
+const ROOT = new URL("../../", import.meta.url);
+const BINARIES = new URL("node_modules/uWebSockets.js/dist/bin/", ROOT);
+const PAGE = readPage("docs/dependencies.md");
+const json = (path: string) =>
+  JSON.parse(readFileSync(new URL(path, ROOT), "utf8"));
+const { packages } = json("package-lock.json") as {
+  packages: Record<string, Locked>;
+};
+const entries = Object.entries(packages).filter(([path]) => path !== "");
+
+t.test("every package of the lock has its hash", async (t) => {
+  t.ok(entries.length > 100, "the lock is read");
+  const rows = section(PAGE, "## Hashes of packages").matchAll(
+    /^\| `([^`]+)` \| (\S+) \|/gm,
+  );
+  const excepted = [...rows].map(([, name, version]) => `${name}@${version}`);
+  const nameless = entries
+    .filter(
+      ([, { integrity = "" }]) => !/^sha512-[\w+/]{86}==$/.test(integrity),
+    )
+    .map(
+      ([path, { version }]) =>
+        `${path.split("node_modules/").at(-1)}@${version}`,
+    );
+  t.same(nameless.sort(), excepted.sort(), "the page names the exceptions");
+});
+
+t.test("no entry of the lock names a private registry", async (t) => {
+  const foreign = entries.filter(
+    ([, { resolved }]) =>
+      resolved !== undefined &&
+      !resolved.startsWith("https://registry.npmjs.org/"),
+  );
+  t.same(
+    foreign.map(([path]) => path),
+    [],
+  );
+});
+
+t.test("versions are exact", async (t) => {
+  const { dependencies, devDependencies } = json("package.json");
+  const all: readonly string[] = Object.values({
+    ...dependencies,
+    ...devDependencies,
+  });
+  t.same(
+    all.filter((version) => !/^(npm:[\w-]+@)?\d+\.\d+\.\d+$/.test(version)),
+    [],
+  );
+});
+
+t.test("the binaries of uWebSockets.js are those of the page", async (t) => {
+  const text = section(PAGE, "## Binaries of uWebSockets.js");
+  const rows = text.matchAll(
+    /^\| `(\S+\.node)` \| \d+ \| `([0-9a-f]{64})` \|/gm,
+  );
+  const named = new Map([...rows].map(([, file = "", hash]) => [file, hash]));
+  const there = readdirSync(BINARIES).filter((file) => file.endsWith(".node"));
+  t.ok(there.length > 0, "there are binaries");
+  for (const file of there)
+    t.equal(sha256(new URL(file, BINARIES)), named.get(file), file);
+  t.same([...named.keys()].sort(), there.sort(), "no others are named");
+  const { version } = json("node_modules/uWebSockets.js/package.json");
+  t.ok(text.includes(`\`uws-pack\` ${version} `), "of that version");
+});
+
+function sha256(file: URL): string {
+  return createHash("sha256").update(readFileSync(file)).digest("hex");
+}
