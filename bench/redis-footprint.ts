@@ -50,7 +50,7 @@ async function startNode(workbench: Workbench, url: string): Promise<Node> {
       JINDOU_REDIS_URL: url,
     },
   });
-  const ready = JSON.parse(await child.line('"ready"'));
+  const ready = JSON.parse(await child.line('"The node is ready"'));
   return { child, apiPort: ready.apiPort, clientPort: ready.clientPort };
 }
 

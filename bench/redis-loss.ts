@@ -115,7 +115,7 @@ async function startNode(
       ...settings,
     },
   });
-  return JSON.parse(await node.line('"ready"')).apiPort;
+  return JSON.parse(await node.line('"The node is ready"')).apiPort;
 }
 
 /** Senders who never give up. */

@@ -75,7 +75,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     if (migration === undefined || !(await migration.isPending()))
       return undefined;
     const ports = await listen();
-    logger.info(ports, "waiting for the data that is being moved");
+    logger.info(ports, "The node waits until its data has been moved");
     await migration.run();
     return ports;
   }

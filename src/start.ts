@@ -24,7 +24,7 @@ export async function startNode(
   const logger = createLogger(config.log);
   exitOnBug(logger);
   const onUnfit = (err: unknown) => {
-    logger.fatal({ err }, "ended");
+    logger.fatal({ err }, "The node ends: it may not serve any more");
     process.exit(1);
   };
   const deps = { logger, version, announcePassword, onUnfit };
@@ -41,7 +41,7 @@ export async function startNode(
     throw err;
   });
   if (ports === undefined) return; // the process ends when the server is closed
-  logger.info({ version, ...ports }, "ready");
+  logger.info({ version, ...ports }, "The node is ready");
   if (process.stderr.isTTY)
     process.stderr.write(startSummary(config, ports, version));
 }
@@ -55,7 +55,7 @@ function announcePassword(username: string, password: string): void {
 
 function exitOnBug(logger: Logger): void {
   const fatal = (err: unknown) => {
-    logger.fatal({ err }, "unexpected error");
+    logger.fatal({ err }, "The node ends because of a bug");
     process.exit(1);
   };
   process.on("uncaughtException", fatal);
@@ -80,7 +80,7 @@ function stopOnSignal(
       return;
     }
     stoppingSinceMs = nowMs;
-    plan.logger.info({ signal }, "stopping");
+    plan.logger.info({ signal }, "The node is stopping");
     void closeAndExit(server, plan);
   };
   process.on("SIGTERM", stop);
@@ -93,15 +93,15 @@ async function closeAndExit(
   { logger, timeoutMs }: StopPlan,
 ): Promise<void> {
   setTimeout(() => {
-    logger.fatal({ timeoutMs }, "closing took too long");
+    logger.fatal({ timeoutMs }, "The node ends: closing took too long");
     process.exit(1);
   }, timeoutMs);
   try {
     await server.close();
-    logger.info("stopped");
+    logger.info("The node has stopped");
     process.exit(0);
   } catch (err) {
-    logger.fatal({ err }, "closing failed");
+    logger.fatal({ err }, "The node could not close");
     process.exit(1);
   }
 }

@@ -44,7 +44,7 @@ export async function startBroker(
     cwd: directory,
     env: { ...SETTINGS, ...data },
   });
-  const ready = JSON.parse(await child.line('"ready"')) as Record<
+  const ready = JSON.parse(await child.line('"The node is ready"')) as Record<
     string,
     unknown
   >;

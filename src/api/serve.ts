@@ -102,10 +102,10 @@ function createReport(log: ApiLog): (route: ApiRoute, thrown: unknown) => void {
     const code = thrown instanceof BrokerError ? thrown.code : "internal";
     const fields = { method: route.method, path: route.path, code };
     if (HTTP_STATUS[code] === 500)
-      return log.error({ ...fields, err: thrown }, "request failed");
+      return log.error({ ...fields, err: thrown }, "A request failed");
     const nowMs = performance.now();
     if (HTTP_STATUS[code] !== 503 || nowMs < nextOutageMs) return;
     nextOutageMs = nowMs + OUTAGE_LOG_MS;
-    log.warn({ ...fields, err: thrown }, "requests refused");
+    log.warn({ ...fields, err: thrown }, "Requests are refused");
   };
 }

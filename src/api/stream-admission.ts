@@ -80,7 +80,10 @@ export function createStreamAdmission(
       } catch (error) {
         // Where it cannot be told, the reader goes too: it comes back and is judged anew.
         if (!(error instanceof BrokerError))
-          log.error({ err: error }, "judging a reader failed");
+          log.error(
+            { err: error },
+            "A reader of a stream could not be checked",
+          );
         return false;
       }
     },

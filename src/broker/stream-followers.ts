@@ -127,7 +127,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
 
   function run(follower: Follower): void {
     catchUp(follower).catch((error) => {
-      parts.onProblem(error, "reading a followed stream");
+      parts.onProblem(error, "A followed stream could not be read");
       finish(follower);
     });
   }

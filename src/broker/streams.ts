@@ -89,7 +89,7 @@ export function createStreams(parts: StreamParts): Streams {
     try {
       await store.interruptStreams(clock() - limits.idleTimeoutMs);
     } catch (error) {
-      parts.onProblem(error, "ending silent streams");
+      parts.onProblem(error, "Silent streams could not be ended");
     }
   }
 

@@ -192,7 +192,7 @@ export class CatchUps {
       await step();
     } catch (error) {
       if (!(error instanceof BrokerError))
-        this.#parts.onBug(error, "a session could not catch up");
+        this.#parts.onBug(error, "A session could not catch up");
       session.end("unavailable");
     }
   }

@@ -185,13 +185,16 @@ export class Client implements ConnectionHandler {
       await this.#context.opening.sessions.close(record);
     } catch (error) {
       if (error instanceof BrokerError) return; // the cluster takes it out when it can
-      this.#context.onBug(error, "a session stayed in the directory");
+      this.#context.onBug(
+        error,
+        "A session could not be taken out of the directory",
+      );
     }
   }
 
   #failed(ref: Ref, error: unknown): void {
     if (!(error instanceof BrokerError)) {
-      this.#context.onBug(error, "an operation failed");
+      this.#context.onBug(error, "An operation failed");
       return this.#error(ref, "internal");
     }
     const waitMs = (error.retryAfterS ?? 0) * 1000;
@@ -200,7 +203,7 @@ export class Client implements ConnectionHandler {
 
   #malformed(error: unknown): void {
     if (!(error instanceof FrameError)) {
-      this.#context.onBug(error, "a frame could not be handled");
+      this.#context.onBug(error, "A frame could not be handled");
       return this.end("protocol_error");
     }
     const { code, ref, message } = error;

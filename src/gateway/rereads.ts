@@ -78,7 +78,7 @@ export class Rereads {
         return await step();
       } catch (error) {
         if (!(error instanceof BrokerError)) {
-          onBug(error, "a session could not be brought up to date");
+          onBug(error, "A session could not be brought up to date");
           return session.end("unavailable"); // it comes back and resumes
         }
         await new Promise((go) => setTimeout(go, retryMs).unref());

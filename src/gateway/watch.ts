@@ -143,7 +143,7 @@ export class PresenceWatch {
       for (const uid of changed)
         if (this.#watchers.has(uid)) this.#changed.add(uid);
       if (!(error instanceof BrokerError))
-        this.#parts.onBug(error, "a watched presence could not be read");
+        this.#parts.onBug(error, "A watched presence could not be read");
       return false;
     }
   }

@@ -18,6 +18,9 @@ import { Keys } from "./keys.ts";
 import { Primaries } from "./primaries.ts";
 import type { Arg, Script } from "./script.ts";
 
+/** What `onProblem` hears when the connection fails, which is no fault of this node. */
+export const CONNECTION_FAILED = "The connection to Redis failed";
+
 export interface LinkParts {
   /** Every step that `run` will be asked for. */
   readonly scripts: readonly Script[];
@@ -88,7 +91,7 @@ export class RedisLink {
     if (this.#status !== "new") throw new BrokerError("unavailable");
     this.#status = "down";
     const client = this.#client;
-    client.on("error", (error) => this.#report(error, "redis"));
+    client.on("error", (error) => this.#report(error, CONNECTION_FAILED));
     if (client instanceof Cluster)
       client.on("+node", (node: Redis) => this.#joined(node));
     try {
@@ -184,7 +187,8 @@ export class RedisLink {
 
   async #prepare(): Promise<void> {
     const warnings = await assertCompatible(this.#client, this.keys);
-    for (const warning of warnings) this.#report(new Error(warning), "redis");
+    for (const warning of warnings)
+      this.#report(new Error(warning), CONNECTION_FAILED);
     await this.#loadAll();
   }
 
@@ -247,7 +251,7 @@ export class RedisLink {
     // Not while the Cluster itself connects: it takes what it asks a node that is not ready yet for a failure.
     if (node.status === "wait" && this.#client.status === "ready")
       node.connect().catch((error: unknown) => {
-        this.#report(error, "redis");
+        this.#report(error, CONNECTION_FAILED);
       });
   }
 

@@ -44,22 +44,34 @@ export function nodeMigration(
     onProblem: (error, what) => log.warn({ err: error }, what),
     onFailure(error, retryMs) {
       if (retryMs === undefined)
-        log.error({ err: error }, "migration failed for good");
-      else log.error({ err: error, retryMs }, "migration failed");
+        log.error(
+          { err: error },
+          "The migration failed and is not tried again",
+        );
+      else
+        log.error(
+          { err: error, retryMs },
+          "The migration failed and is tried again",
+        );
     },
     onProgress(progress) {
       if (progress.step === said.step) return;
       said.step = progress.step;
-      log.info(progress, "migration");
+      log.info(progress, "The migration began a step");
     },
     onWaiting({ step, isAbandoned, lastErr }) {
       const words = `${step} ${isAbandoned} ${lastErr}`;
       if (words === said.other) return;
       said.other = words;
-      if (isAbandoned) log.warn({ step, lastErr }, "migration abandoned");
-      else log.info({ step, lastErr }, "migration by another process");
+      if (isAbandoned)
+        log.warn(
+          { step, lastErr },
+          "The migration by another process was abandoned",
+        );
+      else log.info({ step, lastErr }, "Another process migrates the data");
     },
-    onCompared: (counts) => log.info({ counts }, "migration compared"),
+    onCompared: (counts) =>
+      log.info({ counts }, "The migrated data was compared"),
     onLost,
   });
 }

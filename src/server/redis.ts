@@ -14,7 +14,7 @@ import { RedisTopics } from "../cluster/redis/topics.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { ChannelFeed } from "../redis/arrivals.ts";
-import { RedisLink } from "../redis/link.ts";
+import { CONNECTION_FAILED, RedisLink } from "../redis/link.ts";
 import {
   createRedisStore,
   type RedisStore,
@@ -91,7 +91,7 @@ function problemLog({ logger }: DriverParts): OnProblem {
   const log = roomLogger(logger, "redis");
   return (error, what) => {
     const isAway =
-      what === "redis" ||
+      what === CONNECTION_FAILED ||
       (error instanceof BrokerError && error.code === "unavailable");
     if (isAway) log.warn({ err: error }, what);
     else log.error({ err: error }, what);
@@ -104,7 +104,7 @@ function createClockCheck({ logger }: DriverParts): ClockCheck {
   return new ClockCheck({
     clock: Date.now,
     onApart: (offsetMs) =>
-      log.warn({ offsetMs }, "the clocks of this node and of Redis differ"),
+      log.warn({ offsetMs }, "The clocks of this node and of Redis differ"),
   });
 }
 

@@ -264,12 +264,12 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     try {
       handler.closed(this.#endCode);
     } catch (error) {
-      this.#around.onError(error, "closed");
+      this.#around.onError(error, "A connection's close could not be handled");
     }
   }
 
   #failed(error: unknown): void {
-    this.#around.onError(error, "connection");
+    this.#around.onError(error, "A connection's data could not be handled");
     this.end(INTERNAL_ERROR, "internal error");
   }
 }

@@ -48,7 +48,7 @@ export function createHandshake(
       if ("status" in answer) return { status: answer.status, body: "" };
       return answer.subprotocol ?? "";
     } catch (error) {
-      around.onError(error, "accept");
+      around.onError(error, "A connection could not be accepted");
       return BARE_500;
     }
   }

@@ -83,5 +83,6 @@ export async function watchReadiness(
 
 /** Resolves when the process says that it is stopping. */
 export async function stopping(child: ChildBroker): Promise<void> {
-  while (!child.output().includes('"msg":"stopping"')) await pause(2);
+  while (!child.output().includes('"msg":"The node is stopping"'))
+    await pause(2);
 }

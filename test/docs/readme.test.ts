@@ -30,7 +30,7 @@ interface Started {
 }
 
 async function ready(terminal: Terminal): Promise<Started> {
-  const [line] = await terminal.shows(/^\{.*"msg":"ready"\}$/m);
+  const [line] = await terminal.shows(/^\{.*"msg":"The node is ready"\}$/m);
   const { pid, apiPort, clientPort } = JSON.parse(line);
   return {
     pid,

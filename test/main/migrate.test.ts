@@ -97,9 +97,9 @@ t.test(
       JINDOU_ADMIN_PASSWORD: "long enough",
     };
     const node = spawnJindou(t, [], { env });
-    await node.logged("migration failed");
+    await node.logged("The migration failed and is tried again");
     const { apiPort } = await node.logged(
-      "waiting for the data that is being moved",
+      "The node waits until its data has been moved",
     );
     const ask = (path: string, headers: Readonly<Record<string, string>>) =>
       fetch(`http://127.0.0.1:${apiPort}${path}`, { headers });
@@ -140,7 +140,7 @@ t.test(
       JINDOU_CLUSTER_HEARTBEAT_MS: "100",
     };
     const node = spawnJindou(t, [], { env });
-    await node.logged("ready");
+    await node.logged("The node is ready");
     node.child.kill("SIGSTOP");
     const move = mover({
       ...{ from, redis: redisSettings(url) },
@@ -149,7 +149,7 @@ t.test(
     t.equal(await codeOf(move.once()), "unavailable");
     t.match(move.state, { step: "message", lastErr: /was ended/ });
     node.child.kill("SIGCONT");
-    await node.logged("ended");
+    await node.logged("The node ends: it may not serve any more");
     t.equal((await node.ended).code, 1);
   },
 );

@@ -24,7 +24,7 @@ async function settings(t: Test): Promise<Record<string, string>> {
 async function started(t: Test, invocation: Invocation = {}) {
   const env = { ...(await settings(t)), ...invocation.env };
   const node = spawnJindou(t, [], { ...invocation, env });
-  const { apiPort, clientPort } = await node.logged("ready");
+  const { apiPort, clientPort } = await node.logged("The node is ready");
   return {
     node,
     env,
@@ -55,7 +55,11 @@ t.test("SIGTERM and SIGINT drain and exit with 0", async (t) => {
     t.equal((await fetch(url)).status, 200);
     const { code, stdout, stderr } = await stopped(node, signal);
     t.equal(code, 0, signal);
-    t.match(stdout, /"msg":"stopped"/, "the last line reached the log");
+    t.match(
+      stdout,
+      /"msg":"The node has stopped"/,
+      "the last line reached the log",
+    );
     t.equal(stderr, "", "no banner without a terminal");
   }
 });
@@ -66,7 +70,7 @@ t.test("a signal sent twice at once, as npm does, is one", async (t) => {
   node.child.kill("SIGTERM");
   const { code, stdout } = await node.ended;
   t.equal(code, 0);
-  t.match(stdout, /"msg":"stopped"/);
+  t.match(stdout, /"msg":"The node has stopped"/);
 });
 
 t.test("a second signal ends a drain at once with 1", async (t) => {
@@ -74,12 +78,12 @@ t.test("a second signal ends a drain at once with 1", async (t) => {
   // They are let go one after the other, 50 ms apart.
   for (let count = 0; count < 100; count++) await openSocket(t, clientPort);
   node.child.kill("SIGTERM");
-  await node.logged("stopping");
+  await node.logged("The node is stopping");
   const again = setInterval(() => node.child.kill("SIGTERM"), 50);
   t.teardown(() => clearInterval(again));
   const { code, stdout } = await node.ended;
   t.equal(code, 1);
-  t.notMatch(stdout, /"msg":"stopped"/);
+  t.notMatch(stdout, /"msg":"The node has stopped"/);
 });
 
 t.test(
@@ -145,7 +149,7 @@ t.test(
     const runs = [];
     for (let run = 0; run < 2; run++) {
       const node = spawnJindou(t, [], { env });
-      await node.logged("ready");
+      await node.logged("The node is ready");
       runs.push(await stopped(node, "SIGTERM"));
     }
     const password = /password (\S+)/.exec(runs[0]?.stderr ?? "")?.[1] ?? "";

@@ -282,7 +282,7 @@ export class ArrivalLine {
       const publication = decodeFrame(frame);
       return publication.kind === "ordered" ? publication.event : undefined;
     } catch (error) {
-      this.#parts.onProblem(error, "reading a publication");
+      this.#parts.onProblem(error, "A publication could not be read");
       return undefined;
     }
   }

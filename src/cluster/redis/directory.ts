@@ -117,6 +117,8 @@ export class RedisDirectory implements SessionDirectory {
     const { steps, onProblem } = this.#parts;
     steps
       .sweep(uid, life)
-      .catch((error: unknown) => onProblem(error, "sweep of a user"));
+      .catch((error: unknown) =>
+        onProblem(error, "Sessions of a user could not be removed"),
+      );
   }
 }

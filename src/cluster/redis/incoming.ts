@@ -36,7 +36,7 @@ export class Incoming {
       this.#accept(topic, frame);
     } catch (error) {
       this.#parts.rejected("unreadable");
-      this.#parts.onProblem(error, "dropped an unreadable publication");
+      this.#parts.onProblem(error, "An unreadable publication was dropped");
     }
   }
 
@@ -62,6 +62,9 @@ export class Incoming {
   #misplaced(): void {
     this.#parts.rejected("misplaced");
     const error = new Error("it is no event of the topic");
-    this.#parts.onProblem(error, "dropped a publication that does not belong");
+    this.#parts.onProblem(
+      error,
+      "A publication that does not belong to its topic was dropped",
+    );
   }
 }

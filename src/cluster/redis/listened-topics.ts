@@ -208,7 +208,7 @@ export class ListenedTopics {
       if (this.#restored.push(restoring) === 1)
         setImmediate(() => this.#tellRestored());
     } catch (error) {
-      this.#parts.onProblem(error, "reading what was missed");
+      this.#parts.onProblem(error, "Missed messages could not be read");
       await pause(RETRY_MS);
       this.#restoreSoon(restoring);
     }

@@ -130,7 +130,7 @@ export class LocalSessions {
 
   #leftBehind(error: unknown): void {
     if (isAway(error)) return;
-    this.#onProblem(error, "index of sessions");
+    this.#onProblem(error, "The index of sessions could not be written");
   }
 }
 

@@ -86,7 +86,7 @@ export class Losses {
     try {
       return await this.#reads.run(() => feed.pubOf(line.key));
     } catch (error) {
-      onProblem(error, "asking where a channel stands");
+      onProblem(error, "The position of a channel could not be read");
       return undefined;
     }
   }
@@ -116,7 +116,7 @@ export class Losses {
       );
     } catch (error) {
       if (isAway(error)) throw error;
-      onProblem(error, "asking for a user's channels");
+      onProblem(error, "The channels of a user could not be read");
       return [];
     }
   }

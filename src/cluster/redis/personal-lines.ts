@@ -245,7 +245,8 @@ export class PersonalLines {
         const later = Math.max(0, pub - line.pub);
         line.told.headSeq ??= Math.max(0, headSeq - later);
       },
-      (error) => lines.onProblem(error, "asking where a channel stands"),
+      (error) =>
+        lines.onProblem(error, "The position of a channel could not be read"),
     );
   }
 }

@@ -32,7 +32,9 @@ export class Publishing {
   /** Waits for nothing; while Redis is away nobody hears it. */
   publish(event: ClusterEvent): void {
     for (const sent of this.#send(event))
-      sent.catch((error) => this.#onProblem(error, "publishing"));
+      sent.catch((error) =>
+        this.#onProblem(error, "A publication could not be sent"),
+      );
   }
 
   /** See `Announcer`. After the first that could not be sent no further one is tried. */

@@ -38,7 +38,7 @@ export class ReadableFeed
       this.#failed += 1;
       if (range.fromSeq < range.toSeq && this.#failed < MAX_FAILED)
         return this.#halves(key, range);
-      this.#onProblem(error, "a stored message cannot be read");
+      this.#onProblem(error, "A stored message cannot be read");
       return { messages: [], more: false };
     }
   }

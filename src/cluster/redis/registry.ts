@@ -191,7 +191,7 @@ export class Registry {
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "outcast";
       const error = new Error("another node with this id lives");
-      this.#parts.onProblem(error, "cluster registry");
+      this.#parts.onProblem(error, "The registry of nodes could not be read");
     }
     return verdict;
   }
@@ -227,7 +227,7 @@ export class Registry {
   /** Redis away is everybody's news; anything else is ours. */
   #failed(error: unknown): void {
     if (isAway(error)) return;
-    this.#parts.onProblem(error, "cluster heartbeat");
+    this.#parts.onProblem(error, "The heartbeat could not be written to Redis");
   }
 }
 

@@ -58,7 +58,12 @@ export class Repairs {
     const running = new Running();
     this.#running.set(line, running);
     this.#run(line, running, beginning)
-      .catch((error) => this.#parts.onProblem(error, "repairing a channel"))
+      .catch((error) =>
+        this.#parts.onProblem(
+          error,
+          "A channel could not be brought up to date",
+        ),
+      )
       .finally(() => {
         if (this.#running.get(line) === running) this.#running.delete(line);
         running.end();
@@ -73,7 +78,7 @@ export class Repairs {
       await begin(line, feed);
     } catch (error) {
       if (isAway(error)) throw error;
-      onProblem(error, "asking where a channel stands");
+      onProblem(error, "The position of a channel could not be read");
       line.begin(await feed.pubOf(line.key), undefined);
     }
   }
@@ -103,7 +108,7 @@ export class Repairs {
           return this.#once(line, beginning);
         });
       } catch (error) {
-        onProblem(error, "reading what was missed of a channel");
+        onProblem(error, "Missed messages of a channel could not be read");
         if (!isAway(error)) wrong += 1;
         if (wrong < MAX_WRONG) await running.failed();
         else line.skip();

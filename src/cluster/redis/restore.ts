@@ -193,7 +193,11 @@ export class Restorer {
   }
 
   #failed(error: unknown): false {
-    if (!isAway(error)) this.#parts.onProblem(error, "restoring sessions");
+    if (!isAway(error))
+      this.#parts.onProblem(
+        error,
+        "Sessions could not be entered in the directory again",
+      );
     return false;
   }
 }

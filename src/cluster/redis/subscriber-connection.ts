@@ -57,7 +57,9 @@ export class SubscriberConnection {
     this.#firstUp = new Promise((resolve) => {
       this.#cameUp = resolve;
     });
-    client.on("error", (error) => parts.onProblem(error, "redis subscriber"));
+    client.on("error", (error) =>
+      parts.onProblem(error, "The subscriber connection to Redis failed"),
+    );
     client.on("ready", () => void this.#greet());
     client.on("close", () => this.#lost());
     client.on("moved", () => this.#lost()); // the server took slots from us
@@ -103,7 +105,9 @@ export class SubscriberConnection {
     if (!this.isUp) return;
     this.#client
       .sunsubscribe(...names)
-      .catch((error) => this.#parts.onProblem(error, "unsubscribing"));
+      .catch((error) =>
+        this.#parts.onProblem(error, "Topics could not be unsubscribed from"),
+      );
   }
 
   /** Resolves once everything has come that was published before the call. Rejects `unavailable`; a connection that is deaf is renewed. */
@@ -153,7 +157,7 @@ export class SubscriberConnection {
         this.#cameUp();
         this.#parts.onUp(this);
       } catch (error) {
-        this.#parts.onProblem(error, "subscribing");
+        this.#parts.onProblem(error, "Topics could not be subscribed to");
         await pause(RETRY_MS);
       }
   }
@@ -190,7 +194,10 @@ export class SubscriberConnection {
         within(sign, WAKING_MS, SILENT),
       );
     } catch (error) {
-      this.#parts.onProblem(error, "redis subscriber is renewed");
+      this.#parts.onProblem(
+        error,
+        "The subscriber connection to Redis is replaced",
+      );
       if (this.#client.stream === stream) this.renew();
       throw error;
     }

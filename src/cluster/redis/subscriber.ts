@@ -184,7 +184,11 @@ export class Subscriber {
     });
     this.#connections.set(address, made);
     if (address !== ONLY_SERVER)
-      made.connect().catch((error) => onProblem(error, "redis subscriber"));
+      made
+        .connect()
+        .catch((error) =>
+          onProblem(error, "The subscriber connection to Redis failed"),
+        );
     return made;
   }
 
@@ -285,7 +289,10 @@ export class Subscriber {
     try {
       await connection.subscribe(names);
     } catch (error) {
-      return this.#parts.onProblem(error, "subscribing again");
+      return this.#parts.onProblem(
+        error,
+        "Topics could not be subscribed to again",
+      );
     }
     if (!connection.isUp) return;
     const seated = names.filter((name) => this.#homeless.delete(name));

@@ -76,6 +76,9 @@ export class Sweeper {
 
   #failed(error: unknown): void {
     if (isAway(error)) return;
-    this.#parts.onProblem(error, "sweep of a dead node's sessions");
+    this.#parts.onProblem(
+      error,
+      "The sessions of a dead node could not be removed",
+    );
   }
 }

@@ -37,7 +37,10 @@ export class RedisTopics {
         receiver.topics.size === 0
           ? undefined
           : receiver.arrived().catch((error) => {
-              this.#onProblem(error, "waiting for what was published");
+              this.#onProblem(
+                error,
+                "Waiting for a node's own publications failed",
+              );
             }),
     };
   }
@@ -95,7 +98,7 @@ export class RedisTopics {
     try {
       this.#listener(event);
     } catch (error) {
-      this.#onProblem(error, "telling of an event");
+      this.#onProblem(error, "An event could not be published");
     }
   }
 

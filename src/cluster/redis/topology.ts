@@ -84,7 +84,10 @@ export class Topology {
       if (waitedMs < ASK_MS && !this.#isHurried) continue;
       waitedMs = 0;
       await this.#ask().catch((error) =>
-        this.#onProblem(error, "asking for the Redis Cluster's slots"),
+        this.#onProblem(
+          error,
+          "The slots of the Redis Cluster could not be read",
+        ),
       );
     }
   }

@@ -225,7 +225,10 @@ export class Appends {
         }
       }
     } catch (cause) {
-      this.#parts.onProblem(asError(cause), "journal sync");
+      this.#parts.onProblem(
+        asError(cause),
+        "The journal could not be synced to disk",
+      );
       for (const batch of this.#unsynced.splice(0).reverse()) {
         this.#fail(batch.calls, cause);
         for (const go of batch.waiting) go();
@@ -241,7 +244,10 @@ export class Appends {
       try {
         this.#settleCall(call);
       } catch (cause) {
-        this.#parts.onProblem(asError(cause), "settle"); // a bug: it must not strand the others
+        this.#parts.onProblem(
+          asError(cause),
+          "A committed message could not be settled",
+        ); // a bug: it must not strand the others
         call.reject(new BrokerError("internal", { cause }));
       }
     }
@@ -269,7 +275,10 @@ export class Appends {
     try {
       this.#parts.publisher.publish(event);
     } catch (error) {
-      this.#parts.onProblem(asError(error), "publish");
+      this.#parts.onProblem(
+        asError(error),
+        "A stored message could not be published",
+      );
     }
   };
 

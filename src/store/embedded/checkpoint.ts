@@ -115,7 +115,7 @@ export class Checkpoint {
       this.#failing = false;
     } catch (error) {
       this.#failing = true;
-      this.#parts.onProblem(error as Error, "checkpoint"); // `commit` throws BrokerError only
+      this.#parts.onProblem(error as Error, "A checkpoint failed"); // `commit` throws BrokerError only
     }
   }
 
@@ -164,7 +164,9 @@ export class Checkpoint {
     const { tables, journal, onProblem } = this.#parts;
     this.#dropping = flushed(tables)
       .then(() => journal.dropBefore(position))
-      .catch((error: Error) => onProblem(error, "deletion of old journal"));
+      .catch((error: Error) =>
+        onProblem(error, "Old journal segments could not be deleted"),
+      );
   }
 }
 

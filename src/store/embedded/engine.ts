@@ -132,7 +132,10 @@ async function openOwned(
   const filling = dedupe
     .fillFilters()
     .catch((error: Error) =>
-      onProblem(error, "filling the filters of client message numbers"),
+      onProblem(
+        error,
+        "The filters of client message numbers could not be filled",
+      ),
     );
 
   const lock = new KeyedLock();
@@ -172,7 +175,7 @@ async function letGo(
   try {
     owner.release();
   } catch (error) {
-    onProblem(error as Error, "release of the data folder"); // lmdb throws errors only
+    onProblem(error as Error, "The data folder could not be released"); // lmdb throws errors only
   }
   await tables.env.close();
 }

@@ -97,7 +97,7 @@ export async function closeMessagePath(
     await checkpoint.last();
     await journal.dropBefore({ segment: end, offset: 0 });
   } catch (error) {
-    onProblem(error as Error, "last checkpoint"); // BrokerError, or the file system's error
+    onProblem(error as Error, "The last checkpoint failed"); // BrokerError, or the file system's error
   } finally {
     journal.close();
   }
@@ -155,7 +155,7 @@ function openLog(
       new Error(
         `${recovered.droppedBytes} bytes of an unfinished write were cut off the journal`,
       ),
-      "recovery",
+      "Recovery found something it could not use",
     );
   const lastId = Math.max(
     state?.lastMessageId ?? 0,

@@ -31,7 +31,7 @@ export function openInbox(parts: OpenInboxParts): OpenInbox {
     try {
       publisher.publish({ kind: "command", message, copies, origin });
     } catch (error) {
-      onProblem(error as Error, "publish"); // a bug in a receiver: the command is stored all the same
+      onProblem(error as Error, "A stored message could not be published"); // a bug in a receiver: the command is stored all the same
     }
   };
   const queue = new InboxQueue({

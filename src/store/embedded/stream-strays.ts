@@ -22,5 +22,5 @@ export async function removeStrays(
     for (const key of parts) void streamParts.remove(key);
   });
   const message = `${strays.length} active streams stood without their message; the journal has them`;
-  onProblem(new Error(message), "recovery");
+  onProblem(new Error(message), "Recovery found something it could not use");
 }

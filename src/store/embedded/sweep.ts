@@ -58,7 +58,10 @@ export class Sweep {
     try {
       await this.run();
     } catch (error) {
-      this.#parts.onProblem(error as Error, "sweep"); // `commit` throws BrokerError only
+      this.#parts.onProblem(
+        error as Error,
+        "Expired data could not be removed",
+      ); // `commit` throws BrokerError only
     }
   }
 

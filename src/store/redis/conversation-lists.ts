@@ -101,7 +101,10 @@ export class ConversationLists {
     try {
       await peers.drop(uid, peer, isEmpty);
     } catch (error) {
-      onProblem(error, "taking an empty conversation out of a list");
+      onProblem(
+        error,
+        "An empty conversation could not be taken out of a list",
+      );
     }
   }
 }

@@ -108,7 +108,10 @@ export class HintRepeats {
       const result = results[at];
       if (result?.status !== "rejected") return false;
       if (isAway(result.reason)) return true;
-      this.#parts.onProblem(result.reason, "restoring a user's groups");
+      this.#parts.onProblem(
+        result.reason,
+        "The group index of a user could not be repaired",
+      );
       return false;
     });
   }

@@ -80,7 +80,7 @@ export async function forget(
   try {
     await link.run(doneScript, keys, [command.messageId]);
   } catch (error) {
-    onProblem(error, "noting that a command is done");
+    onProblem(error, "A finished command could not be marked as done");
   }
 }
 

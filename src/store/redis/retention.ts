@@ -77,7 +77,7 @@ export class Sweep {
     try {
       await this.#run(() => this.#clocks());
     } catch (error) {
-      onProblem(error, "sweep");
+      onProblem(error, "Expired data could not be removed");
     }
   }
 

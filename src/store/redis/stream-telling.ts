@@ -38,7 +38,9 @@ export function createFinishStep(parts: RedisStoreParts): FinishStep {
     // Were it not taken out, its users would once more be told of its end.
     link
       .call("zrem", link.keys.bucket("live", bucketOf(key)), ended)
-      .catch((error: unknown) => onProblem(error, "an ended stream"));
+      .catch((error: unknown) =>
+        onProblem(error, "The end of a stream could not be published"),
+      );
   }
 
   return async (key, reply) => {

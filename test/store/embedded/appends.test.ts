@@ -79,7 +79,7 @@ for (const durability of ["process", "disk"] as const)
         },
         onProblem(error, what) {
           problems.push(what);
-          if (what === "publish") throw error;
+          if (what === "A stored message could not be published") throw error;
         },
       });
       const calls: Promise<string | undefined>[] = [];
@@ -91,7 +91,10 @@ for (const durability of ["process", "disk"] as const)
       t.same(await Promise.all(calls), [
         ...[undefined, "internal", undefined, undefined],
       ]);
-      t.same(problems, ["publish", "settle"]);
+      t.same(problems, [
+        "A stored message could not be published",
+        "A committed message could not be settled",
+      ]);
       t.equal(await store.headSeq("2:g"), 4);
       t.equal(await codeOf(store.append(draftOf())), undefined);
     },

@@ -54,7 +54,7 @@ t.test(
     for (; ; failing++) {
       const { path, store, fail, problems } = await brittle(t, failing);
       if (fail.commit > 0) break; // there are not so many
-      t.same(problems, ["checkpoint"], `commit ${failing} fails`);
+      t.same(problems, ["A checkpoint failed"], `commit ${failing} fails`);
       t.equal(await codeOf(store.ping()), "unavailable");
       const again = await openStore(t, await crashedCopy(t, path));
       await whole(t, again);
@@ -85,7 +85,7 @@ t.test(
     const again = await openStore(t, copy, {
       onProblem: (_, what) => void problems.push(what),
     });
-    t.same(problems, ["recovery"]);
+    t.same(problems, ["Recovery found something it could not use"]);
     t.match(await again.stream(KEY, "s"), { text: "a", nextIndex: 2 });
     await again.streamEvent(eventOf(STREAM_CONTENT, "b"));
     await again.checkpoint();

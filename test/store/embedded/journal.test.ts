@@ -219,7 +219,7 @@ t.test(
     t.equal(await codeOf(store.ping()), "unavailable");
     t.same(await seqsIn(store), [1]);
     t.equal(events.length, 1);
-    t.ok(problems.includes("journal sync"));
+    t.ok(problems.includes("The journal could not be synced to disk"));
     await store.close();
   },
 );

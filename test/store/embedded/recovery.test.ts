@@ -104,7 +104,7 @@ t.test(
     const problems: string[] = [];
     const onProblem = (_: Error, what: string) => problems.push(what);
     const store = await openStore(t, path, { onProblem });
-    t.same(problems, ["recovery"]);
+    t.same(problems, ["Recovery found something it could not use"]);
     t.same(await seqsIn(store), [1, 2]);
     t.match(await store.append(numbered(3)), {
       messageSeq: 3,
