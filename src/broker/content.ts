@@ -1,6 +1,7 @@
 // What a message's payload must be: reads its type and, when asked to be strict, checks the fields of the known types
 // [spec: Message payload content; decisions: payload]. Pure.
 
+import { integerField } from "../lib/json-scan.ts";
 import { BrokerError } from "./errors.ts";
 
 /** `json`: an object with an integer type. `strict`: also the fields of the known types. `opaque`: any bytes. */
@@ -101,7 +102,7 @@ function isReply(value: unknown): boolean {
   );
 }
 
-const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const decoder = new TextDecoder();
 
 /**
  * The payload's `type`, or 0 where content is opaque and says nothing. Throws `bad_payload` on what `validation` refuses.
@@ -110,27 +111,20 @@ export function contentType(
   payload: Uint8Array,
   validation: ContentValidation,
 ): number {
-  const content = parse(payload);
-  const type = isObject(content) ? content.type : undefined;
-  if (!isInteger(type)) {
+  const type = integerField(payload, "type");
+  if (type === undefined) {
     if (validation === "opaque") return 0;
     throw new BrokerError("bad_payload");
   }
-  if (validation === "strict") checkFields(content as Content, type as number);
-  return type as number;
+  if (validation === "strict") checkFields(payload, type);
+  return type;
 }
 
-function parse(payload: Uint8Array): unknown {
-  try {
-    return JSON.parse(decoder.decode(payload));
-  } catch {
-    return undefined; // not JSON; the caller decides whether that matters
-  }
-}
-
-function checkFields(content: Content, type: number): void {
+function checkFields(payload: Uint8Array, type: number): void {
   const fields = type > 1000 ? SYSTEM : KNOWN_TYPES.get(type);
-  for (const [name, is] of fields ?? [])
+  if (fields === undefined) return;
+  const content: Content = JSON.parse(decoder.decode(payload)); // an object: it has a type
+  for (const [name, is] of fields)
     if (!is(content[name]))
       throw new BrokerError("bad_payload", {
         message: `payload.${name} is missing or of the wrong kind for type ${type}`,

@@ -1,0 +1,83 @@
+// One field of a JSON document, read without building the document: `JSON.parse` is the judge. JINDOU_TEST_DOCUMENTS raises the count.
+
+import t from "tap";
+import { integerField } from "../../src/lib/json-scan.ts";
+import { Random } from "../support/random.ts";
+
+const DOCUMENTS = Number(process.env.JINDOU_TEST_DOCUMENTS ?? 30_000);
+const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
+
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+/** What `JSON.parse` makes of it. */
+function parsed(document: Uint8Array): number | undefined {
+  try {
+    const value = JSON.parse(decoder.decode(document));
+    const isObject = typeof value === "object" && value !== null;
+    if (!isObject || Array.isArray(value)) return undefined;
+    return Number.isInteger(value.type) ? value.type : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const DOCUMENT_SEEDS: readonly string[] = [
+  '{"type":1,"a":[1,2,{"b":null,"type":7}],"c":"x\\n\\u00e9"}',
+  '{"\\u0074ype":-12,"a":true,"b":false}',
+  '{"type":1e2,"type":3.0}',
+  ' {"type" : 10 ,\t"x":{"type":2},\r\n"type":"a"} ',
+  '{"a":"\\ud800 é漢😀","type":-0}',
+  '{"type":[1],"b":{}}',
+  '{"type":2,"type":{}}',
+  "{}",
+  '{"typ":1,"types":2,"type":12345678901234567890}',
+  '{"type":1e999}',
+  '[{"type":1}]',
+];
+const PIECES = '{}[]",:\\tyrufalsen0123456789.eE+- \n\u0001';
+
+t.test(
+  `${DOCUMENTS} documents are read as JSON.parse reads them`,
+  async (t) => {
+    t.comment(`seed ${SEED}`);
+    const random = new Random(SEED);
+    const different: string[] = [];
+    let valid = 0;
+    for (let i = 0; i < DOCUMENTS; i++) {
+      const document = mutated(random);
+      const expected = parsed(document);
+      if (expected !== undefined) valid += 1;
+      if (integerField(document, "type") !== expected)
+        different.push(new TextDecoder().decode(document));
+    }
+    t.same(different, []);
+    t.ok(valid > DOCUMENTS / 10, "many of them are valid");
+  },
+);
+
+t.test("nesting of any depth is read", async (t) => {
+  for (const [open, close] of [
+    ["[", "]"],
+    ['{"a":', "}"],
+  ] as const) {
+    const inner = `${open.repeat(9000)}1${close.repeat(9000)}`;
+    t.equal(integerField(bytes(`{"a":${inner},"type":5}`), "type"), 5);
+    t.equal(integerField(bytes(`{"a":${inner}],"type":5}`), "type"), undefined);
+  }
+});
+
+function mutated(random: Random): Uint8Array {
+  const document = [...bytes(random.pick(DOCUMENT_SEEDS))];
+  for (let changes = random.below(4); changes > 0; changes--) {
+    const at = random.below(document.length + 1);
+    const byte =
+      random.below(20) === 0
+        ? random.below(256)
+        : PIECES.charCodeAt(random.below(PIECES.length));
+    const removed = random.below(2);
+    const added = random.below(3) === 0 ? [] : [byte];
+    document.splice(at, removed, ...added);
+  }
+  return Uint8Array.from(document);
+}
