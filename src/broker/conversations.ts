@@ -1,5 +1,7 @@
-// A user's conversations: the list with unread counts, and read positions that move both ways [DESIGN §2.4]. State: none.
+// A user's conversations: the list with unread counts, and read positions that move both ways [DESIGN §2.4]. Lists are
+// made a few at a time, in turns between users. State: who waits for a list.
 
+import { FairLine } from "../lib/fair-line.ts";
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
@@ -8,6 +10,11 @@ import type {
   ConversationChange,
   ConversationStore,
 } from "./ports.ts";
+
+/** Lists made at once: each takes a stretch of every turn of the event loop. */
+const LISTS_AT_ONCE = 4;
+/** Lists of one user that wait: as many as it may have sessions, by default. */
+const MAX_LISTS_WAITING = 100;
 
 /** Whose conversation, and which session asks; undefined: none, all sessions hear of it. */
 export interface ChangeOwner {
@@ -28,12 +35,14 @@ export interface ConversationPage {
   readonly conversations: readonly Conversation[];
   /** There are more behind the last one: ask with the offset moved on by as many as these. */
   readonly more: boolean;
+  /** How many conversations were looked at to find the newest. */
+  readonly looked: number;
 }
 
 export interface Conversations {
-  /** A page, newest message first; conversations without a shown message are left out. Throws `bad_id`. */
+  /** A page, newest message first; conversations without a shown message are left out. Throws `bad_id`, `overloaded`. */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
-  /** All of them without what their messages hold, newest message first: to choose from. Throws `bad_id`. */
+  /** All of them without what their messages hold, newest message first: to choose from. Throws `bad_id`, `overloaded`. */
   heads(uid: string): Promise<readonly ConversationHead[]>;
   /**
    * Moves the read position or hides what there is; the user's other sessions hear of it at once. `by.origin`: the session that asks.
@@ -53,22 +62,40 @@ export function createConversations({
   readonly store: ConversationStore;
   readonly publisher: Announcer;
 }): Conversations {
-  async function heads(uid: string): Promise<readonly ConversationHead[]> {
+  const turns = new FairLine(
+    LISTS_AT_ONCE,
+    MAX_LISTS_WAITING,
+    () =>
+      new BrokerError("overloaded", {
+        message: "Too many conversation lists of the user wait",
+      }),
+  );
+
+  async function inTurn<T>(uid: string, make: () => Promise<T>): Promise<T> {
     assertId(uid, "uid");
+    return turns.run(uid, make);
+  }
+
+  async function heads(uid: string): Promise<readonly ConversationHead[]> {
     return newestFirst(await store.conversationsOf(uid));
   }
 
-  return {
-    heads,
+  async function list(
+    uid: string,
+    { offset, limit, maxBytes }: ConversationRange,
+  ): Promise<ConversationPage> {
+    const all = await heads(uid);
+    const channels = all.slice(offset).map(({ channel }) => channel);
+    const bounds = { limit, maxBytes };
+    const page = await store.readConversations(uid, channels, bounds);
+    // a newer message may have come into one of them meanwhile
+    const conversations = newestFirst(page.conversations);
+    return { conversations, more: page.more, looked: all.length };
+  }
 
-    async list(uid, { offset, limit, maxBytes }) {
-      const wanted = (await heads(uid)).slice(offset);
-      const channels = wanted.map(({ channel }) => channel);
-      const bounds = { limit, maxBytes };
-      const page = await store.readConversations(uid, channels, bounds);
-      // a newer message may have come into one of them meanwhile
-      return { ...page, conversations: newestFirst(page.conversations) };
-    },
+  return {
+    heads: (uid) => inTurn(uid, () => heads(uid)),
+    list: (uid, range) => inTurn(uid, () => list(uid, range)),
 
     async change({ uid, origin }, channel, change) {
       assertId(uid, "uid");

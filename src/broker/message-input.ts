@@ -11,6 +11,12 @@ import { assertId, assertLabel } from "./ids.ts";
 import { type ChannelRef, channelKey, type MessageHeader } from "./model.ts";
 import type { MessageDraft } from "./ports.ts";
 
+/** How many copies of commands a sender may make. */
+export interface CopyLimit {
+  /** Asked once before so many copies are stored. Throws `rate_limited`. */
+  admit(copies: number): void;
+}
+
 export interface SendInput {
   readonly fromUid: string;
   readonly channel: ChannelRef;
@@ -26,6 +32,8 @@ export interface SendInput {
   readonly subscribers: readonly string[] | undefined;
   /** The session it came in on, which gets no push of it. */
   readonly origin: string | undefined;
+  /** Undefined: none, as for backends. */
+  readonly copyLimit?: CopyLimit | undefined;
 }
 
 export interface MessageLimits {

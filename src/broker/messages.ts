@@ -41,7 +41,7 @@ export interface HistoryPage extends HistorySlice {
 export interface Messages {
   /**
    * Resolves once the message is durable. Throws a `SendRefusal` code, `bad_id`, `bad_request`, `bad_payload`, `too_large`, `unavailable`,
-   * `overloaded`. Sends of one origin into one channel keep their order.
+   * `overloaded`, `rate_limited`. Sends of one origin into one channel keep their order.
    */
   send(input: SendInput): Promise<Sent>;
   /** A page of history, the limit capped. Asks no permission: callers decide who may see. Throws `bad_id`, `bad_request`. */
@@ -94,8 +94,10 @@ export function createMessages(
       judgeCommand(input),
     );
     if (typeof audience === "string") return unlessRetry(draft, audience);
-    if (audience.kind === "keep")
+    if (audience.kind === "keep") {
+      input.copyLimit?.admit(audience.recipients.length);
       return store.appendCommand({ ...draft, ...audience });
+    }
     return store.append({
       ...draft,
       header: { ...draft.header, noPersist: true },

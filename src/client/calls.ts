@@ -1,10 +1,11 @@
-// What the app asks and may be asked twice without harm (all but sending): it waits for a connection and is repeated when one is lost,
-// until its time is up. State: those that have no answer.
+// What the app asks and may be asked twice without harm (all but sending): it waits for a connection and is repeated when one is lost, and when
+// the server refused it as too fast, until its time is up. State: those that have no answer, and which of them wait as the server asked for.
 
 import { type Deferred, deferred, within } from "./deferred.ts";
-import { isLost, JindouError } from "./errors.ts";
+import { asJindouError, isLost, JindouError } from "./errors.ts";
 import type { Link } from "./link.ts";
 import type { Ask, ReplyTo, Request, RequestKind } from "./requests.ts";
+import { Timer } from "./timer.ts";
 
 export interface CallLimits {
   /** Most calls under way. */
@@ -16,12 +17,19 @@ interface Call extends Pick<Deferred<never>, "reject"> {
   send(link: Link): void;
 }
 
+/** After a wait calls leave one at a time, so that they are not refused together again. */
+const PACE_MS = 20;
+const RETRY_MS = 500;
+
 export class Calls {
   readonly #limits: CallLimits;
   readonly #open = new Set<Call>();
   #link: Link | undefined;
   #closed: JindouError | undefined;
   #connected = deferred<void>();
+  /** They leave, one after the other, when the time is up that the server asked for. */
+  readonly #held = new Set<Call>();
+  readonly #hold = new Timer(() => this.#goOn());
 
   constructor(limits: CallLimits) {
     this.#limits = limits;
@@ -38,18 +46,22 @@ export class Calls {
     const { promise, resolve, reject } = deferred<ReplyTo<K>>();
     const send = (link: Link): void => {
       link.request(request, seen).then(resolve, (error) => {
-        if (!isLost(error)) reject(error); // the next connection repeats it
+        if (isLost(error)) return; // the next connection repeats it
+        const refusal = asJindouError(error, "connection_lost");
+        if (refusal.code !== "rate_limited") reject(refusal);
+        else if (link === this.#link) this.#wait(open, refusal.retryAfterMs);
       });
     };
-    const open = { send, reject };
+    const open: Call = { send, reject };
     this.#open.add(open);
-    if (this.#link !== undefined) send(this.#link);
+    this.#leave(open);
     try {
       return await within(this.#limits.requestMs, "timeout", (late) =>
         Promise.race([promise, late]),
       );
     } finally {
       this.#open.delete(open);
+      this.#held.delete(open);
     }
   };
 
@@ -61,12 +73,15 @@ export class Calls {
 
   lost(): void {
     this.#link = undefined;
+    this.#held.clear();
+    this.#hold.stop();
     this.#connected = deferred();
   }
 
   /** Everything that waits, and every later call, is rejected with `error`. */
   close(error: JindouError): void {
     this.#link = undefined;
+    this.#hold.stop();
     this.#closed = error;
     this.#connected.reject(error);
     for (const { reject } of this.#open) reject(error);
@@ -76,5 +91,26 @@ export class Calls {
   connected(): Promise<void> {
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
     return this.#connected.promise;
+  }
+
+  #leave(call: Call): void {
+    if (this.#hold.isRunning) this.#held.add(call);
+    else if (this.#link !== undefined) call.send(this.#link);
+  }
+
+  /** Partly chance, so that a user's clients do not come back together. */
+  #wait(call: Call, retryAfterMs: number): void {
+    if (!this.#open.has(call)) return; // its time had run out
+    this.#held.add(call);
+    this.#hold.start((retryAfterMs || RETRY_MS) * (1 + Math.random() / 4));
+  }
+
+  #goOn(): void {
+    for (const call of this.#held) {
+      this.#held.delete(call);
+      if (this.#held.size > 0) this.#hold.start(PACE_MS);
+      if (this.#link !== undefined) call.send(this.#link);
+      return;
+    }
   }
 }

@@ -7,7 +7,6 @@ import {
   type CloseReason,
   type ErrorCode,
 } from "../broker/errors.ts";
-import { TokenBucket } from "../lib/token-bucket.ts";
 import {
   type Codec,
   FrameError,
@@ -23,8 +22,15 @@ import {
   refusalReason,
   welcome,
 } from "./opening.ts";
-import { type OperationPorts, operate } from "./operations.ts";
+import {
+  costOf,
+  type OperationPorts,
+  operate,
+  storedBytes,
+} from "./operations.ts";
+import { ConnectionRate, frameCost, type UserRates } from "./rates.ts";
 import type { Session } from "./session.ts";
+import { connecting } from "./work.ts";
 
 /** The session as the directory has it. */
 type Admitted = Awaited<ReturnType<typeof admit>>;
@@ -37,11 +43,10 @@ export interface ClientContext {
   readonly operations: OperationPorts;
   readonly limits: {
     readonly authTimeoutMs: number;
-    /** 0 = no limit. */
-    readonly maxFramesPerSecond: number;
-    readonly frameBurst: number;
     readonly maxInFlightOperations: number;
   };
+  /** The work that connections and users may ask for. */
+  readonly rates: UserRates;
   /** A bug surfaced; `what` says where. */
   onBug(error: unknown, what: string): void;
 }
@@ -50,7 +55,7 @@ export class Client implements ConnectionHandler {
   readonly #connection: Connection;
   readonly #codec: Codec;
   readonly #context: ClientContext;
-  readonly #bucket: TokenBucket;
+  readonly #rate: ConnectionRate;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
@@ -58,11 +63,12 @@ export class Client implements ConnectionHandler {
   #inFlight = 0;
 
   constructor(connection: Connection, codec: Codec, context: ClientContext) {
-    const { authTimeoutMs, maxFramesPerSecond, frameBurst } = context.limits;
+    const { authTimeoutMs } = context.limits;
     this.#connection = connection;
     this.#codec = codec;
     this.#context = context;
-    this.#bucket = new TokenBucket(maxFramesPerSecond, frameBurst, this.#now());
+    const { rates, operations } = context;
+    this.#rate = new ConnectionRate(rates.limits, operations.clock);
     this.#deadline = setTimeout(() => this.end("auth_timeout"), authTimeoutMs);
     context.clients.add(this);
     this.#metrics().connectionOpened();
@@ -71,12 +77,13 @@ export class Client implements ConnectionHandler {
   received(data: Uint8Array, isText: boolean): void {
     if (this.#isOver()) return;
     this.#metrics().frameIn(data.length);
-    const waitMs = this.#bucket.take(this.#now());
-    if (waitMs > 0 && this.#bucket.exhausted) return this.end("rate_limited");
+    const nowMs = this.#now();
+    const waitMs = this.#rate.frame(data.length, nowMs);
+    if (waitMs > 0 && this.#rate.isExhausted) return this.end("rate_limited");
     try {
       for (const operation of this.#codec.decode(data, isText))
         if (waitMs > 0) this.#error(operation.ref, "rate_limited", { waitMs });
-        else this.#take(operation);
+        else this.#take(operation, data.length, nowMs);
     } catch (error) {
       this.#malformed(error);
     }
@@ -116,33 +123,57 @@ export class Client implements ConnectionHandler {
     this.#connection.end(code, message);
   }
 
-  #take(operation: Operation): void {
+  #take(operation: Operation, bytes: number, nowMs: number): void {
     if (this.#isOver()) return;
     if (this.#status === "open" && this.#session !== undefined)
-      this.#operate(this.#session, operation);
-    else if (this.#status === "greeting" && operation.kind === "connect")
-      void this.#open(operation);
-    else {
+      this.#operate(this.#session, operation, bytes, nowMs);
+    else if (this.#status === "greeting" && operation.kind === "connect") {
+      const waitMs = this.#context.rates.waitMs(operation.uid, nowMs);
+      if (waitMs === 0) return void this.#open(operation, bytes);
+      this.#error(operation.ref, "rate_limited", { waitMs });
+      this.end("rate_limited");
+    } else {
       this.#error(operation.ref, "not_connected");
       this.end("protocol_error");
     }
   }
 
-  #operate(session: Session, operation: Operation): void {
+  #operate(
+    session: Session,
+    operation: Operation,
+    bytes: number,
+    nowMs: number,
+  ): void {
     if (this.#inFlight >= this.#context.limits.maxInFlightOperations)
       return this.#error(operation.ref, "overloaded");
+    const stored = storedBytes(operation, bytes);
+    const waitMs = stored > 0 ? this.#rate.store(stored, nowMs) : 0;
+    if (waitMs > 0)
+      return this.#error(operation.ref, "rate_limited", {
+        waitMs,
+        message: "The user stores too many bytes; slow down",
+      });
+    const cost = costOf(operation);
+    this.#rate.charge(cost);
+    this.#metrics().worked(operation.kind, frameCost(bytes));
     try {
       const done = operate(session, operation, this.#context.operations);
-      if (done !== undefined) void this.#watch(done, operation.ref);
+      if (done !== undefined) void this.#watch(done, operation, cost);
     } catch (error) {
       this.#failed(operation.ref, error);
     }
   }
 
-  async #watch(done: Promise<void>, ref: Ref): Promise<void> {
+  async #watch(
+    done: Promise<number | void>,
+    { kind, ref }: Operation,
+    charged: number,
+  ): Promise<void> {
     this.#inFlight += 1;
     try {
-      await done;
+      const work = (await done) ?? charged;
+      if (work !== charged) this.#rate.charge(work - charged);
+      if (work > 0) this.#metrics().worked(kind, work);
     } catch (error) {
       this.#failed(ref, error);
     } finally {
@@ -150,8 +181,8 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  async #open(connect: Connect): Promise<void> {
-    const { opening } = this.#context;
+  async #open(connect: Connect, bytes: number): Promise<void> {
+    const { opening, rates } = this.#context;
     const wire = { connection: this.#connection, codec: this.#codec };
     this.#status = "opening";
     try {
@@ -164,6 +195,10 @@ export class Client implements ConnectionHandler {
       clearTimeout(this.#deadline);
       this.#deadline = undefined;
       this.#record = record;
+      const cost = frameCost(bytes) + connecting(connect.resume.length);
+      this.#rate.join(rates.enter(record.uid, this.#now()), cost);
+      session.rate = this.#rate;
+      this.#metrics().worked(connect.kind, cost);
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";
@@ -180,6 +215,7 @@ export class Client implements ConnectionHandler {
     const record = this.#record;
     if (record === undefined) return;
     this.#record = undefined;
+    this.#context.rates.leave(record.uid, this.#now());
     this.#metrics().sessionClosed(record.flag);
     try {
       await this.#context.opening.sessions.close(record);

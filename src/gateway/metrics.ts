@@ -2,6 +2,7 @@
 
 import type { CloseReason, ErrorCode } from "../broker/errors.ts";
 import type { ChannelType, DeviceFlag } from "../broker/model.ts";
+import type { OperationKind } from "../protocol/protocol.ts";
 
 export interface GatewayMetrics {
   connectionOpened(): void;
@@ -11,6 +12,8 @@ export interface GatewayMetrics {
   /** The server closed a connection, for this reason. */
   ended(reason: CloseReason): void;
   frameIn(bytes: number): void;
+  /** So much work was done for operations of a kind, in frames. */
+  worked(kind: OperationKind, frames: number): void;
   /** A message of a socket became durable, `ms` after it came in. */
   sent(type: ChannelType, ms: number): void;
   refused(code: ErrorCode): void;

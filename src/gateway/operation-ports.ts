@@ -10,6 +10,7 @@ import type {
   SessionDirectory,
 } from "../broker/ports.ts";
 import type { Streams } from "../broker/streams.ts";
+import type { FairLine } from "../lib/fair-line.ts";
 import type { Hub } from "./hub.ts";
 import type { GatewayMetrics } from "./metrics.ts";
 import type { PresenceWatch } from "./watch.ts";
@@ -24,6 +25,8 @@ export interface OperationPorts {
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly hub: Pick<Hub, "shown">;
   readonly watch: Pick<PresenceWatch, "watch">;
+  /** In which the histories of all sessions are read. */
+  readonly turns: FairLine;
   readonly clock: Clock;
   readonly metrics: GatewayMetrics;
   /** Most bytes of messages in one reply with history or conversations. */

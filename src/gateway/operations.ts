@@ -1,5 +1,5 @@
-// The operation table: what each operation of a connected client does. Generic checks (connected, rate, in-flight bound) are the client's;
-// a handler replies, or throws a BrokerError that the client answers with the operation's ref.
+// The operation table: what each operation of a connected client costs and does. Generic checks (connected, rate, in-flight bound) are the
+// client's; a handler replies, or throws a BrokerError that the client answers with the operation's ref.
 
 import { BrokerError } from "../broker/errors.ts";
 import {
@@ -11,143 +11,216 @@ import type { Operation, OperationKind } from "../protocol/protocol.ts";
 import type { OperationPorts } from "./operation-ports.ts";
 import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
+import { lookups, reading, rowsAhead } from "./work.ts";
 
 export type { OperationPorts } from "./operation-ports.ts";
 
 /** Later confirmations, and ids that are none, say nothing of how delivery goes. */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 
-type Handler<K extends OperationKind> = (
-  session: Session,
-  operation: Extract<Operation, { readonly kind: K }>,
-  ports: OperationPorts,
-) => Promise<void> | void;
+type Of<K extends OperationKind> = Extract<Operation, { readonly kind: K }>;
 
-type OperationTable = { readonly [K in OperationKind]: Handler<K> };
+interface OperationRow<K extends OperationKind> {
+  /** Work beside that of its frame, in frames, as far as it is known from what is asked; absent: none. */
+  cost?(operation: Of<K>): number;
+  /** Bytes that are stored for the user, of a frame of so many; absent: none to speak of. */
+  stores?(operation: Of<K>, frameBytes: number): number;
+  /** Resolves to the work it was in the end, which counts in place of `cost`; undefined: `cost` was right. */
+  run(
+    session: Session,
+    operation: Of<K>,
+    ports: OperationPorts,
+  ): Promise<number | void> | void;
+}
+
+type OperationTable = { readonly [K in OperationKind]: OperationRow<K> };
 
 const OPERATIONS: OperationTable = {
-  connect() {
-    throw new BrokerError("bad_request", {
-      message: "The connection has a session already",
-    });
+  connect: {
+    run() {
+      throw new BrokerError("bad_request", {
+        message: "The connection has a session already",
+      });
+    },
   },
 
-  async send(session, operation, { messages, metrics }) {
-    const startedMs = performance.now();
-    const sent = await messages.send({
-      fromUid: session.uid,
-      channel: operation.channel,
-      clientMsgNo: operation.clientMsgNo || undefined,
-      header: operation.header,
-      expireS: operation.expireS,
-      streamNo: operation.streamNo,
-      tagKey: operation.tagKey,
-      payload: operation.payload,
-      subscribers: undefined,
-      origin: session.sessionId,
-    });
-    metrics.sent(operation.channel.type, performance.now() - startedMs);
-    const { messageId, messageSeq, clientMsgNo } = sent;
-    session.reply({
-      kind: "sendack",
-      ref: operation.ref,
-      messageId,
-      messageSeq,
-      clientMsgNo,
-    });
+  send: {
+    stores: ({ header }, frameBytes) => (header.noPersist ? 0 : frameBytes),
+    async run(session, operation, { messages, metrics }) {
+      const startedMs = performance.now();
+      const sent = await messages.send({
+        fromUid: session.uid,
+        channel: operation.channel,
+        clientMsgNo: operation.clientMsgNo || undefined,
+        header: operation.header,
+        expireS: operation.expireS,
+        streamNo: operation.streamNo,
+        tagKey: operation.tagKey,
+        payload: operation.payload,
+        subscribers: undefined,
+        origin: session.sessionId,
+        copyLimit: session.rate,
+      });
+      metrics.sent(operation.channel.type, performance.now() - startedMs);
+      const { messageId, messageSeq, clientMsgNo } = sent;
+      session.reply({
+        kind: "sendack",
+        ref: operation.ref,
+        messageId,
+        messageSeq,
+        clientMsgNo,
+      });
+    },
   },
 
-  recvack(_session, { messageId }, { clock, metrics }) {
-    const delayMs = clock() - messageTimeMs(messageId);
-    if (delayMs >= 0 && delayMs <= MAX_RECVACK_DELAY_MS)
-      metrics.acknowledged(delayMs);
+  recvack: {
+    run(_session, { messageId }, { clock, metrics }) {
+      const delayMs = clock() - messageTimeMs(messageId);
+      if (delayMs >= 0 && delayMs <= MAX_RECVACK_DELAY_MS)
+        metrics.acknowledged(delayMs);
+    },
   },
 
-  async history(session, operation, ports) {
-    const { ref, channel, fromSeq, toSeq, limit, reverse } = operation;
-    await requireMembership(session, channel, ports);
-    const page = await ports.messages.history(
-      { channel, uid: session.uid },
-      {
-        fromSeq,
-        toSeq: toSeq === 0 ? Number.MAX_SAFE_INTEGER : toSeq,
-        limit,
-        reverse,
-        maxBytes: ports.maxHistoryBytes,
-      },
-    );
-    session.reply({ kind: "history", ref, channel, ...page });
-    for (const { stream } of page.messages) ports.hub.shown(session, stream);
+  history: {
+    cost: ({ limit }) => rowsAhead(limit),
+    async run(session, operation, ports) {
+      const { ref, channel, fromSeq, toSeq, limit, reverse } = operation;
+      await requireMembership(session, channel, ports);
+      const page = await ports.messages.history(
+        { channel, uid: session.uid },
+        {
+          fromSeq,
+          toSeq: toSeq === 0 ? Number.MAX_SAFE_INTEGER : toSeq,
+          limit,
+          reverse,
+          maxBytes: ports.maxHistoryBytes,
+        },
+      );
+      const bytes = session.reply({ kind: "history", ref, channel, ...page });
+      for (const { stream } of page.messages) ports.hub.shown(session, stream);
+      return reading(page.messages.length, bytes);
+    },
   },
 
-  async presence(session, { ref, uids }, { directory }) {
-    const presence = await directory.presence(uids);
-    session.reply({ kind: "presence", ref, presence });
+  presence: {
+    cost: ({ uids }) => lookups(uids.length),
+    async run(session, { ref, uids }, { directory }) {
+      const presence = await directory.presence(uids);
+      session.reply({ kind: "presence", ref, presence });
+    },
   },
 
-  async watch(session, { ref, uids }, { watch }) {
-    await watch.watch(session, uids, (presence) =>
-      session.reply({ kind: "watch", ref, presence }),
-    );
+  watch: {
+    cost: ({ uids }) => lookups(uids.length),
+    async run(session, { ref, uids }, { watch }) {
+      await watch.watch(session, uids, (presence) =>
+        session.reply({ kind: "watch", ref, presence }),
+      );
+    },
   },
 
-  async stream(session, { ref, channel, clientMsgNo }, ports) {
-    await requireMembership(session, channel, ports);
-    const view = { channel, uid: session.uid };
-    const snapshot = await ports.streams.read(view, clientMsgNo);
-    await ports.cluster.barrier(); // what the snapshot holds is pushed before it, or never
-    session.reply({ kind: "stream", ref, channel, snapshot });
-    ports.hub.shown(session, snapshot);
+  stream: {
+    async run(session, { ref, channel, clientMsgNo }, ports) {
+      await requireMembership(session, channel, ports);
+      const view = { channel, uid: session.uid };
+      const snapshot = await ports.streams.read(view, clientMsgNo);
+      await ports.cluster.barrier(); // what the snapshot holds is pushed before it, or never
+      const bytes = session.reply({ kind: "stream", ref, channel, snapshot });
+      ports.hub.shown(session, snapshot);
+      return reading(1, bytes);
+    },
   },
 
-  async cancel(session, { ref, channel, clientMsgNo }, { streams }) {
-    const state = await streams.cancel(session.uid, channel, clientMsgNo);
-    session.reply({ kind: "cancel", ref, state });
+  cancel: {
+    async run(session, { ref, channel, clientMsgNo }, { streams }) {
+      const state = await streams.cancel(session.uid, channel, clientMsgNo);
+      session.reply({ kind: "cancel", ref, state });
+    },
   },
 
-  async conversations(session, { ref, offset, limit }, ports) {
-    const page = await ports.conversations.list(session.uid, {
-      ...{ offset, limit, maxBytes: ports.maxHistoryBytes },
-    });
-    session.reply({ kind: "conversations", ref, ...page });
-    for (const { last } of page.conversations)
-      ports.hub.shown(session, last?.stream);
+  conversations: {
+    async run(session, { ref, offset, limit }, ports) {
+      const page = await ports.conversations.list(session.uid, {
+        ...{ offset, limit, maxBytes: ports.maxHistoryBytes },
+      });
+      const { conversations, more, looked } = page;
+      const reply = {
+        kind: "conversations",
+        ref,
+        conversations,
+        more,
+      } as const;
+      const bytes = session.reply(reply);
+      for (const { last } of conversations)
+        ports.hub.shown(session, last?.stream);
+      return lookups(looked) + reading(conversations.length, bytes);
+    },
   },
 
-  async conversation(session, { ref, channel, change }, ports) {
-    const by = { uid: session.uid, origin: session.sessionId };
-    const conversation = await ports.conversations.change(by, channel, change);
-    session.reply({ kind: "conversation", ref, conversation });
-    ports.hub.shown(session, conversation.last?.stream);
+  conversation: {
+    async run(session, { ref, channel, change }, ports) {
+      const by = { uid: session.uid, origin: session.sessionId };
+      const conversation = await ports.conversations.change(
+        by,
+        channel,
+        change,
+      );
+      session.reply({ kind: "conversation", ref, conversation });
+      ports.hub.shown(session, conversation.last?.stream);
+    },
   },
 
-  async commandack(session, { ref, inboxSeqs }, { store, metrics }) {
-    const count = await store.acknowledgeCommands(session.uid, inboxSeqs);
-    metrics.commandsAcknowledged(count);
-    session.reply({ kind: "commandack", ref, count });
+  commandack: {
+    cost: ({ inboxSeqs }) => lookups(inboxSeqs.length),
+    async run(session, { ref, inboxSeqs }, { store, metrics }) {
+      const count = await store.acknowledgeCommands(session.uid, inboxSeqs);
+      metrics.commandsAcknowledged(count);
+      session.reply({ kind: "commandack", ref, count });
+    },
   },
 
-  ping(session, { ref }, { clock }) {
-    session.reply({ kind: "pong", ref, serverTimeMs: clock() });
+  ping: {
+    run(session, { ref }, { clock }) {
+      session.reply({ kind: "pong", ref, serverTimeMs: clock() });
+    },
   },
 
-  disconnect(session) {
-    session.end("goodbye");
+  disconnect: {
+    run(session) {
+      session.end("goodbye");
+    },
   },
 };
 
-/** Runs the operation, one that reads when its turn comes. Rejects or throws with the BrokerError to answer. */
+/** What is charged for it before it runs, beside its frame. */
+export function costOf(operation: Operation): number {
+  return rowOf(operation).cost?.(operation) ?? 0;
+}
+
+/** Bytes it stores for its user, of a frame of so many. */
+export function storedBytes(operation: Operation, frameBytes: number): number {
+  return rowOf(operation).stores?.(operation, frameBytes) ?? 0;
+}
+
+/**
+ * Runs the operation, one that reads when its turn comes. Resolves to its work in the end if that is not what `costOf` says. Rejects or throws
+ * with the BrokerError to answer.
+ */
 export function operate(
   session: Session,
   operation: Operation,
   ports: OperationPorts,
-): Promise<void> | void {
-  // the table maps each kind to the handler of exactly that kind; the compiler cannot follow the pairing through the index
-  const handle = OPERATIONS[operation.kind] as Handler<OperationKind>;
-  const run = () => handle(session, operation, ports);
-  if (!isRead(operation.kind)) return run();
-  session.reads ??= new Reads(session, ports.maxHistoryBytes);
-  return session.reads.run(operation.kind, run);
+): Promise<number | void> | void {
+  const row = rowOf(operation);
+  const { kind } = operation;
+  if (!isRead(kind)) return row.run(session, operation, ports);
+  session.reads ??= new Reads(session, ports.maxHistoryBytes, ports.turns);
+  return session.reads.run(kind, () => row.run(session, operation, ports));
+}
+
+function rowOf(operation: Operation): OperationRow<OperationKind> {
+  // the table maps each kind to the row of exactly that kind; the compiler cannot follow the pairing through the index
+  return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
 }
 
 async function requireMembership(

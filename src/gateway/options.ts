@@ -82,7 +82,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "frames per second",
       description:
-        "Sustained rate of incoming frames of one connection. 0: unlimited.",
+        "Sustained work of one connection. A small frame counts as one, other frames as what they cost: by their KiB, and by the messages, users and conversations that are read for them (the table under Rate in docs/protocol/native.md). 0: unlimited, also for users.",
     }),
     frameBurst: Type.Integer({
       default: 1000,
@@ -90,7 +90,23 @@ export const clientOptions = Type.Object(
       maximum: 10_000_000,
       unit: "frames",
       description:
-        "Frames that one connection may send at once before `maxFramesPerSecond` holds it.",
+        "Work that one connection may ask for at once before `maxFramesPerSecond` holds it.",
+    }),
+    userRateFactor: Type.Integer({
+      default: 4,
+      minimum: 0,
+      maximum: 10_000,
+      unit: "connections",
+      description:
+        "All connections of a user to this node may together do as much work as so many connections, by `maxFramesPerSecond` and `frameBurst`; a reconnect refills nothing. Raise it for users that are services with many connections. 0: unlimited.",
+    }),
+    maxStoredBytesPerSecond: Type.Integer({
+      default: 1_048_576,
+      minimum: 0,
+      maximum: 1_073_741_824,
+      unit: "bytes per second",
+      description:
+        "Bytes of stored messages, by the size of their frames, that a user may send through this node's sockets; ten times that at once. Messages that backends send over HTTP do not count. 0: unlimited.",
     }),
     maxInFlightSends: Type.Integer({
       default: 1024,

@@ -1,13 +1,21 @@
 // The line in which the reads of one session wait: their answers may be large, so few are made at once, and none is made while much of the
-// earlier ones is not taken yet. State: who waits. How many may wait is the client's bound on operations.
+// earlier ones is not taken yet. Histories also wait for their user's turn on the node. State: who waits. How many may wait is the client's
+// bound on operations.
 
+import { BrokerError } from "../broker/errors.ts";
+import { FairLine } from "../lib/fair-line.ts";
 import { Line } from "../lib/line.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
+import type { Rate } from "./work.ts";
 
 /** An answer takes up to a quarter of what a connection may have unread. */
 const READS_AT_ONCE = 4;
 /** A list goes through all conversations of the user. */
 const LISTS_AT_ONCE = 1;
+/** Histories of all sessions of a node that are read in one turn of the event loop, each for up to 4 ms. */
+const HISTORIES_AT_ONCE = 8;
+/** More than the sessions of a user have under way by default. */
+const MAX_HISTORIES_WAITING = 1000;
 
 const READS: ReadonlySet<OperationKind> = new Set<OperationKind>([
   "history",
@@ -21,8 +29,21 @@ export function isRead(kind: OperationKind): boolean {
   return READS.has(kind);
 }
 
+type Read = () => Promise<number | void> | void;
+
+/** The line of all histories that are read over sockets of a node, in turns between users. */
+export function createHistoryTurns(): FairLine {
+  const full = () =>
+    new BrokerError("overloaded", {
+      message: "Too many of the user's reads wait",
+    });
+  return new FairLine(HISTORIES_AT_ONCE, MAX_HISTORIES_WAITING, full);
+}
+
 /** A session, as its reads see it. */
 export interface Reader {
+  readonly uid: string;
+  readonly rate: Rate | undefined;
   /** Set when it is over. */
   readonly ended: unknown;
   /** Resolves when no more than `bytes` wait to be taken by the client, or when the session is over. */
@@ -32,24 +53,45 @@ export interface Reader {
 export class Reads {
   readonly #reader: Reader;
   readonly #maxUnreadBytes: number;
+  readonly #turns: FairLine;
   readonly #all = new Line(READS_AT_ONCE);
   readonly #lists = new Line(LISTS_AT_ONCE);
 
   /** While more than `maxUnreadBytes` wait to be taken by the client, a read keeps its place. */
-  constructor(reader: Reader, maxUnreadBytes: number) {
+  constructor(reader: Reader, maxUnreadBytes: number, turns: FairLine) {
     this.#reader = reader;
     this.#maxUnreadBytes = maxUnreadBytes;
+    this.#turns = turns;
   }
 
-  /** Reads when its turn comes, unless the session is over then. Rejects as `read` does. */
-  run(kind: OperationKind, read: () => Promise<void> | void): Promise<void> {
-    const answer = () => this.#all.run(() => this.#answer(read));
-    return kind === "conversations" ? this.#lists.run(answer) : answer();
+  /**
+   * Reads when its turn comes, unless the session is over then. Rejects as `read` does; with `overloaded` when too many reads of the user wait;
+   * with `rate_limited` a list whose session has yet to pay for the one before, as what a list costs is known when it is made.
+   */
+  run(kind: OperationKind, read: Read): Promise<number | void> {
+    switch (kind) {
+      case "conversations":
+        return this.#lists.run(() => this.#all.run(() => this.#list(read)));
+      case "history":
+        return this.#all.run(() => this.#answer(() => this.#history(read)));
+      default:
+        return this.#all.run(() => this.#answer(read));
+    }
   }
 
-  async #answer(read: () => Promise<void> | void): Promise<void> {
+  #list(read: Read): Promise<number | void> {
+    this.#reader.rate?.requirePaid();
+    return this.#answer(read);
+  }
+
+  #history(read: Read): Promise<number | void> {
+    return this.#turns.run(this.#reader.uid, read);
+  }
+
+  async #answer(read: Read): Promise<number | void> {
     if (this.#reader.ended !== undefined) return;
-    await read();
+    const work = await read();
     await this.#reader.writable(this.#maxUnreadBytes);
+    return work;
   }
 }

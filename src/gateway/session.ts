@@ -15,6 +15,7 @@ import type { StreamCursor } from "../broker/stream-pieces.ts";
 import type { Codec, Frame, Push, Reply } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
 import type { Reads } from "./reads.ts";
+import type { Rate } from "./work.ts";
 
 /** What a held message or event costs beside its payload, about: without it, tiny ones would be held without bound. */
 export const HELD_OVERHEAD_BYTES = 256;
@@ -84,6 +85,8 @@ export class Session {
   inboxLive: LiveInbox | undefined;
   /** Where what the client asks to read waits. */
   reads: Reads | undefined;
+  /** The work it may ask for; undefined: any. */
+  rate: Rate | undefined;
   readonly #maxHeldBytes: number;
   #groups: Map<string, FollowedGroup> | undefined;
   #held: (Message | HeldPush)[] | undefined = [];
@@ -121,8 +124,11 @@ export class Session {
     return this.#held !== undefined;
   }
 
-  reply(reply: Reply): void {
-    this.connection.send(this.codec.encodeReply(reply));
+  /** Returns the size of the frame in bytes. */
+  reply(reply: Reply): number {
+    const frame = this.codec.encodeReply(reply);
+    this.connection.send(frame);
+    return frame.length;
   }
 
   push(push: Push): void {

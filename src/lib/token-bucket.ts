@@ -1,31 +1,76 @@
-// A rate limit in two numbers: tokens refill with time up to a burst; each use takes one. Not asked often enough to need a timer.
+// A rate limit in two numbers: tokens refill with time up to a burst; each use takes what it costs. Not asked often enough to need a timer.
+
+/** The two numbers, shared by all buckets of a kind. */
+export interface RateLimit {
+  /** 0 = no limit. */
+  readonly perSecond: number;
+  /** What a full bucket holds. */
+  readonly burst: number;
+}
 
 export class TokenBucket {
-  readonly #perMs: number;
-  readonly #burst: number;
+  readonly #limit: RateLimit;
+  /** Below 0: debt, no deeper than one burst. */
   #tokens: number;
   #atMs: number;
+  /** What was refused and not earned since: no more than one burst. */
+  #refused = 0;
 
-  /** `perSecond` 0 = no limit. A full bucket holds `burst` uses. */
-  constructor(perSecond: number, burst: number, nowMs: number) {
-    this.#perMs = perSecond / 1000;
-    this.#burst = burst;
-    this.#tokens = burst;
+  constructor(limit: RateLimit, nowMs: number) {
+    this.#limit = limit;
+    this.#tokens = limit.burst;
     this.#atMs = nowMs;
   }
 
-  /** Takes one use and returns the milliseconds to wait: 0 when it was within the limit. Debt grows no deeper than one burst. */
-  take(nowMs: number): number {
-    if (this.#perMs === 0) return 0;
-    const earned = Math.max(0, nowMs - this.#atMs) * this.#perMs;
-    this.#atMs = nowMs;
-    const tokens = Math.min(this.#burst, this.#tokens + earned) - 1;
-    this.#tokens = Math.max(-this.#burst, tokens);
-    return tokens >= 0 ? 0 : Math.ceil(-tokens / this.#perMs);
+  /**
+   * Takes `cost` and returns 0 if there is a token at all: what costs more than there is leaves a debt. Else takes nothing, deepens the debt
+   * and returns the milliseconds to wait.
+   */
+  take(nowMs: number, cost = 1): number {
+    const waitMs = this.waitMs(nowMs);
+    if (waitMs === 0) this.charge(cost);
+    else this.refuse(cost);
+    return waitMs === 0 ? 0 : this.waitMs(nowMs);
   }
 
-  /** Whether the debt is as deep as it gets: the caller ignored every request to slow down. */
+  /** Milliseconds until there are so many tokens; with 0: until no debt is left. */
+  waitMs(nowMs: number, tokens = 1): number {
+    const { perSecond } = this.#limit;
+    if (perSecond === 0) return 0;
+    this.#refill(nowMs);
+    const missing = tokens - this.#tokens;
+    return missing <= 0 ? 0 : Math.ceil((missing * 1000) / perSecond);
+  }
+
+  /** Work that was done: takes what it cost, also what is not there. Negative: gives back. */
+  charge(cost: number): void {
+    const { burst } = this.#limit;
+    const tokens = Math.min(burst, this.#tokens - cost);
+    this.#tokens = Math.max(-burst, tokens);
+  }
+
+  /** Notes a use that was refused: to go on is to wait longer. */
+  refuse(cost: number): void {
+    this.charge(cost);
+    this.#refused = Math.min(this.#limit.burst, this.#refused + cost);
+  }
+
+  /** As much as a burst was refused: the caller ignores every request to slow down. */
   get exhausted(): boolean {
-    return this.#tokens <= -this.#burst;
+    return this.#limit.perSecond > 0 && this.#refused >= this.#limit.burst;
+  }
+
+  /** Nothing of what was taken is still missing: the bucket is as good as a new one. */
+  isFull(nowMs: number): boolean {
+    this.#refill(nowMs);
+    return this.#tokens >= this.#limit.burst || this.#limit.perSecond === 0;
+  }
+
+  #refill(nowMs: number): void {
+    const { perSecond, burst } = this.#limit;
+    const earned = (Math.max(0, nowMs - this.#atMs) * perSecond) / 1000;
+    this.#atMs = nowMs;
+    this.#tokens = Math.min(burst, this.#tokens + earned);
+    this.#refused = Math.max(0, this.#refused - earned);
   }
 }

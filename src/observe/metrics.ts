@@ -29,6 +29,8 @@ export interface GatewayPart {
   /** The server closed a connection, for this reason. */
   ended(reason: string): void;
   frameIn(bytes: number): void;
+  /** Work done for operations of a kind, in frames. */
+  worked(operation: string, frames: number): void;
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
   acknowledged(ms: number): void;
@@ -98,6 +100,7 @@ function gatewayPart(families: Families): GatewayPart {
   const missed = families.resumeMessages.of();
   const events = families.eventFanouts.of();
   const eventDeliveries = families.eventDeliveries.of();
+  const works = new Map<string, Cell>(); // as many as there are operations
   return {
     connectionOpened() {
       connections.add();
@@ -110,6 +113,14 @@ function gatewayPart(families: Families): GatewayPart {
     frameIn(size) {
       frames.add();
       bytes.add(size);
+    },
+    worked(operation, work) {
+      let cell = works.get(operation);
+      if (cell === undefined) {
+        cell = families.workCharged.of(operation);
+        works.set(operation, cell);
+      }
+      cell.add(work);
     },
     sent: sentFrom("socket", families),
     refused: (code) => families.requestsRefused.of(code, "socket").add(),

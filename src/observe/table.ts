@@ -62,6 +62,11 @@ export const METRICS = {
     "frames_received_bytes_total",
     "Bytes of frames from clients",
   ),
+  workCharged: counter(
+    "work_charged_total",
+    "Work that clients were charged, by operation, in frames: a PING costs 1, a history of 500 messages about 130",
+    ["operation"],
+  ),
   messagesAccepted: counter(
     "messages_accepted_total",
     "Messages answered as durable, by channel and by where they came from",

@@ -9,6 +9,8 @@ import type { ClientContext } from "../gateway/client.ts";
 import { createGateway, type Gateway } from "../gateway/endpoint.ts";
 import { Hub } from "../gateway/hub.ts";
 import type { JoinLimits } from "../gateway/join.ts";
+import { UserRates, type WorkLimits } from "../gateway/rates.ts";
+import { createHistoryTurns } from "../gateway/reads.ts";
 import { Rereads } from "../gateway/rereads.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
 import { Line } from "../lib/line.ts";
@@ -27,6 +29,9 @@ const MAX_PRESENCE_UIDS = 1000;
 /** Uids whose online state one session may watch. */
 const MAX_WATCHED_UIDS = 200;
 const MAX_COMMAND_ACKS = 1000;
+
+/** A user may store at once what it may store in so many seconds. */
+const STORED_BURST_S = 10;
 
 /** After a read failed that is repeated until it succeeds. */
 const RETRY_MS = 1000;
@@ -181,17 +186,27 @@ function clientContext(
       directory: cluster,
       hub,
       watch,
+      turns: createHistoryTurns(),
       clock: Date.now,
       metrics: metrics.gateway,
       maxHistoryBytes: runBytes(client),
     },
     limits: {
       authTimeoutMs: client.authTimeoutMs,
-      maxFramesPerSecond: client.maxFramesPerSecond,
-      frameBurst: client.frameBurst,
       maxInFlightOperations: client.maxInFlightSends,
     },
+    rates: new UserRates(workLimits(client)),
     onBug: (error, what) => log.error({ err: error }, what),
+  };
+}
+
+function workLimits(client: Config["client"]): WorkLimits {
+  const { maxFramesPerSecond: perSecond, frameBurst: burst } = client;
+  const { userRateFactor: factor, maxStoredBytesPerSecond: bytes } = client;
+  return {
+    connection: { perSecond, burst },
+    user: { perSecond: perSecond * factor, burst: burst * factor },
+    stored: { perSecond: bytes, burst: bytes * STORED_BURST_S },
   };
 }
 

@@ -34,6 +34,7 @@ const MEMORY_TOLERANCE_MIB = 6;
 
 const broker = await spawnBroker(t, {
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
+  JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "0",
   ...MEASURED,
 });
 const { clientPort: port } = broker;

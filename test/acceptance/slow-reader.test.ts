@@ -44,6 +44,7 @@ const CUT_CODES: readonly number[] = [CLOSE_REASONS.slow_reader.code, 1006];
 const broker = await spawnBroker(t, {
   JINDOU_AUTH_CLIENTS: "none",
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
+  JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "0",
   ...MEASURED,
 });
 const { pid } = broker.process;

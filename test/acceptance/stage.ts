@@ -12,6 +12,7 @@ import { type JsonAnswer, KeepAlive } from "./keep-alive.ts";
 const SETTINGS: Settings = {
   JINDOU_AUTH_CLIENTS: "none",
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
+  JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "0",
 };
 
 export class Stage {

@@ -178,6 +178,7 @@ function useCases(
       list: note("list", () => ({
         conversations: stage.conversations,
         more: false,
+        looked: 1,
       })),
       change: note("change", () => {
         const [one] = stage.conversations;

@@ -2,6 +2,7 @@
 
 import { once } from "node:events";
 import { WebSocket } from "ws";
+import { connect } from "../../src/client/index.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
@@ -173,6 +174,102 @@ t.test(
   },
 );
 
+const thrifty = await startWorld(t, {
+  JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "1",
+  JINDOU_CLIENT_FRAME_BURST: "300",
+  JINDOU_CLIENT_USER_RATE_FACTOR: "2",
+  JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "100",
+});
+const UIDS = range(1, 1000).map((i) => `nobody-${i}`);
+/** Asks for the presence of 1,000 users so many times at once: each is the work of 65 frames. */
+const ask = (client: NativeClient, times: number) =>
+  Promise.all(range(1, times).map(() => codeOf(client.presence(UIDS))));
+
+t.test(
+  "frames count by the work they ask for; what was not there to read is given back [decisions: Rate]",
+  async (t) => {
+    const alice = await thrifty.join(t, "alice");
+    t.same(await ask(alice, 6), [
+      ...range(1, 5).map(() => "ok"),
+      "rate_limited",
+    ]);
+    t.ok(alice.errors.every(({ retryAfterMs }) => retryAfterMs > 1000));
+    const bob = await thrifty.join(t, "bob");
+    for (const _ of range(1, 8))
+      t.equal(await codeOf(bob.history(person("x"), { limit: 500 })), "ok");
+  },
+);
+
+t.test(
+  "a user's connections share a rate, and a reconnect refills nothing [decisions: Rate]",
+  async (t) => {
+    const first = await thrifty.join(t, "carol");
+    const second = await thrifty.connect(t, "carol");
+    const third = await thrifty.connect(t, "carol");
+    await ask(first, 5);
+    t.same(new Set(await ask(second, 4)), new Set(["ok"]));
+    t.same(await ask(third, 1), ["rate_limited"], "its own bucket is full");
+    for (const one of [first, second, third]) await one.close();
+    await thrifty.offline("carol");
+    const again = await open(thrifty, { uid: "carol", token: "token-carol" });
+    t.equal(await codeOf(again.connect()), "rate_limited");
+    t.equal(await farewell(again), "rate_limited 4100");
+    const dave = await thrifty.join(t, "dave");
+    t.same(await ask(dave, 1), ["ok"], "other users are served");
+  },
+);
+
+t.test(
+  "a user stores so many bytes over sockets; what is not stored and what a backend sends does not count [decisions: Rate]",
+  async (t) => {
+    const erin = await thrifty.join(t, "erin");
+    const text = "x".repeat(600);
+    const send = (options = {}) => erin.send(person("bob"), text, options);
+    const codes = range(1, 3).map(() => codeOf(send()));
+    t.same(await Promise.all(codes), ["ok", "ok", "rate_limited"]);
+    t.ok(erin.errors.every(({ retryAfterMs }) => retryAfterMs > 0));
+    t.equal(await codeOf(send({ noPersist: true })), "ok");
+    const answer = await thrifty.send("erin", person("bob"), text);
+    t.equal(answer.status, 200);
+  },
+);
+
+t.test(
+  "an app that resumes, lists and scrolls is never too fast by default [issue 8: point 8]",
+  async (t) => {
+    await world.register("reader");
+    const groups = await Promise.all(
+      range(1, 200).map(() => world.newGroup(["reader"])),
+    );
+    const [archive = person("nobody")] = groups;
+    await Promise.all(groups.map((one) => world.send("reader", one, "hi")));
+    for (const _ of range(1, 10))
+      await Promise.all(
+        range(1, 30).map(() => world.send("reader", archive, "x".repeat(500))),
+      );
+    const app = connect({
+      url: `ws://127.0.0.1:${world.clientPort}`,
+      uid: "reader",
+      token: "token-reader",
+      deviceFlag: 0,
+      cursors: groups.map((channel) => ({ channel, lastSeq: 0, lastId: 0 })),
+    });
+    t.teardown(() => app.close());
+    await app.ready();
+    const listed = [0, 100].map((offset) => app.conversations({ offset }));
+    const pages = await Promise.all(listed);
+    t.equal(pages.flatMap((page) => page.conversations).length, 200);
+    for (let toSeq = 0, pages = 0; pages < 6; pages++) {
+      const { messages } = await app.history(archive, { toSeq, limit: 50 });
+      t.equal(messages.length, 50);
+      toSeq = (messages.at(-1)?.messageSeq ?? 1) - 1;
+    }
+    await app.presence(UIDS);
+    const metrics = await world.call("/metrics");
+    t.notMatch(metrics.body, /code="rate_limited"/);
+  },
+);
+
 t.test(
   "more sends in flight than the bound are refused as overloaded; the others are stored without a gap [issue: In-flight bound]",
   async (t) => {
@@ -266,12 +363,13 @@ t.test(
     const channel = await world.newGroup([alice, bob]);
     const client = await world.join(t, bob);
     client.pause();
-    const writer = await world.join(t, alice);
     const bulk = "x".repeat(60_000);
     let sent = 0;
     while ((await world.status(bob)).online === 1) {
       if (sent > 1000) throw new Error("60 MB unread and still online");
-      await Promise.all(range(1, 20).map(() => writer.send(channel, bulk)));
+      await Promise.all(
+        range(1, 20).map(() => world.send(alice, channel, bulk)),
+      );
       sent += 20;
     }
     client.resume();

@@ -320,7 +320,7 @@ t.test(
       conversations: {
         async list(uid, page) {
           calls.push({ uid, page });
-          return { conversations: [CONVERSATION], more: true };
+          return { conversations: [CONVERSATION], more: true, looked: 1 };
         },
         async change(by, channel, change) {
           calls.push({ by, channel, change });

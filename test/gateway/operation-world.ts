@@ -5,6 +5,7 @@ import { BrokerError } from "../../src/broker/errors.ts";
 import { channelKey, type StreamState } from "../../src/broker/model.ts";
 import type { OperationPorts } from "../../src/gateway/operation-ports.ts";
 import { operate } from "../../src/gateway/operations.ts";
+import { createHistoryTurns } from "../../src/gateway/reads.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";
 import type { Joiner, World } from "./world.ts";
 
@@ -52,11 +53,14 @@ export function operator(
       acknowledgeCommands: given.acknowledge ?? unused,
     },
     ...{ hub, watch, cluster: server.cluster, directory: server.directory },
+    turns: createHistoryTurns(),
     clock: () => 0,
     metrics: METRICS,
     maxHistoryBytes: 1000,
   };
-  return async ({ session }, operation) => operate(session, operation, ports);
+  return async ({ session }, operation) => {
+    await operate(session, operation, ports);
+  };
 }
 
 const METRICS: OperationPorts["metrics"] = {
@@ -66,6 +70,7 @@ const METRICS: OperationPorts["metrics"] = {
   sessionClosed: ignore,
   ended: ignore,
   frameIn: ignore,
+  worked: ignore,
   sent: ignore,
   refused: ignore,
   acknowledged: ignore,

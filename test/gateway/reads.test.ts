@@ -1,7 +1,7 @@
 // How the reads of one connection wait for each other, and for the client to take what was read.
 
 import t from "tap";
-import { isRead, Reads } from "../../src/gateway/reads.ts";
+import { createHistoryTurns, isRead, Reads } from "../../src/gateway/reads.ts";
 import type { OperationKind } from "../../src/protocol/protocol.ts";
 import { operator } from "./operation-world.ts";
 import { seeded } from "./random.ts";
@@ -16,7 +16,7 @@ const turns = async (): Promise<void> => {
 /** Reads of a session, each of which goes on when told to. */
 function stage() {
   const { session, connection } = new World(seeded(1)).session({ uid: "a" });
-  const reads = new Reads(session, MAX_UNREAD);
+  const reads = new Reads(session, MAX_UNREAD, createHistoryTurns());
   const begun: string[] = [];
   const ends = new Map<string, () => void>();
   const run = (kind: OperationKind, name: string) =>
@@ -78,7 +78,7 @@ t.test("a read keeps its place until the client took its answer", async (t) => {
 
 t.test("a read that fails gives up its place", async (t) => {
   const { session } = stage();
-  const reads = new Reads(session, MAX_UNREAD);
+  const reads = new Reads(session, MAX_UNREAD, createHistoryTurns());
   for (let i = 0; i < 9; i++)
     await t.rejects(
       reads.run("conversations", () => Promise.reject(new Error("no"))),
@@ -105,7 +105,7 @@ t.test("a session's operations stand in one line", async (t) => {
       async list(_uid, { offset }) {
         asked.push(offset);
         await new Promise<void>((done) => ends.push(done));
-        return { conversations: [], more: false };
+        return { conversations: [], more: false, looked: 0 };
       },
       change: () => Promise.reject(new Error("not asked for")),
     },

@@ -1,5 +1,5 @@
 // Lists of a user's conversations: all of them without content, some of them whole. Long lists are made in short stretches of the event loop.
-// State: who waits to have a list made.
+// How many at once is the caller's. State: none.
 
 import type {
   ChannelRef,
@@ -7,14 +7,10 @@ import type {
   ConversationHead,
 } from "../../broker/model.ts";
 import type { ConversationSlice } from "../../broker/ports.ts";
-import { Line } from "../../lib/line.ts";
 import { TimeSlice } from "../../lib/time-slice.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../held-bytes.ts";
 import type { Memberships } from "./memberships.ts";
 import type { Standings } from "./standings.ts";
-
-/** Lists made at once: each takes its stretch of every turn of the event loop, so a crowd of them waits in line. */
-const LISTS_AT_ONCE = 4;
 
 export interface ConversationListsParts {
   readonly memberships: Memberships;
@@ -23,8 +19,6 @@ export interface ConversationListsParts {
 
 export class ConversationLists {
   readonly #parts: ConversationListsParts;
-  /** As many wait as callers let their own callers ask at once. */
-  readonly #line = new Line(LISTS_AT_ONCE);
 
   constructor(parts: ConversationListsParts) {
     this.#parts = parts;
@@ -33,16 +27,14 @@ export class ConversationLists {
   /** The port's `conversationsOf`. */
   async heads(uid: string): Promise<readonly ConversationHead[]> {
     const { memberships, standings } = this.#parts;
-    return this.#line.run(async () => {
-      const found: ConversationHead[] = [];
-      const slice = new TimeSlice();
-      for (const membership of memberships.of(uid)) {
-        if (slice.isUsedUp()) await slice.rest();
-        const head = standings.head(membership);
-        if (head !== undefined) found.push(head);
-      }
-      return found;
-    });
+    const found: ConversationHead[] = [];
+    const slice = new TimeSlice();
+    for (const membership of memberships.of(uid)) {
+      if (slice.isUsedUp()) await slice.rest();
+      const head = standings.head(membership);
+      if (head !== undefined) found.push(head);
+    }
+    return found;
   }
 
   /** The port's `readConversations`. */

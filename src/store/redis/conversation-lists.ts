@@ -1,5 +1,5 @@
-// Lists of a user's conversations: all of them without content, some of them whole. One step per channel, so many of a list at once. State: who
-// waits to have a list made.
+// Lists of a user's conversations: all of them without content, some of them whole. One step per channel, so many of a list at once. How many
+// lists at once is the caller's. State: none.
 
 import {
   type ChannelRef,
@@ -9,13 +9,10 @@ import {
   PERSON_CHANNEL,
 } from "../../broker/model.ts";
 import type { ConversationSlice } from "../../broker/ports.ts";
-import { Line } from "../../lib/line.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../held-bytes.ts";
 import type { ConversationPeers, Peer } from "./conversation-peers.ts";
 import type { ConversationSteps } from "./conversation-steps.ts";
 
-/** Lists made at once; further ones wait in line. */
-const LISTS_AT_ONCE = 8;
 /** Steps of one list on their way at once: other calls of the node take turns with them. */
 const STEPS_AT_ONCE = 64;
 /** Whole conversations read at once, each with up to all that a message holds. */
@@ -30,34 +27,27 @@ export interface ConversationListsParts {
 
 export class ConversationLists {
   readonly #parts: ConversationListsParts;
-  /** As many wait as callers let their own callers ask at once. */
-  readonly #line = new Line(LISTS_AT_ONCE);
 
   constructor(parts: ConversationListsParts) {
     this.#parts = parts;
   }
 
   /** The port's `conversationsOf`. */
-  heads(uid: string): Promise<readonly ConversationHead[]> {
-    return this.#line.run(async () => {
-      const { groupsOf, peers } = this.#parts;
-      const [groups, people] = await Promise.all([
-        groupsOf(uid),
-        peers.of(uid),
-      ]);
-      const found: ConversationHead[] = [];
-      const look = async (channel: ChannelRef, peer?: Peer) => {
-        const { head, isEmpty } = await this.#parts.steps.glance(uid, channel);
-        if (head !== undefined) found.push(head);
-        else if (isEmpty && peer !== undefined) await this.#drop(uid, peer);
-      };
-      const all = [
-        ...groups.map((id) => () => look({ id, type: GROUP_CHANNEL })),
-        ...people.map((peer) => () => look(channelWith(peer), peer)),
-      ];
-      await runSome(all, STEPS_AT_ONCE);
-      return found;
-    });
+  async heads(uid: string): Promise<readonly ConversationHead[]> {
+    const { groupsOf, peers } = this.#parts;
+    const [groups, people] = await Promise.all([groupsOf(uid), peers.of(uid)]);
+    const found: ConversationHead[] = [];
+    const look = async (channel: ChannelRef, peer?: Peer) => {
+      const { head, isEmpty } = await this.#parts.steps.glance(uid, channel);
+      if (head !== undefined) found.push(head);
+      else if (isEmpty && peer !== undefined) await this.#drop(uid, peer);
+    };
+    const all = [
+      ...groups.map((id) => () => look({ id, type: GROUP_CHANNEL })),
+      ...people.map((peer) => () => look(channelWith(peer), peer)),
+    ];
+    await runSome(all, STEPS_AT_ONCE);
+    return found;
   }
 
   /** The port's `readConversations`. */

@@ -1,0 +1,194 @@
+// Issue 8, done when: ten sessions that send what costs the broker most, as fast as they can, do not slow a good client down. Prints what the
+// good client saw. JINDOU_TEST_ATTACK_MS lengthens the attack, JINDOU_TEST_CONVERSATIONS the lists, JINDOU_TEST_ATTACK picks one kind.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import t, { type Test } from "tap";
+import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
+import { spawnBroker, textPayload } from "../support/broker.ts";
+import { connectNative } from "../support/native-client.ts";
+import {
+  type NativeClient,
+  NativeClientError,
+} from "../support/native-session.ts";
+import { ARCHIVE, CROWD } from "./hostile-sessions.ts";
+import { KeepAlive } from "./keep-alive.ts";
+
+const ATTACK_MS = Number(process.env.JINDOU_TEST_ATTACK_MS ?? 3000);
+const CONVERSATIONS = Number(process.env.JINDOU_TEST_CONVERSATIONS ?? 500);
+const ONLY = process.env.JINDOU_TEST_ATTACK ?? "";
+const SESSIONS = 10;
+const MEMBERS = 5000;
+const ARCHIVED = 600;
+const CALM_ROUNDS = 50;
+const PAUSE_MS = 20;
+const TIMEOUT_MS = 60_000;
+/** The promise, on a machine that does nothing else. */
+const MAX_P99_MS = 250;
+/** A round of a calm broker on such a machine. */
+const CALM_MS = 5;
+
+t.setTimeout(120_000 + ATTACK_MS * 4);
+
+const broker = await spawnBroker(t);
+const http = new KeepAlive();
+t.teardown(() => http.close());
+const call = async (path: string, body: unknown) => {
+  const { status, body: answer } = await http.call(broker.apiPort, path, body);
+  if (status !== 200) throw new Error(`${path}: ${JSON.stringify(answer)}`);
+};
+
+async function all<T>(items: readonly T[], run: (item: T) => Promise<void>) {
+  const left = items.values();
+  const worker = async () => {
+    for (const item of left) await run(item);
+  };
+  await Promise.all(Array.from({ length: 32 }, worker));
+}
+
+const range = (length: number) => Array.from({ length }, (_, i) => i);
+const hostile = range(SESSIONS).map((i) => `hostile-${i}`);
+const good = ["alice", "bob"];
+
+await all([...hostile, ...good], (uid) =>
+  call("/user/token", { uid, token: "t", device_flag: 0 }),
+);
+const post = (from: string, id: string) =>
+  call("/message/send", {
+    ...{ from_uid: from, channel_id: id, channel_type: GROUP_CHANNEL },
+    payload: textPayload("x".repeat(100)),
+  });
+const group = (id: string, subscribers: readonly string[]) =>
+  call("/channel", {
+    channel_id: id,
+    channel_type: GROUP_CHANNEL,
+    subscribers,
+  });
+await group(CROWD, [...hostile, ...range(MEMBERS).map((i) => `member-${i}`)]);
+await group(ARCHIVE, hostile);
+await all(range(ARCHIVED), () => post("hostile-0", ARCHIVE));
+await all(range(CONVERSATIONS), async (i) => {
+  await group(`talk-${i}`, hostile);
+  await post("hostile-0", `talk-${i}`);
+});
+
+let refused = 0;
+
+interface Rounds {
+  readonly sends: number[];
+  readonly commands: number[];
+}
+
+t.test("ten hostile sessions do not slow a good client down", async (t) => {
+  const port = broker.clientPort;
+  const [alice, bob] = await Promise.all(
+    good.map((uid) =>
+      connectNative(t, { port, uid, token: "t", timeoutMs: TIMEOUT_MS }),
+    ),
+  );
+  if (alice === undefined || bob === undefined) throw new Error("nobody");
+  const calm = await roundTrips(alice, bob, (done) => done < CALM_ROUNDS);
+  const attack = await startAttack(t);
+  const endMs = performance.now() + ATTACK_MS;
+  const rounds = await roundTrips(alice, bob, () => performance.now() < endMs);
+  const counts = await attack.stop();
+  const afterMs = await recovered(alice, bob);
+  t.comment(`calm: ${figures(calm)}`);
+  t.comment(
+    `under attack: ${figures(rounds)}; ${refused} refused as overloaded`,
+  );
+  t.comment(`the attack: ${counts}`);
+  t.comment(`first round after it: ${afterMs.toFixed(0)} ms`);
+  const slowness = Math.max(1, percentile(calm.sends, 0.9) / CALM_MS);
+  for (const [what, times] of Object.entries(rounds)) {
+    t.ok(times.length > 0, `${what} were answered`);
+    const p99 = percentile(times, 0.99);
+    t.ok(p99 < MAX_P99_MS * slowness, `${what}: p99 ${p99.toFixed(0)} ms`);
+  }
+  t.equal(await broker.terminate(), 0, "it ends in order");
+});
+
+/** Sends and commands from alice to bob, one after the other; milliseconds of each. */
+async function roundTrips(
+  alice: NativeClient,
+  bob: NativeClient,
+  goesOn: (done: number) => boolean,
+): Promise<Rounds> {
+  const channel = { type: PERSON_CHANNEL, id: bob.uid } as const;
+  const rounds: Rounds = { sends: [], commands: [] };
+  for (let done = 0; goesOn(done); done++) {
+    const sendMs = performance.now();
+    await accepted(() => alice.send(channel, "hello"));
+    rounds.sends.push(performance.now() - sendMs);
+    const commandMs = performance.now();
+    const command = { type: 99, cmd: "x", param: {} };
+    await accepted(() => alice.send(channel, command));
+    const push = await bob.nextPush(({ kind }) => kind === "command");
+    if (push.kind === "command")
+      await accepted(() => bob.acknowledge([push.inboxSeq]));
+    rounds.commands.push(performance.now() - commandMs);
+    await delay(PAUSE_MS);
+  }
+  return rounds;
+}
+
+/** Asked again while the broker is busy: that counts as time. */
+async function accepted(ask: () => Promise<unknown>): Promise<void> {
+  for (;;)
+    try {
+      await ask();
+      return;
+    } catch (error) {
+      const isBusy =
+        error instanceof NativeClientError && error.code === "overloaded";
+      if (!isBusy) throw error;
+      refused += 1;
+      await delay(PAUSE_MS);
+    }
+}
+
+async function recovered(alice: NativeClient, bob: NativeClient) {
+  const startMs = performance.now();
+  await roundTrips(alice, bob, (done) => done < 1);
+  return performance.now() - startMs;
+}
+
+async function startAttack(t: Test) {
+  const file = fileURLToPath(new URL("./hostile-sessions.ts", import.meta.url));
+  const args = ["attack", `${broker.clientPort}`, `${SESSIONS}`, ONLY];
+  const child = spawn(process.execPath, ["--import=tsx", file, ...args], {
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  t.teardown(() => child.kill("SIGKILL"));
+  let output = "";
+  child.stdout.on("data", (data: Buffer) => {
+    output += data.toString();
+  });
+  await once(child.stdout, "data");
+  return {
+    async stop(): Promise<string> {
+      const exited = once(child, "close");
+      child.stdin.end();
+      await exited;
+      return output.slice(output.indexOf("{")).trim();
+    },
+  };
+}
+
+function percentile(times: readonly number[], share: number): number {
+  const sorted = times.toSorted((a, b) => a - b);
+  return sorted[Math.floor((sorted.length - 1) * share)] ?? Number.NaN;
+}
+
+function figures(rounds: Rounds): string {
+  return Object.entries(rounds)
+    .map(([what, times]) => {
+      const [p50, p99, max] = [0.5, 0.99, 1].map((share) =>
+        percentile(times, share).toFixed(1),
+      );
+      return `${what} p50 ${p50} p99 ${p99} max ${max} ms of ${times.length}`;
+    })
+    .join("; ");
+}

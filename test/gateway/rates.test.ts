@@ -1,0 +1,74 @@
+// What is remembered of users whose sessions come and go: their buckets' only door that does not take seconds is a clock of the test's own.
+
+import t from "tap";
+import { ConnectionRate, UserRates } from "../../src/gateway/rates.ts";
+
+const LIMITS = {
+  connection: { perSecond: 10, burst: 100 },
+  user: { perSecond: 10, burst: 100 },
+  stored: { perSecond: 1000, burst: 10_000 },
+};
+
+function stage() {
+  let nowMs = 0;
+  const rates = new UserRates(LIMITS);
+  const connect = (uid: string) => {
+    const rate = new ConnectionRate(LIMITS, () => nowMs);
+    rate.join(rates.enter(uid, nowMs), 0);
+    return rate;
+  };
+  const pass = (ms: number) => {
+    nowMs += ms;
+    return nowMs;
+  };
+  return {
+    rates,
+    connect,
+    pass,
+    leave: (uid: string) => rates.leave(uid, nowMs),
+  };
+}
+
+t.test("a reconnect refills nothing, time does", async (t) => {
+  const { rates, connect, pass, leave } = stage();
+  connect("a").charge(150);
+  leave("a");
+  t.equal(rates.waitMs("a", pass(0)), 5100);
+  const again = connect("a");
+  t.ok(again.frame(1, pass(0)) > 0);
+  t.equal(again.frame(1, pass(5300)), 0);
+});
+
+t.test("a user is remembered until its buckets are full", async (t) => {
+  const { rates, connect, pass, leave } = stage();
+  for (const uid of ["a", "b", "c"]) connect(uid).charge(50);
+  for (const uid of ["a", "b", "c"]) leave(uid);
+  t.equal(rates.size, 3);
+  pass(5000);
+  connect("d");
+  leave("d");
+  t.equal(rates.size, 0, "d owes nothing");
+});
+
+t.test("bytes to store are a debt of the user too", async (t) => {
+  const { rates, connect, pass, leave } = stage();
+  t.equal(connect("a").store(12_000, pass(0)), 0, "there was room for some");
+  leave("a");
+  t.ok(connect("a").store(1, pass(1000)) > 0);
+  leave("a");
+  t.equal(connect("a").store(1, pass(1001)), 0);
+  t.equal(rates.size, 1);
+});
+
+t.test(
+  "users without a session are not remembered without bound",
+  async (t) => {
+    const { rates, connect, leave } = stage();
+    for (let i = 0; i < 11_000; i++) {
+      connect(`u${i}`).charge(50);
+      leave(`u${i}`);
+    }
+    t.ok(rates.size <= 10_001, `${rates.size}`);
+    t.equal(rates.waitMs("u0", 0), 0);
+  },
+);
