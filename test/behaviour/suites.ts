@@ -1,5 +1,5 @@
-// The behaviour tests by what they are about, and how each runs again, unchanged, where the broker is something else: one node on Redis, or
-// three nodes that sessions and calls are spread over.
+// The behaviour tests by what they are about, and how each runs again, unchanged, where the broker is something else: three nodes on one Redis that
+// sessions and calls are spread over. What is about one node runs on one there (driver.ts).
 
 import type { Test } from "tap";
 import type { Driver } from "../support/driver.ts";

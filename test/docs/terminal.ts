@@ -17,7 +17,7 @@ export interface Terminal {
 }
 
 /** Kills the group when this process is gone, by whatever: its input ends then. */
-const WARDEN = 'read -r _; kill -KILL -- "-$1"';
+const WARDEN = 'read -r _; kill -KILL "-$1"';
 
 /** Opens a bash in `folder`. Of this process's environment only the search path reaches it. */
 export function openTerminal(
