@@ -5,7 +5,7 @@ import t from "tap";
 import type { JournalFiles } from "../../../src/store/embedded/journal.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
 import { brittleFiles } from "./brittle-files.ts";
-import { openStore, testFolder } from "./folder.ts";
+import { crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
 
 const turn = () => new Promise(setImmediate);
 
@@ -46,6 +46,25 @@ t.test(
     t.equal(await store.headSeq("2:g"), 1, "the second waits for its own");
     await next();
     t.match(await second, { messageSeq: 2 });
+  },
+);
+
+t.test(
+  "with durability disk a checkpoint goes no further than what is settled",
+  async (t) => {
+    const { files, next } = slowFiles();
+    const path = testFolder(t);
+    const store = await openStore(t, path, { files, durability: "disk" });
+    const first = store.append(draftOf());
+    await next();
+    await first;
+    const second = store.append(draftOf());
+    await turn(); // written, not yet on the disk
+    await store.checkpoint();
+    await next();
+    t.match(await second, { messageSeq: 2 });
+    const again = await openStore(t, await crashedCopy(t, path));
+    t.same(await seqsIn(again), [1, 2], "the journal still has the second");
   },
 );
 

@@ -8,7 +8,7 @@ import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { ALL, codeOf, draftOf } from "../../contract/store-bench.ts";
 import { eventOf, KEY } from "../../contract/store-stream-bench.ts";
 import { brittleDatabase } from "./brittle-database.ts";
-import { crashedCopy, openStore, testFolder } from "./folder.ts";
+import { crashedCopy, journalFiles, openStore, testFolder } from "./folder.ts";
 
 const other = { channel: { id: "other", type: 2 } } as const;
 const MESSAGES = 600;
@@ -64,6 +64,34 @@ t.test(
       await store.close();
     }
     t.ok(failing > 5, "there are several");
+  },
+);
+
+t.test(
+  "old segments are deleted when the disk has what the database took from them, not before",
+  async (t) => {
+    const path = testFolder(t);
+    const { fail, databaseWrites } = brittleDatabase();
+    let onProblem = (_error: Error, _what: string) => {};
+    const store = await openStore(t, path, {
+      ...{ databaseWrites, segmentBytes: 64 },
+      onProblem: (error, what) => onProblem(error, what),
+    });
+    for (let i = 0; i < 4; i++) await store.append(draftOf());
+    const before = journalFiles(path);
+    t.equal(before.length, 4);
+    fail.flush = true;
+    const failed = new Promise<string>((resolve) => {
+      onProblem = (_, what) => resolve(what);
+    });
+    await store.checkpoint();
+    t.match(await failed, /journal/);
+    t.same(journalFiles(path), before);
+    fail.flush = false;
+    await store.append(draftOf());
+    await store.checkpoint();
+    await store.close();
+    t.same(journalFiles(path), [], "the next one deletes them");
   },
 );
 

@@ -63,3 +63,38 @@ t.test("a number is found until its window ends, over rotations", async (t) => {
   await store.checkpoint();
   t.ok((await store.append(draft(0))).duplicate, "the second one counts anew");
 });
+
+t.test("a number that is noted during a rotation is found", async (t) => {
+  let nowMs = 1_800_000_000_000;
+  const gate = { isClosed: false, open() {} };
+  const store = await openStore(t, testFolder(t), {
+    clock: () => nowMs,
+    dedupeWindowS: 100,
+    databaseWrites: {
+      async batch(_env, steps, write) {
+        if (gate.isClosed)
+          await new Promise<void>((resolve) => {
+            gate.open = resolve;
+          });
+        return write(steps);
+      },
+      flushed: (env) => env.flushed,
+    },
+  });
+  await turns(20); // the filters answer
+  await store.append(draft(0));
+  await store.checkpoint();
+  nowMs += 100_000;
+  await store.append(draft(1));
+  gate.isClosed = true;
+  const rotating = store.checkpoint(); // its first transaction rotates
+  nowMs += 50_000;
+  await store.append(draft(2));
+  gate.isClosed = false;
+  gate.open();
+  await rotating;
+  t.ok((await store.append(draft(2))).duplicate);
+  nowMs += 50_000;
+  await store.checkpoint(); // the next rotation empties the filter before
+  t.ok((await store.append(draft(2))).duplicate, "50 of 100 s are over");
+});

@@ -257,6 +257,34 @@ t.test(
 );
 
 t.test(
+  "a database that is ahead of what the journal still has never gives a seq again",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path);
+    const ends: number[] = [];
+    for (let i = 1; i <= 3; i++) {
+      await store.append(numbered(i));
+      ends.push(statSync(onlyFile(path)).size);
+    }
+    await store.checkpoint();
+    // The rows reached the disk, the position and the end of the journal did not.
+    const fromTheBeginning = (meta: Map<string, unknown[]>) =>
+      void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
+    for (const end of [16, ...ends.slice(0, 2)]) {
+      const copy = await crashedCopy(t, path, fromTheBeginning);
+      truncateSync(onlyFile(copy), end);
+      const again = await openStore(t, copy);
+      t.equal(await again.headSeq("2:g"), 3);
+      t.equal((await again.append(numbered(4))).messageSeq, 4);
+      await again.checkpoint();
+      const twice = await openStore(t, await crashedCopy(t, copy));
+      t.same(await seqsIn(twice), [1, 2, 3, 4], `cut at ${end}`);
+      t.equal((await twice.append(numbered(5))).messageSeq, 5);
+    }
+  },
+);
+
+t.test(
   "data of a newer format is refused with a sentence that says so",
   async (t) => {
     const path = await crashedWith(t, 1);
