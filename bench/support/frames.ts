@@ -161,6 +161,7 @@ export function connectFrame(uid: string, token: string): Uint8Array {
   return clientFrame(
     encodeOperation({
       kind: "connect",
+      session: "",
       ref: 1,
       version: NATIVE_VERSION,
       uid,

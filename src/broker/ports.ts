@@ -32,7 +32,15 @@ export type {
   ConversationSlice,
   ConversationStore,
 } from "./conversation-ports.ts";
-export type { SessionDirectory } from "./session-ports.ts";
+export {
+  type Claim,
+  type EndedSession,
+  LOGIN_TTL_MS,
+  type LoginStore,
+  type NewestLogin,
+  type Registration,
+  type SessionDirectory,
+} from "./session-ports.ts";
 
 /** Unix milliseconds. Tests pass their own. */
 export type Clock = () => number;

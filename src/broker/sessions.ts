@@ -1,6 +1,6 @@
 // Device sessions: who may open one, whom it ends. State: none; the session directory decides kicks, the hub closes sockets.
 
-import { BrokerError } from "./errors.ts";
+import { BrokerError, type CloseReason, isAway } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
 import {
   type DeviceFlag,
@@ -11,6 +11,8 @@ import {
   type SessionRecord,
 } from "./model.ts";
 import type { Publisher, SessionDirectory, UserStore } from "./ports.ts";
+import { claimOf, sessionName } from "./session-names.ts";
+import type { EndedSession } from "./session-ports.ts";
 import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 export interface Login {
@@ -23,14 +25,30 @@ export interface Login {
   readonly deviceId: string;
   /** What the client claims; counts only when authentication is off. */
   readonly level: DeviceLevel | undefined;
+  /** The name of the session it continues, or the client's own for this login; empty: none, it is a login. */
+  readonly continues: string;
 }
+
+export type Opened =
+  | {
+      readonly kind: "open";
+      readonly record: SessionRecord;
+      /** By which the client continues it. */
+      readonly name: string;
+    }
+  | {
+      /** It cannot be continued, and the client is not to come back by itself. */
+      readonly kind: "ended";
+      readonly reason: CloseReason;
+    };
 
 export interface Sessions {
   /**
-   * Opens a session and ends those it must: main devices of the same flag are *kicked*, the same device is *replaced* [decisions: Kick rule].
-   * Throws `unauthorized`, `reserved_uid`, `bad_id`.
+   * Opens a session and ends those it must: main devices of the same flag are *kicked*, the same device is *replaced* [decisions: Kick rule]. One
+   * that continues an earlier session is no login: it ends nobody but that one [decisions: resume is no login]. Throws `unauthorized`,
+   * `reserved_uid`, `bad_id`.
    */
-  open(login: Login): Promise<SessionRecord>;
+  open(login: Login): Promise<Opened>;
   /** Takes the session out of the directory; harmless when it was ended before. Whoever watches the user hears of either. */
   close(session: SessionRecord): Promise<void>;
 }
@@ -49,6 +67,21 @@ export async function endedByCredential(
   if (device.tokenHash.length === 0) return "logged_out";
   const isSame = tokenTag(device.tokenHash) === session.tokenTag;
   return isSame || session.level !== MAIN_DEVICE ? undefined : "token_changed";
+}
+
+/**
+ * Why a session that its node cannot serve now may not go on: the node may have been frozen while the user logged in elsewhere. Undefined: it may, or
+ * that cannot be found out now.
+ */
+export async function endedBy(
+  session: Pick<SessionRecord, "uid" | "sessionId">,
+  directory: Pick<SessionDirectory, "endedBy">,
+): Promise<CloseReason | undefined> {
+  try {
+    return await directory.endedBy(session);
+  } catch {
+    return undefined; // the caller has an error to report already
+  }
 }
 
 export function createSessions(
@@ -74,14 +107,9 @@ export function createSessions(
     return { level: device.level, tokenTag: tokenTag(device.tokenHash) };
   }
 
-  function endOther(other: SessionRecord, by: SessionRecord): void {
-    const sameDevice = by.deviceId !== "" && by.deviceId === other.deviceId;
-    publisher.publish({
-      kind: "end_session",
-      uid: other.uid,
-      sessionId: other.sessionId,
-      reason: sameDevice ? "replaced" : "kicked",
-    });
+  function endOther({ session, reason }: EndedSession): void {
+    const { uid, sessionId } = session;
+    publisher.publish({ kind: "end_session", uid, sessionId, reason });
   }
 
   return {
@@ -99,17 +127,26 @@ export function createSessions(
         deviceId: login.deviceId,
         tokenTag: known.tokenTag,
       };
-      const ended = await directory.register(session);
+      const placed = await directory.register(
+        session,
+        claimOf(login.continues),
+      );
+      if (placed.kind === "refused")
+        return { kind: "ended", reason: placed.reason };
+      for (const other of placed.ended) endOther(other);
       try {
         await authenticate(login); // the token may have changed between the check and the entry, and its change saw no session to end
       } catch (refusal) {
+        const reason = isAway(refusal)
+          ? await endedBy(session, directory)
+          : undefined;
         await directory.unregister(session);
+        if (reason !== undefined) return { kind: "ended", reason };
         throw refusal;
-      } finally {
-        for (const other of ended) endOther(other, session);
       }
       publisher.publish({ kind: "presence", uid: session.uid });
-      return session;
+      const name = sessionName(session.sessionId, placed.order);
+      return { kind: "open", record: session, name };
     },
 
     async close(session) {

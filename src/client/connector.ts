@@ -1,6 +1,7 @@
 // Keeps a client connected: opens links one after the other until it is told to stop or the server says never again.
-// State: the status, the link, the number of failed tries. It knows nothing of messages.
+// State: the status, the link, the session to continue, the number of failed tries. It knows nothing of messages.
 
+import { CLOSE_REASONS } from "../broker/errors.ts";
 import type { ClientEvents, Status } from "./api.ts";
 import { pauseMs, verdict } from "./backoff.ts";
 import { asJindouError, endedBy, JindouError } from "./errors.ts";
@@ -12,6 +13,7 @@ import {
   MAX_RESUME_CHANNELS,
 } from "./greeting.ts";
 import { type Connack, Link, type LinkEnd, type LinkParts } from "./link.ts";
+import { randomName } from "./names.ts";
 import type { Settings } from "./options.ts";
 import { drop, openSocket } from "./socket.ts";
 
@@ -37,6 +39,11 @@ const STABLE_MS = 2000;
 /** How a server ends a connection whose frame is too large for it. */
 const UNEXPLAINED: readonly number[] = [1006, 1009];
 
+/** A connection that was tried. */
+interface Tried extends Greeting {
+  readonly token: string;
+}
+
 export class Connector {
   readonly #parts: ConnectorParts;
   #status: Status = "connecting";
@@ -49,6 +56,10 @@ export class Connector {
   #maxFrameBytes = MAX_FRAME_BYTES;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #round = 0;
+  /** Which session to continue. Until the server has named it, a name of our own: a try whose CONNACK is lost is no second login. */
+  #session = randomName();
+  /** The token it was opened with. */
+  #sessionToken: string | undefined;
 
   constructor(parts: ConnectorParts) {
     this.#parts = parts;
@@ -84,7 +95,9 @@ export class Connector {
       if (isOld()) return;
       const points = this.#parts.resume(this.#resumeLimit);
       const maxFrameBytes = this.#maxFrameBytes;
-      const hello = greeting(settings, { token, points, maxFrameBytes });
+      const session = this.#session;
+      const parts = { token, session, points, maxFrameBytes };
+      const hello = greeting(settings, parts);
       const socket = await openSocket(settings.url, settings.webSocket);
       if (isOld()) return drop(socket);
       const link: Link = new Link({
@@ -92,9 +105,12 @@ export class Connector {
         uid: settings.uid,
         greeting: hello.frame,
         timeouts: settings.timeouts,
-        opened: (connack) => this.#opened(link, connack),
+        opened: (connack) => {
+          this.#sessionToken = token;
+          this.#opened(link, connack);
+        },
         pushed: this.#parts.pushed,
-        ended: (end) => this.#ended(end, hello),
+        ended: (end) => this.#ended(end, { ...hello, token }),
       });
       this.#link = link;
     } catch (error) {
@@ -111,12 +127,13 @@ export class Connector {
 
   #opened(link: Link, connack: Connack): void {
     this.#openedAt = performance.now();
+    this.#session = connack.sessionId;
     this.#maxFrameBytes = connack.limits.maxFrameBytes;
     this.#become("online");
     if (this.#link === link) this.#parts.opened(link, connack); // a handler may have closed it
   }
 
-  #ended(end: LinkEnd, { resumed, frame }: Greeting): void {
+  #ended(end: LinkEnd, { resumed, frame, token }: Tried): void {
     const wasOpen = this.#status === "online";
     this.#link = undefined;
     if (this.#status === "closed") return;
@@ -132,12 +149,24 @@ export class Connector {
       if (end.isGreeted && UNEXPLAINED.includes(end.code))
         this.#maxFrameBytes = frame.length / 2; // or smaller frames, until it tells
     }
+    if (!wasOpen && this.#hasNewToken(end.code, token)) {
+      this.#session = randomName(); // a login
+      return this.#waitFor(0);
+    }
     const next = verdict(end.code);
     const isFailed = !wasOpen && next !== "never";
     const error = end.error ?? (isFailed ? noSession(end) : undefined);
     if (error !== undefined) this.#parts.emit("error", error);
     if (next === "never") this.#kicked(end);
     else this.#again(next);
+  }
+
+  /** The session ended with its token, and the app has given another one since: what the server asks for. Once for each session. */
+  #hasNewToken(code: number, token: string): boolean {
+    if (code !== CLOSE_REASONS.token_changed.code) return false;
+    const before = this.#sessionToken;
+    this.#sessionToken = undefined;
+    return before !== undefined && before !== token;
   }
 
   #kicked(end: LinkEnd): void {

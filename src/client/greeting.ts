@@ -15,6 +15,8 @@ const RECORD_BYTES = 25;
 
 export interface GreetingParts {
   readonly token: string;
+  /** The session it continues: the server's name for it, or before there is one a name of our own for the login. */
+  readonly session: string;
   /** Most recently used first; those that do not fit are left out. */
   readonly points: readonly ResumePoint[];
   /** The largest frame that the server takes. */
@@ -29,7 +31,7 @@ export interface Greeting {
 
 export function greeting(
   settings: Settings,
-  { token, points, maxFrameBytes }: GreetingParts,
+  { token, session, points, maxFrameBytes }: GreetingParts,
 ): Greeting {
   const resume = fitting(points, maxFrameBytes * RESUME_SHARE);
   const frame = encodeOperation({
@@ -42,6 +44,7 @@ export function greeting(
     deviceId: settings.deviceId,
     level: undefined,
     resume,
+    session,
   });
   return { frame, resumed: resume.length };
 }

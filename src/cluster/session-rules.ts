@@ -1,35 +1,164 @@
-// What follows from sessions being in the directory together: whom a login ends, what a user's online state is. Pure; `redis/lua/rules.lua` says
-// the first again, because there it must happen inside Redis.
+// What follows from sessions being in the directory together: whom a login ends, whether a session may be continued, what a user's online state is.
+// Pure; `redis/lua/rules.lua` and `redis/lua/register.lua` say the first two again, because there it must happen inside Redis.
 
+import type { CloseReason } from "../broker/errors.ts";
 import {
   DEVICE_FLAGS,
   MAIN_DEVICE,
   type Presence,
   type SessionRecord,
 } from "../broker/model.ts";
+import type {
+  Claim,
+  EndedSession,
+  NewestLogin,
+  Registration,
+} from "../broker/ports.ts";
 
-/** What the rules look at. */
-export type Standing = Pick<SessionRecord, "flag" | "level" | "deviceId">;
+/** What the kick rule looks at. */
+type KickFacts = Pick<SessionRecord, "flag" | "level" | "deviceId">;
 
-/** Whether `next` ends `old` when it logs in [decisions: Kick rule]. */
-export function ends(next: Standing, old: Standing): boolean {
-  if (old.flag !== next.flag) return false;
-  if (isSameDevice(next, old)) return true;
-  return next.level === MAIN_DEVICE && old.level === MAIN_DEVICE;
+/** A session in the directory. Orders and sinces grow, per user. */
+export interface Entry {
+  readonly session: SessionRecord;
+  /** The place of its login; the same for all sessions that continue one another. */
+  readonly order: number;
+  /** The place of its connection. */
+  readonly since: number;
 }
 
-/** What a session hears that `next` ended. */
-export function endReason(
-  next: Standing,
-  old: Standing,
-): "replaced" | "kicked" {
-  return isSameDevice(next, old) ? "replaced" : "kicked";
+/** Labels of earlier logins that are remembered. */
+const MAX_PAST = 8;
+
+/** A registration and what the directory holds after it. */
+export type Placed =
+  | Extract<Registration, { readonly kind: "refused" }>
+  | {
+      readonly kind: "entered";
+      readonly entry: Entry;
+      readonly ended: readonly EndedSession[];
+      /** Undefined: the session is a secondary one. */
+      readonly newest: NewestLogin | undefined;
+    };
+
+/** Decides on a registration [decisions: Kick rule; resume is no login]. `entries` are the user's others, `now` is in microseconds. */
+export function place(
+  session: SessionRecord,
+  claim: Claim | undefined,
+  {
+    entries,
+    newest,
+    now,
+  }: {
+    readonly entries: readonly Entry[];
+    /** Of the session's uid and flag. */
+    readonly newest: NewestLogin | undefined;
+    readonly now: number;
+  },
+): Placed {
+  const isMain = session.level === MAIN_DEVICE;
+  const label = claim !== undefined && "label" in claim ? claim.label : "";
+  const orders = entries.map(({ order }) => order);
+  const sinces = entries.map(({ since }) => since + 1);
+  const last = Math.max(newest?.order ?? 0, ...orders);
+  const since = Math.max(now, (newest?.since ?? 0) + 1, ...sinces);
+  let order = claimedOrder(claim, isMain ? newest : undefined);
+  if (order !== undefined && order > Math.max(now, last)) order = undefined;
+  if (order !== undefined && isMain) {
+    if (newest !== undefined && newest.order >= order) {
+      const isLater = newest.order > order;
+      if (isLater && !isSameDevice(session, newest))
+        return { kind: "refused", reason: "kicked" };
+      if (newest.ended !== undefined)
+        return { kind: "refused", reason: newest.ended };
+      order = newest.order;
+    }
+    for (const other of entries) {
+      if (other.order <= order || !collide(session, other.session)) continue;
+      if (!isSameDevice(session, other.session))
+        return { kind: "refused", reason: "kicked" };
+      order = other.order;
+    }
+  }
+  const entry = { session, since, order: order ?? Math.max(now, last + 1) };
+  return {
+    kind: "entered",
+    entry,
+    ended: entries
+      .filter((other) => ends(entry, other))
+      .map((other) => ({
+        session: other.session,
+        reason: isReplacing(entry, other) ? "replaced" : "kicked",
+      })),
+    newest: isMain ? nextNewest(entry, label, newest) : undefined,
+  };
+}
+
+/** Why a session that is entered, or was, may not go on; undefined: it may. */
+export function endedBy(
+  { session, order, since }: Entry,
+  newest: NewestLogin | undefined,
+): CloseReason | undefined {
+  if (session.level !== MAIN_DEVICE || newest === undefined) return undefined;
+  if (newest.order < order) return undefined;
+  const isSame = newest.order === order || isSameDevice(session, newest);
+  if (!isSame) return "kicked";
+  return newest.ended ?? (newest.since > since ? "replaced" : undefined);
+}
+
+/** Undefined: the session is a login. */
+function claimedOrder(
+  claim: Claim | undefined,
+  newest: NewestLogin | undefined,
+): number | undefined {
+  if (claim === undefined) return undefined;
+  if ("order" in claim) return claim.order;
+  if (newest === undefined) return undefined;
+  if (claim.label === newest.label) return newest.order;
+  return newest.past.includes(claim.label) ? 0 : undefined;
+}
+
+function nextNewest(
+  { session, order, since }: Entry,
+  label: string,
+  before: NewestLogin | undefined,
+): NewestLogin {
+  const { deviceId } = session;
+  const known = before?.label ?? "";
+  const isSame = before?.order === order;
+  const next = label === "" && isSame ? known : label;
+  const past = before?.past ?? [];
+  return {
+    ...{ order, since, deviceId, label: next, ended: undefined },
+    past:
+      known === "" || known === next ? past : [...past, known].slice(-MAX_PAST),
+  };
+}
+
+function ends(next: Entry, old: Entry): boolean {
+  return collide(next.session, old.session) || isContinued(next, old);
+}
+
+function isReplacing(next: Entry, old: Entry): boolean {
+  return isSameDevice(next.session, old.session) || isContinued(next, old);
+}
+
+/** Both are connections of one login. */
+function isContinued(next: Entry, old: Entry): boolean {
+  return next.order === old.order && next.session.flag === old.session.flag;
+}
+
+/** Whether one of the two ends the other: which, is a matter of their order [decisions: Kick rule]. */
+function collide(one: KickFacts, other: KickFacts): boolean {
+  if (one.flag !== other.flag) return false;
+  if (isSameDevice(one, other)) return true;
+  return one.level === MAIN_DEVICE && other.level === MAIN_DEVICE;
 }
 
 /** The flag of the main session if there is one, else the lowest [decisions: Online status]. */
 export function presenceOf(
   uid: string,
-  sessions: readonly Standing[],
+  sessions: readonly KickFacts[],
 ): Presence {
   if (sessions.length === 0) return { uid, online: false, flag: 0 };
   const mains = sessions.filter((one) => one.level === MAIN_DEVICE);
@@ -40,6 +169,9 @@ export function presenceOf(
   return { uid, online: true, flag };
 }
 
-function isSameDevice(next: Standing, old: Standing): boolean {
-  return next.deviceId !== "" && old.deviceId === next.deviceId;
+function isSameDevice(
+  one: Pick<SessionRecord, "deviceId">,
+  other: Pick<SessionRecord, "deviceId">,
+): boolean {
+  return one.deviceId !== "" && one.deviceId === other.deviceId;
 }

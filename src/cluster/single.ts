@@ -1,30 +1,55 @@
-// A cluster of one node: events come straight back, the session directory is a map. State: the sessions of this process by uid,
-// how many they are, the counters of failed credentials. Same contract as a cluster of many, so nothing else knows the difference.
+// A cluster of one node: events come straight back, the session directory is a map; the newest logins are in a store, because they outlive the
+// process. State: the sessions of this process by uid, how many they are, the counters of failed credentials. Same contract as a cluster of many.
 
 import type { CloseReason } from "../broker/errors.ts";
-import type { Presence, SessionRecord } from "../broker/model.ts";
+import {
+  MAIN_DEVICE,
+  type Presence,
+  type SessionRecord,
+} from "../broker/model.ts";
 import type {
+  Claim,
   Cluster,
   ClusterEvent,
   FailureCount,
+  LoginStore,
+  NewestLogin,
   NodeInfo,
+  Registration,
   Throttle,
 } from "../broker/ports.ts";
+import { KeyedLock } from "../lib/keyed-lock.ts";
 import { type AboutNode, createSelfPortrait } from "./about-node.ts";
-import { ends, presenceOf } from "./session-rules.ts";
+import { type Entry, endedBy, place, presenceOf } from "./session-rules.ts";
 
-const NOBODY: readonly SessionRecord[] = [];
+const NOBODY: readonly Entry[] = [];
+/** Of a node without storage. */
+const FORGETFUL: LoginStore = {
+  async newestLogin() {
+    return undefined;
+  },
+  async putNewestLogin() {},
+};
 
 export class SingleNode implements Cluster {
   readonly nodeId: string;
-  readonly #sessions = new Map<string, readonly SessionRecord[]>();
+  readonly #sessions = new Map<string, readonly Entry[]>();
   readonly #portrait: () => NodeInfo;
+  readonly #clock: () => number;
+  /** Logins and ends of one user run one after the other. */
+  readonly #lock = new KeyedLock();
+  #logins = FORGETFUL;
   #listener: (event: ClusterEvent) => void = () => {};
   #sessionCount = 0;
 
   /** What `about` leaves out is unknown: no address, no version, started now. */
-  constructor(nodeId: string, about: Partial<Omit<AboutNode, "nodeId">> = {}) {
+  constructor(
+    nodeId: string,
+    about: Partial<Omit<AboutNode, "nodeId">> = {},
+    clock: () => number = Date.now,
+  ) {
     this.nodeId = nodeId;
+    this.#clock = clock;
     const unknown = { clientAddress: "", version: "", startedAtMs: Date.now() };
     this.#portrait = createSelfPortrait(
       { ...unknown, isDraining: () => false, ...about, nodeId },
@@ -48,40 +73,100 @@ export class SingleNode implements Cluster {
     for (const event of events) this.#listener(event);
   }
 
-  async register(session: SessionRecord): Promise<readonly SessionRecord[]> {
-    const others = (this.#sessions.get(session.uid) ?? NOBODY).filter(
-      (other) => other.sessionId !== session.sessionId,
-    );
-    const ended = others.filter((other) => ends(session, other));
-    const staying = others.filter((other) => !ends(session, other));
-    this.#put(session.uid, staying.concat(session)); // exactly as long as needed, unlike a spread
-    return ended;
+  /** Where the newest logins are kept; before, they are forgotten with their sessions. Set once, before the first session. */
+  keepLoginsIn(logins: LoginStore): void {
+    this.#logins = logins;
+  }
+
+  register(session: SessionRecord, claim?: Claim): Promise<Registration> {
+    const { uid, flag, sessionId } = session;
+    return this.#lock.run(uid, async () => {
+      const newest = await this.#newestOf(session);
+      const entries = this.#entriesOf(uid).filter(
+        (other) => other.session.sessionId !== sessionId,
+      );
+      const now = this.#clock() * 1000;
+      const placed = place(session, claim, { entries, newest, now });
+      if (placed.kind === "refused") return placed;
+      if (placed.newest !== undefined)
+        await this.#logins.putNewestLogin(uid, flag, placed.newest);
+      const gone = new Set([sessionId]);
+      for (const { session } of placed.ended) gone.add(session.sessionId);
+      const staying = this.#entriesOf(uid).filter(
+        (other) => !gone.has(other.session.sessionId),
+      );
+      this.#put(uid, staying.concat(placed.entry)); // exactly as long as needed, unlike a spread
+      const { order } = placed.entry;
+      return { kind: "entered", order, ended: placed.ended };
+    });
   }
 
   async unregister(session: SessionRecord): Promise<void> {
     this.#remove(session);
   }
 
-  async end(session: SessionRecord, reason: CloseReason): Promise<void> {
-    this.#remove(session);
-    const { uid, sessionId } = session;
-    this.#listener({ kind: "end_session", uid, sessionId, reason });
+  end(session: SessionRecord, reason: CloseReason): Promise<void> {
+    const { uid, flag, sessionId } = session;
+    return this.#lock.run(uid, async () => {
+      const found = this.#find(session);
+      const newest = await this.#newestOf(session);
+      if (newest !== undefined && found?.order === newest.order)
+        await this.#logins.putNewestLogin(uid, flag, {
+          ...newest,
+          ended: reason,
+        });
+      this.#remove(session);
+      this.#listener({ kind: "end_session", uid, sessionId, reason });
+    });
   }
 
-  #remove(session: SessionRecord): void {
-    const left = (this.#sessions.get(session.uid) ?? NOBODY).filter(
-      (one) => one.sessionId !== session.sessionId,
+  async endedBy(
+    session: Pick<SessionRecord, "uid" | "sessionId">,
+  ): Promise<CloseReason | undefined> {
+    const found = this.#find(session);
+    if (found === undefined) return undefined;
+    return endedBy(found, await this.#newestOf(found.session));
+  }
+
+  async #newestOf({
+    uid,
+    flag,
+    level,
+  }: SessionRecord): Promise<NewestLogin | undefined> {
+    if (level !== MAIN_DEVICE) return undefined;
+    return this.#logins.newestLogin(uid, flag);
+  }
+
+  #entriesOf(uid: string): readonly Entry[] {
+    return this.#sessions.get(uid) ?? NOBODY;
+  }
+
+  #find({
+    uid,
+    sessionId,
+  }: Pick<SessionRecord, "uid" | "sessionId">): Entry | undefined {
+    return this.#entriesOf(uid).find(
+      (one) => one.session.sessionId === sessionId,
     );
-    this.#put(session.uid, left);
+  }
+
+  #remove({ uid, sessionId }: SessionRecord): void {
+    const left = this.#entriesOf(uid).filter(
+      (one) => one.session.sessionId !== sessionId,
+    );
+    this.#put(uid, left);
   }
 
   async sessionsOf(uid: string): Promise<readonly SessionRecord[]> {
-    return this.#sessions.get(uid) ?? NOBODY;
+    return this.#entriesOf(uid).map(({ session }) => session);
   }
 
   async presence(uids: readonly string[]): Promise<readonly Presence[]> {
     return uids.map((uid) =>
-      presenceOf(uid, this.#sessions.get(uid) ?? NOBODY),
+      presenceOf(
+        uid,
+        this.#entriesOf(uid).map(({ session }) => session),
+      ),
     );
   }
 
@@ -92,10 +177,9 @@ export class SingleNode implements Cluster {
   async close(): Promise<void> {}
   async ping(): Promise<void> {}
 
-  #put(uid: string, sessions: readonly SessionRecord[]): void {
-    const before = this.#sessions.get(uid) ?? NOBODY;
-    this.#sessionCount += sessions.length - before.length;
-    if (sessions.length > 0) this.#sessions.set(uid, sessions);
+  #put(uid: string, entries: readonly Entry[]): void {
+    this.#sessionCount += entries.length - this.#entriesOf(uid).length;
+    if (entries.length > 0) this.#sessions.set(uid, entries);
     else this.#sessions.delete(uid);
   }
 }

@@ -3,7 +3,8 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import type { StreamSnapshot } from "../broker/model.ts";
-import type { Cluster } from "../broker/ports.ts";
+import type { Cluster, SessionDirectory } from "../broker/ports.ts";
+import { endedBy } from "../broker/sessions.ts";
 import type { StreamStore } from "../broker/stream-ports.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
 import type { TimeSlice } from "../lib/time-slice.ts";
@@ -21,6 +22,7 @@ export interface CatchUpParts {
     "stream" | "activeStream" | "personalStreamsOf"
   >;
   readonly cluster: Pick<Cluster, "barrier">;
+  readonly directory: Pick<SessionDirectory, "endedBy">;
   /** Of a connection. */
   readonly maxBufferedBytes: number;
   readonly metrics: {
@@ -193,7 +195,8 @@ export class CatchUps {
     } catch (error) {
       if (!(error instanceof BrokerError))
         this.#parts.onBug(error, "A session could not catch up");
-      session.end("unavailable");
+      const ended = await endedBy(session, this.#parts.directory);
+      session.end(ended ?? "unavailable");
     }
   }
 }

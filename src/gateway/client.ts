@@ -6,7 +6,10 @@ import {
   CLOSE_REASONS,
   type CloseReason,
   type ErrorCode,
+  isAway,
 } from "../broker/errors.ts";
+import type { SessionRecord } from "../broker/model.ts";
+import { endedBy } from "../broker/sessions.ts";
 import {
   type Codec,
   FrameError,
@@ -32,9 +35,6 @@ import { ConnectionRate, frameCost, type UserRates } from "./rates.ts";
 import type { Session } from "./session.ts";
 import { connecting } from "./work.ts";
 
-/** The session as the directory has it. */
-type Admitted = Awaited<ReturnType<typeof admit>>;
-
 /** What all clients of a node share. */
 export interface ClientContext {
   /** All open clients of the node; each puts itself in and takes itself out. */
@@ -59,7 +59,8 @@ export class Client implements ConnectionHandler {
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
-  #record: Admitted | undefined;
+  /** The session as the directory has it. */
+  #record: SessionRecord | undefined;
   #inFlight = 0;
 
   constructor(connection: Connection, codec: Codec, context: ClientContext) {
@@ -188,12 +189,14 @@ export class Client implements ConnectionHandler {
     try {
       this.#session = prepareSession(connect, wire, opening);
       const session = this.#session;
-      const record = await opening.tokens.attempt(
+      const opened = await opening.tokens.attempt(
         { address: this.#connection.remoteAddress, uid: connect.uid },
         () => opening.inTurn(() => admit(session, connect, opening)),
       );
       clearTimeout(this.#deadline);
       this.#deadline = undefined;
+      if (opened.kind === "ended") return this.end(opened.reason);
+      const { record, name } = opened;
       this.#record = record;
       const cost = frameCost(bytes) + connecting(connect.resume.length);
       this.#rate.join(rates.enter(record.uid, this.#now()), cost);
@@ -202,12 +205,20 @@ export class Client implements ConnectionHandler {
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";
-      await welcome(this.#session, connect, opening);
+      await welcome(this.#session, name, connect, opening);
     } catch (error) {
+      const ended = isAway(error) ? await this.#endedBy() : undefined;
+      if (ended !== undefined) return this.end(ended);
       if (this.#isOver() && error instanceof BrokerError) return;
       this.#failed(connect.ref, error);
       this.end(refusalReason(error));
     }
+  }
+
+  /** Why the session may not go on; its node may have been frozen, and the user logged in elsewhere. */
+  async #endedBy(): Promise<CloseReason | undefined> {
+    if (this.#record === undefined || this.#isOver()) return undefined;
+    return endedBy(this.#record, this.#context.opening.directory);
   }
 
   /** Once, whether the session ends before or after it was entered. */

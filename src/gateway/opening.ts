@@ -2,8 +2,8 @@
 // Whatever awaits here may find the session ended afterwards; nothing is sent to one that is.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
-import type { SessionRecord } from "../broker/model.ts";
-import type { Sessions } from "../broker/sessions.ts";
+import type { SessionDirectory } from "../broker/ports.ts";
+import type { Opened, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import type {
   Codec,
@@ -24,6 +24,7 @@ export type Connect = Extract<Operation, { readonly kind: "connect" }>;
 export interface OpeningContext extends JoinParts {
   readonly store: JoinParts["store"] & PlanPorts["store"];
   readonly sessions: Sessions;
+  readonly directory: Pick<SessionDirectory, "endedBy">;
   readonly nodeId: string;
   readonly clock: () => number;
   readonly protocolVersion: number;
@@ -64,11 +65,11 @@ export async function admit(
   session: Session,
   connect: Connect,
   context: OpeningContext,
-): Promise<SessionRecord> {
+): Promise<Opened> {
   const { hub, sessions } = context;
   if (session.ended !== undefined) throw new BrokerError("unavailable"); // it left while it stood in line
   await hub.enter(session);
-  const record = await sessions.open({
+  const opened = await sessions.open({
     sessionId: session.sessionId,
     nodeId: context.nodeId,
     uid: connect.uid,
@@ -76,12 +77,14 @@ export async function admit(
     flag: connect.flag,
     deviceId: connect.deviceId,
     level: connect.level,
+    continues: connect.session,
   });
+  if (opened.kind === "ended") return opened;
   try {
     await takeRoom(session, context);
-    return record;
+    return opened;
   } finally {
-    if (!session.isAdmitted) await sessions.close(record);
+    if (!session.isAdmitted) await sessions.close(opened.record);
   }
 }
 
@@ -101,9 +104,10 @@ async function takeRoom(
   session.isAdmitted = true;
 }
 
-/** Sends the connack, then what the session missed and its commands, and makes it live. */
+/** Sends the connack with the session's name, then what the session missed and its commands, and makes it live. */
 export async function welcome(
   session: Session,
+  name: string,
   connect: Connect,
   context: OpeningContext,
 ): Promise<void> {
@@ -115,7 +119,7 @@ export async function welcome(
     kind: "connack",
     ref: connect.ref,
     version: context.protocolVersion,
-    sessionId: session.sessionId,
+    sessionId: name,
     nodeId: context.nodeId,
     serverTimeMs: context.clock(),
     limits: context.told,

@@ -38,6 +38,8 @@ export type Operation =
       /** Only honoured when client authentication is off. */
       readonly level: DeviceLevel | undefined;
       readonly resume: readonly ResumePoint[];
+      /** The session it continues, or the client's own name for this login; "": none. */
+      readonly session: string;
     }
   | {
       readonly kind: "send";

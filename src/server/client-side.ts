@@ -69,6 +69,7 @@ function createCatchUps({
   return new CatchUps({
     store,
     cluster,
+    directory: cluster,
     inTurn: (look) => looks.run(look),
     maxBufferedBytes: config.client.maxBufferedBytes,
     metrics: metrics.gateway,
@@ -157,6 +158,7 @@ function clientContext(
       metrics: metrics.gateway,
       store,
       cluster,
+      directory: cluster,
       sessions: createSessions(ports, auth.clients),
       tokens: node.tokens,
       nodeId: cluster.nodeId,

@@ -74,6 +74,7 @@ export class Attacker {
 export function connectFrame({ uid, token }: Identity): Uint8Array {
   return encodeOperation({
     kind: "connect",
+    session: "",
     ref: 1,
     version: 1,
     uid,

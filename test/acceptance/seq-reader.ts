@@ -133,6 +133,7 @@ export class SeqReader {
     const { uid, channel, lastSeq, resume = false } = this.#options;
     const connect = {
       kind: "connect",
+      session: "",
       ref: 1,
       version: NATIVE_VERSION,
       uid,

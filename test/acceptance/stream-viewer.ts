@@ -136,6 +136,7 @@ export class StreamViewer {
     const lastSeq = this.#lastSeq;
     this.#send({
       kind: "connect",
+      session: "",
       ref: CONNECT_REF,
       version: NATIVE_VERSION,
       uid,

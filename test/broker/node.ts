@@ -61,6 +61,7 @@ export async function startNode(
     clock: () => clock.nowMs,
     ...over,
   });
+  cluster.keepLoginsIn(store);
   const problems: unknown[] = [];
   const onProblem = (error: unknown) => problems.push(error);
   const followers = createStreamFollowers({

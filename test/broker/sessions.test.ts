@@ -5,9 +5,14 @@ import {
   type DeviceLevel,
   MAIN_DEVICE,
   SECONDARY_DEVICE,
+  type SessionRecord,
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
-import { createSessions, type Login } from "../../src/broker/sessions.ts";
+import {
+  createSessions,
+  type Login,
+  type Sessions,
+} from "../../src/broker/sessions.ts";
 import { startNode, type TestNode } from "./node.ts";
 
 let opened = 0;
@@ -22,8 +27,19 @@ function login(kind: Partial<Login> = {}): Login {
     flag: 0,
     deviceId: "",
     level: undefined,
+    continues: "",
     ...kind,
   };
+}
+
+/** The session of a login that is not refused. */
+async function open(
+  sessions: Sessions,
+  kind: Partial<Login> = {},
+): Promise<SessionRecord> {
+  const opened = await sessions.open(login(kind));
+  if (opened.kind === "ended") throw new Error(opened.reason);
+  return opened.record;
 }
 
 /** The sessions that were told to end, in order. */
@@ -50,24 +66,23 @@ t.test("uid, flag and token must match what was registered", async (t) => {
   ] as const)
     await t.rejects(sessions.open(login(wrong)), { code: "unauthorized" });
   t.same(await cluster.sessionsOf("alice"), []);
-  const right = login();
-  const record = await sessions.open(right);
-  t.match(record, { sessionId: right.sessionId, uid: "alice", flag: 0 });
+  const record = await open(sessions);
+  t.match(record, { sessionId: `s${opened}`, uid: "alice", flag: 0 });
   t.same(await cluster.sessionsOf("alice"), [record]);
 });
 
 t.test("the registered level counts, not the claimed one", async (t) => {
   const { sessions } = await nodeOfAlice(t, SECONDARY_DEVICE);
-  const record = await sessions.open(login({ level: MAIN_DEVICE }));
+  const record = await open(sessions, { level: MAIN_DEVICE });
   t.equal(record.level, SECONDARY_DEVICE);
 });
 
 t.test("without authentication the claimed level counts", async (t) => {
   const { openSessions } = await startNode(t);
-  const open = async (level: DeviceLevel | undefined) =>
-    (await openSessions.open(login({ token: "", level }))).level;
-  t.equal(await open(MAIN_DEVICE), MAIN_DEVICE);
-  t.equal(await open(undefined), SECONDARY_DEVICE);
+  const levelOf = async (level: DeviceLevel | undefined) =>
+    (await open(openSessions, { token: "", level })).level;
+  t.equal(await levelOf(MAIN_DEVICE), MAIN_DEVICE);
+  t.equal(await levelOf(undefined), SECONDARY_DEVICE);
 });
 
 t.test("a logged out device's token opens nothing", async (t) => {
@@ -94,9 +109,9 @@ t.test(
   async (t) => {
     const node = await nodeOfAlice(t);
     const { sessions, cluster } = node;
-    const first = await sessions.open(login({ deviceId: "d1" }));
-    const second = await sessions.open(login({ deviceId: "d2" }));
-    const third = await sessions.open(login());
+    const first = await open(sessions, { deviceId: "d1" });
+    const second = await open(sessions, { deviceId: "d2" });
+    const third = await open(sessions);
     const kicked = ({ sessionId }: { sessionId: string }) => ({
       kind: "end_session",
       uid: "alice",
@@ -112,7 +127,7 @@ t.test("the same device is replaced, not kicked", async (t) => {
   for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
     const node = await nodeOfAlice(t, level);
     const { sessions } = node;
-    const first = await sessions.open(login({ deviceId: "d1" }));
+    const first = await open(sessions, { deviceId: "d1" });
     await sessions.open(login({ deviceId: "d1" }));
     const ended = { sessionId: first.sessionId, reason: "replaced" };
     t.match(endings(node), [ended]);
@@ -148,17 +163,18 @@ t.test(
         store,
         publisher: cluster,
         directory: {
-          async register(session) {
+          async register(session, claim) {
             await users.setToken({
               uid: "alice",
               token: "new",
               flag: 0,
               level: MAIN_DEVICE,
             });
-            return cluster.register(session);
+            return cluster.register(session, claim);
           },
           unregister: (session) => cluster.unregister(session),
           end: (session, reason) => cluster.end(session, reason),
+          endedBy: (session) => cluster.endedBy(session),
           sessionsOf: (uid) => cluster.sessionsOf(uid),
           presence: (uids) => cluster.presence(uids),
         },
@@ -194,8 +210,8 @@ t.test(
 
 t.test("closing takes the session out, twice is harmless", async (t) => {
   const { sessions, cluster } = await nodeOfAlice(t);
-  const first = await sessions.open(login({ deviceId: "d1" }));
-  const second = await sessions.open(login({ deviceId: "d1" }));
+  const first = await open(sessions, { deviceId: "d1" });
+  const second = await open(sessions, { deviceId: "d1" });
   await sessions.close(first);
   t.same(await cluster.sessionsOf("alice"), [second]);
   await sessions.close(second);
@@ -225,8 +241,8 @@ t.test(
     );
     const device = { uid: "alice", flag: 1, level: SECONDARY_DEVICE } as const;
     await users.setToken({ ...device, token: "web" });
-    const phone = await sessions.open(login());
-    const web = await sessions.open(login({ flag: 1, token: "web" }));
+    const phone = await open(sessions);
+    const web = await open(sessions, { flag: 1, token: "web" });
     await sessions.close(phone);
     await sessions.close(web);
     t.same(seen, [

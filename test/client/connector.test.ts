@@ -120,6 +120,81 @@ t.test("a refused connect tells why, and the close code decides", async (t) => {
 });
 
 t.test(
+  "it names the session it continues, from the first try on",
+  async (t) => {
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind !== "connect") return;
+      if (server.sockets.length === 1) return socket.end(1006); // the CONNACK is lost
+      acknowledge(operation, socket, {
+        sessionId: `s${server.sockets.length}`,
+      });
+      if (server.sockets.length === 3) socket.end(1006); // in the same turn
+    });
+    const client = play(t, server);
+    await client.ready();
+    (await server.socket(1)).end(1006);
+    const names: string[] = [];
+    for (const at of [0, 1, 2, 3])
+      names.push((await server.heard("connect", 0, at)).session);
+    t.match(names[0], /^[0-9a-f]{24}$/, "a name of its own");
+    t.same(names.slice(1), [names[0], "s2", "s3"]);
+    const other = play(t, server);
+    await other.ready();
+    const next = server.sockets.at(-1)?.all("connect")[0];
+    t.match(next?.session, /^[0-9a-f]{24}$/);
+    t.not(next?.session, names[0], "another client is another login");
+  },
+);
+
+t.test("a session that cannot be continued ends the client", async (t) => {
+  let isKicked = false;
+  const server = new ScriptedServer((operation, socket) => {
+    if (operation.kind !== "connect") return;
+    if (!isKicked) return acknowledge(operation, socket);
+    socket.push({ kind: "disconnect", reason: "kicked" });
+    socket.end(4200);
+  });
+  const client = play(t, server);
+  const kicked = new Promise((resolve) => client.on("kicked", resolve));
+  await client.ready();
+  isKicked = true;
+  (await server.socket()).end(1006);
+  t.match(await kicked, { reason: "kicked", code: 4200 });
+  await t.rejects(client.ready(), { code: "kicked" });
+  t.equal(server.sockets.length, 2, "it does not try again");
+});
+
+t.test(
+  "a session that ended with its token is followed by a login where the app gives another token",
+  async (t) => {
+    for (const tokens of [
+      ["t1", "t2", "t2"],
+      ["t1", "t1"],
+    ]) {
+      const server = new ScriptedServer((operation, socket) => {
+        if (operation.kind !== "connect") return;
+        if (operation.session !== "s") return acknowledge(operation, socket);
+        socket.push({ kind: "disconnect", reason: "token_changed" });
+        socket.end(4203);
+      });
+      const isNew = tokens.includes("t2");
+      const client = play(t, server, { token: () => tokens.shift() ?? "" });
+      await client.ready();
+      (await server.socket()).end(1006);
+      await server.heard("connect", 0, 1);
+      if (!isNew) {
+        await server.until("the end", () => client.status === "closed");
+        await t.rejects(client.ready(), { code: "token_changed" });
+        continue;
+      }
+      const login = await server.heard("connect", 0, 2);
+      t.match(login, { token: "t2", session: /^[0-9a-f]{24}$/ });
+      await client.ready();
+    }
+  },
+);
+
+t.test(
   "a server that takes fewer channels is asked to resume fewer",
   async (t) => {
     const counts: number[] = [];

@@ -171,16 +171,18 @@ export function acknowledge(
     heads = {},
     status = "ok",
     limits = {},
+    sessionId = "s",
   }: {
     readonly heads?: Readonly<Record<string, number>>;
     readonly status?: "ok" | "denied";
     readonly limits?: Partial<ConnectionLimits>;
+    readonly sessionId?: string;
   } = {},
 ): void {
   socket.reply(connect, {
     kind: "connack",
     version: 1,
-    sessionId: "s",
+    sessionId,
     nodeId: "n",
     serverTimeMs: 1000,
     limits: {

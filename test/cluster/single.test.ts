@@ -2,13 +2,18 @@
 
 import t from "tap";
 import type { SessionRecord } from "../../src/broker/model.ts";
-import type { ClusterEvent } from "../../src/broker/ports.ts";
+import type {
+  ClusterEvent,
+  LoginStore,
+  NewestLogin,
+} from "../../src/broker/ports.ts";
 import { LocalThrottle, SingleNode } from "../../src/cluster/single.ts";
 import { clusterContract } from "../contract/cluster.ts";
 
 t.test("contract", async (t) => {
   const events: ClusterEvent[] = [];
   const cluster = new SingleNode("n1");
+  cluster.keepLoginsIn(loginTable());
   cluster.onEvent((event) => events.push(event));
   clusterContract(t, {
     name: "single",
@@ -18,6 +23,19 @@ t.test("contract", async (t) => {
     },
   });
 });
+
+/** Logins in memory: the embedded store has the real ones, and a test of them. */
+function loginTable(): LoginStore {
+  const kept = new Map<string, NewestLogin>();
+  return {
+    async newestLogin(uid, flag) {
+      return kept.get(`${uid} ${flag}`);
+    },
+    async putNewestLogin(uid, flag, login) {
+      kept.set(`${uid} ${flag}`, login);
+    },
+  };
+}
 
 t.test("a node tells of itself", async (t) => {
   const about = { clientAddress: "h:1", version: "1.2.3", startedAtMs: 7 };

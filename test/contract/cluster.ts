@@ -1,37 +1,22 @@
 // The contract of `Cluster` in broker/ports.ts, as a suite every driver runs. Session ids and uids are made unique per case, so that a driver
 // with shared storage may run it against one server.
 
-import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
 import type { DeviceFlag, SessionRecord } from "../../src/broker/model.ts";
+import { SECONDARY_DEVICE, userTopic } from "../../src/broker/model.ts";
 import {
-  MAIN_DEVICE,
-  SECONDARY_DEVICE,
-  userTopic,
-} from "../../src/broker/model.ts";
-import type { Cluster } from "../../src/broker/ports.ts";
-import { type ClusterDriver, freshUid } from "./cluster-bench.ts";
+  type ClusterDriver,
+  endedFor,
+  freshUid,
+  type Kind,
+  sessionOf,
+} from "./cluster-bench.ts";
+import { continuing } from "./cluster-continuing.ts";
 import { events } from "./cluster-events.ts";
 
 const APP: DeviceFlag = 0;
 const WEB: DeviceFlag = 1;
 const DESKTOP: DeviceFlag = 2;
-
-type Kind = Partial<Pick<SessionRecord, "flag" | "level" | "deviceId">>;
-
-/** A session of `uid` on the cluster's node: a main app device without a name, unless told otherwise. */
-function sessionOf(cluster: Cluster, uid: string, kind: Kind): SessionRecord {
-  return {
-    sessionId: randomUUID(),
-    nodeId: cluster.nodeId,
-    uid,
-    flag: APP,
-    level: MAIN_DEVICE,
-    deviceId: "",
-    tokenTag: "",
-    ...kind,
-  };
-}
 
 const sorted = (sessions: readonly SessionRecord[]): readonly SessionRecord[] =>
   [...sessions].sort((a, b) => (a.sessionId < b.sessionId ? -1 : 1));
@@ -39,6 +24,7 @@ const sorted = (sessions: readonly SessionRecord[]): readonly SessionRecord[] =>
 /** Runs the whole contract against the driver. */
 export function clusterContract(t: Test, driver: ClusterDriver): void {
   t.test(`${driver.name}: registering`, (t) => registering(t, driver));
+  t.test(`${driver.name}: continuing`, (t) => continuing(t, driver));
   t.test(`${driver.name}: unregistering`, (t) => unregistering(t, driver));
   t.test(`${driver.name}: presence`, (t) => presence(t, driver));
   t.test(`${driver.name}: events`, (t) => events(t, driver));
@@ -120,8 +106,8 @@ async function registering(t: Test, driver: ClusterDriver): Promise<void> {
       const uid = freshUid();
       const before = sessionOf(cluster, uid, old);
       const after = sessionOf(cluster, uid, next);
-      t.same(await cluster.register(before), []);
-      t.same(await cluster.register(after), ends ? [before] : []);
+      t.same(await endedFor(cluster, before), []);
+      t.same(await endedFor(cluster, after), ends ? [before] : []);
       t.same(
         sorted(await cluster.sessionsOf(uid)),
         sorted(ends ? [after] : [before, after]),
@@ -132,7 +118,7 @@ async function registering(t: Test, driver: ClusterDriver): Promise<void> {
     const [one, other] = [freshUid(), freshUid()];
     await cluster.register(sessionOf(cluster, one, { deviceId: "d" }));
     const next = sessionOf(cluster, other, { deviceId: "d" });
-    t.same(await cluster.register(next), []);
+    t.same(await endedFor(cluster, next), []);
     t.equal((await cluster.sessionsOf(one)).length, 1);
   });
 
@@ -143,7 +129,7 @@ async function registering(t: Test, driver: ClusterDriver): Promise<void> {
     const bystander = sessionOf(cluster, uid, { ...secondary });
     for (const one of [main, own, bystander]) await cluster.register(one);
     const next = sessionOf(cluster, uid, { deviceId: "d2" });
-    t.same(sorted(await cluster.register(next)), sorted([main, own]));
+    t.same(sorted(await endedFor(cluster, next)), sorted([main, own]));
     t.same(sorted(await cluster.sessionsOf(uid)), sorted([bystander, next]));
   });
 
@@ -151,7 +137,7 @@ async function registering(t: Test, driver: ClusterDriver): Promise<void> {
     const uid = freshUid();
     const session = sessionOf(cluster, uid, { deviceId: "d1" });
     await cluster.register(session);
-    t.same(await cluster.register(session), []);
+    t.same(await endedFor(cluster, session), []);
     t.same(await cluster.sessionsOf(uid), [session]);
   });
 
@@ -163,9 +149,7 @@ async function registering(t: Test, driver: ClusterDriver): Promise<void> {
     );
     const ended = (
       await Promise.all(
-        mains.map((one, at) =>
-          (at % 2 ? cluster : other.cluster).register(one),
-        ),
+        mains.map((one, at) => endedFor(at % 2 ? cluster : other.cluster, one)),
       )
     ).flat();
     const left = await cluster.sessionsOf(uid);

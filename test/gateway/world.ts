@@ -84,6 +84,7 @@ export class World {
     const catchUps = new CatchUps({
       ...{ store, cluster, onBug, metrics: METRICS },
       maxBufferedBytes: MAX_BUFFERED_BYTES,
+      directory: { endedBy: async () => undefined },
       inTurn: (look) => look(),
     });
     const parts = { store, cluster, metrics: METRICS, limits: LIMITS };

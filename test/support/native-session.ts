@@ -43,6 +43,8 @@ export interface NativeConnect {
   readonly deviceId?: string;
   readonly level?: DeviceLevel;
   readonly resume?: readonly ResumePoint[];
+  /** The session it continues. Default: none, it logs in. */
+  readonly session?: string;
   /** What is held of streams already, by an earlier connection. Default: nothing. */
   readonly streams?: StreamViews;
   /** For every wait. Default: 5000. */
@@ -150,7 +152,8 @@ export class NativeClient {
   async connect(
     changes: { readonly version?: number } = {},
   ): Promise<ReplyOf<"connack">> {
-    const { uid, token, flag, deviceId, level, resume } = this.#options;
+    const { uid, token, flag, deviceId, level, resume, session } =
+      this.#options;
     this.#connack = await this.request("connack", {
       kind: "connect",
       version: changes.version ?? NATIVE_VERSION,
@@ -160,6 +163,7 @@ export class NativeClient {
       deviceId: deviceId ?? "",
       level,
       resume: resume ?? [],
+      session: session ?? "",
     });
     return this.#connack;
   }

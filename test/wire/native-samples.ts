@@ -20,6 +20,7 @@ export const OPERATIONS: readonly Sample<Operation>[] = [
   {
     value: {
       kind: "connect",
+      session: "",
       ref: 1,
       version: 1,
       uid: "bob",
@@ -51,6 +52,7 @@ export const OPERATIONS: readonly Sample<Operation>[] = [
   {
     value: {
       kind: "connect",
+      session: "",
       ref: 1,
       version: 1,
       uid: "bob",
@@ -62,6 +64,22 @@ export const OPERATIONS: readonly Sample<Operation>[] = [
     },
     array: [1, 1, 1, "bob", "", 0, "", 1, []],
     hex: "99010101a3626f62a000a00190",
+  },
+  {
+    value: {
+      kind: "connect",
+      session: "n1-1~hmi2nbki68",
+      ref: 1,
+      version: 1,
+      uid: "bob",
+      token: "secret",
+      flag: 2,
+      deviceId: "laptop",
+      level: undefined,
+      resume: [],
+    },
+    array: [1, 1, 1, "bob", "secret", 2, "laptop", null, [], "n1-1~hmi2nbki68"],
+    hex: "9a010101a3626f62a673656372657402a66c6170746f70c090af6e312d317e686d69326e626b693638",
   },
   {
     value: {

@@ -1,8 +1,14 @@
 // A node of a cluster on Redis: topics, session directory and registry put together. State: who listens to this node's events; the parts hold
 // theirs. The link to Redis is shared with the store: whoever made it closes it, after this.
 
+import type { CloseReason } from "../../broker/errors.ts";
 import type { Presence, SessionRecord, Topic } from "../../broker/model.ts";
-import type { Cluster, ClusterEvent, NodeInfo } from "../../broker/ports.ts";
+import type {
+  Cluster,
+  ClusterEvent,
+  NodeInfo,
+  Registration,
+} from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { type AboutNode, createSelfPortrait } from "../about-node.ts";
 import { LocalSessions } from "./local-sessions.ts";
@@ -126,8 +132,8 @@ export class RedisCluster implements Cluster {
     return this.#topics.barrier();
   }
 
-  register(session: SessionRecord): Promise<readonly SessionRecord[]> {
-    return this.#sessions.directory.register(session);
+  register(...asked: Parameters<Cluster["register"]>): Promise<Registration> {
+    return this.#sessions.directory.register(...asked);
   }
 
   unregister(session: SessionRecord): Promise<void> {
@@ -136,6 +142,12 @@ export class RedisCluster implements Cluster {
 
   end(...asked: Parameters<Cluster["end"]>): Promise<void> {
     return this.#sessions.directory.end(...asked);
+  }
+
+  endedBy(
+    ...asked: Parameters<Cluster["endedBy"]>
+  ): Promise<CloseReason | undefined> {
+    return this.#sessions.directory.endedBy(...asked);
   }
 
   sessionsOf(uid: string): Promise<readonly SessionRecord[]> {

@@ -2,16 +2,23 @@
 // that log in at once on different nodes exactly one survives. Sessions of nodes that do not live are as good as gone. State: none; this node's
 // sessions are in local-sessions.ts.
 
-import { BrokerError, type CloseReason } from "../../broker/errors.ts";
+import { BrokerError, type CloseReason, isAway } from "../../broker/errors.ts";
 import type { Presence, SessionRecord } from "../../broker/model.ts";
-import type { SessionDirectory } from "../../broker/ports.ts";
-import { presenceOf } from "../session-rules.ts";
+import type {
+  Claim,
+  Registration,
+  SessionDirectory,
+} from "../../broker/ports.ts";
+import { endedBy, presenceOf } from "../session-rules.ts";
 import type { LocalSessions } from "./local-sessions.ts";
 import type { Registry } from "./registry.ts";
 import type { DirectorySteps } from "./steps.ts";
 
 /** Users looked up at once by one call. */
 const LOOKUPS_AT_ONCE = 256;
+/** For the answer why a session was ended. */
+const PATIENCE_MS = 3000;
+const RETRY_MS = 50;
 
 export interface DirectoryParts {
   readonly steps: DirectorySteps;
@@ -31,21 +38,26 @@ export class RedisDirectory implements SessionDirectory {
     this.#parts = parts;
   }
 
-  async register(session: SessionRecord): Promise<readonly SessionRecord[]> {
+  async register(session: SessionRecord, claim?: Claim): Promise<Registration> {
     const { steps, registry, local } = this.#parts;
     const { life } = registry;
-    local.hold(session.uid);
+    const { uid } = session;
+    local.hold(uid);
     try {
-      await local.index(life, [session.uid]);
-      const { since, ended } = await steps.enter(session, life);
-      const wasHeld = local.add({ session, since });
-      if (wasHeld) local.release(session.uid, undefined);
+      await local.index(life, [uid]);
+      const entered = await steps.enter(session, life, claim);
+      if (entered.kind === "refused") {
+        local.release(uid, life);
+        return entered;
+      }
+      const { since, order, ended } = entered;
+      const wasHeld = local.add({ session, since, order });
+      if (wasHeld) local.release(uid, undefined);
       // What was entered under a life that ended meanwhile is swept with it.
       if (registry.life !== life) await this.#again(session);
-      return ended;
+      return { kind: "entered", order, ended };
     } catch (error) {
-      if (local.forget(session.sessionId))
-        local.release(session.uid, undefined); // the hold that is owed stays
+      if (local.forget(session.sessionId)) local.release(uid, undefined); // the hold that is owed stays
       this.#owe(session); // it may be in: its caller will never take it out
       throw error;
     }
@@ -66,6 +78,30 @@ export class RedisDirectory implements SessionDirectory {
   /** A session of this node stays in `local` until it is closed: if the word does not come, it is found missing. */
   async end(session: SessionRecord, reason: CloseReason): Promise<void> {
     await this.#parts.steps.end(session, reason);
+  }
+
+  /**
+   * Asked until Redis answers, `PATIENCE_MS` at most: after a freeze the connection has to come back first. A session that left `local` meanwhile
+   * was told why.
+   */
+  async endedBy({
+    uid,
+    sessionId,
+  }: Pick<SessionRecord, "uid" | "sessionId">): Promise<
+    CloseReason | undefined
+  > {
+    const { steps, local } = this.#parts;
+    const deadline = performance.now() + PATIENCE_MS;
+    for (;;) {
+      const found = local.get(sessionId);
+      if (found === undefined) return undefined;
+      try {
+        return endedBy(found, await steps.newestLogin(uid, found.session.flag));
+      } catch (error) {
+        if (!isAway(error) || performance.now() > deadline) throw error;
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS).unref());
+      }
+    }
   }
 
   async sessionsOf(uid: string): Promise<readonly SessionRecord[]> {

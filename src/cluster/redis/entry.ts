@@ -1,10 +1,12 @@
 // A session as the directory in Redis keeps it, and the life it belongs to. `lua/rules.lua` is the other half: entries are written there. Pure.
 
+import type { CloseReason } from "../../broker/errors.ts";
 import type {
   DeviceFlag,
   DeviceLevel,
   SessionRecord,
 } from "../../broker/model.ts";
+import type { EndedSession, NewestLogin } from "../../broker/ports.ts";
 
 /** One process of a node from start to death: `<node id>:<random>`. A life that was declared dead never comes back; its process begins another. */
 export type Life = string;
@@ -51,13 +53,31 @@ export function readEntry(uid: string, sessionId: string, text: Buffer): Entry {
   };
 }
 
-/** Reads `sessionId, entry, …` as steps answer it. */
-export function readSessions(
+/** Reads `sessionId, entry, reason, …` of sessions that were ended. */
+export function readEnded(
   uid: string,
   reply: readonly Buffer[],
-): readonly SessionRecord[] {
-  return Array.from({ length: reply.length / 2 }, (_, at) => {
-    const [id, text] = reply.slice(2 * at, 2 * at + 2) as [Buffer, Buffer];
-    return readEntry(uid, id.toString(), text).session;
+): readonly EndedSession[] {
+  return Array.from({ length: reply.length / 3 }, (_, at) => {
+    const [id, text, reason] = reply.slice(3 * at, 3 * at + 3) as [
+      Buffer,
+      Buffer,
+      Buffer,
+    ];
+    const { session } = readEntry(uid, id.toString(), text);
+    return { session, reason: reason.toString() as EndedSession["reason"] };
   });
+}
+
+/** Reads a newest login as `rules.lua` writes it; its labels are the scripts' business. */
+export function readLogin(text: Buffer): NewestLogin {
+  const [, order, since, deviceId, label, ended] = JSON.parse(
+    text.toString(),
+  ) as [number, string, string, string, string, CloseReason | ""];
+  return {
+    order: Number(order),
+    since: Number(since),
+    ...{ deviceId, label, past: [] },
+    ended: ended === "" ? undefined : ended,
+  };
 }

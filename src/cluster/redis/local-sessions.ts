@@ -4,13 +4,11 @@
 import { isAway } from "../../broker/errors.ts";
 import type { SessionRecord } from "../../broker/model.ts";
 import type { RedisLink } from "../../redis/link.ts";
+import type { Entry } from "../session-rules.ts";
 import type { Life } from "./entry.ts";
 
-/** A session in the directory and when it came there, as the directory counts. */
-export interface LocalSession {
-  readonly session: SessionRecord;
-  readonly since: string;
-}
+/** A session in the directory and its places there. */
+export type LocalSession = Entry;
 
 const NONE: readonly LocalSession[] = [];
 

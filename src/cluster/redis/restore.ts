@@ -2,13 +2,12 @@
 // were missed, the node was declared dead; and now and then without a reason, so that no word that was lost is lost for ever. State: what of this
 // is still to be done. It never ends a session that logged in later.
 //
-// A session that is missing was either ended by somebody or lost by Redis. Who ended it by a login stands in its place, later than it: it is
-// ended here. Who ended it by a new token or a logout changed the device: the credential tells. Else it was lost, and is entered again.
+// A session that is missing was either ended by somebody or lost by Redis. A later login is recorded as the newest one: it is ended here. Who ended
+// it by a new token or a logout changed the device: the credential tells. Else it was lost, and is entered again.
 
 import { type CloseReason, isAway } from "../../broker/errors.ts";
 import type { SessionRecord } from "../../broker/model.ts";
 import type { ClusterEvent } from "../../broker/ports.ts";
-import { endReason } from "../session-rules.ts";
 import type { LocalSession, LocalSessions } from "./local-sessions.ts";
 import type { Registry } from "./registry.ts";
 import type { DirectorySteps } from "./steps.ts";
@@ -150,8 +149,7 @@ export class Restorer {
     if (!local.has(session.sessionId)) return; // it ended meanwhile
     const result = await steps.restore(one, registry.life);
     if (result.kind === "there") return;
-    if (result.kind === "refused")
-      return this.#letGo(session, endReason(result.by, session));
+    if (result.kind === "refused") return this.#letGo(session, result.reason);
     publish({ kind: "presence", uid: session.uid });
     await this.#judge(session); // one of a life that counted as dead is passed over by who ends sessions
   }
@@ -160,7 +158,7 @@ export class Restorer {
     const { steps, publish } = this.#parts;
     const reason = await this.#parts.judge(session);
     if (reason === undefined) return;
-    await steps.remove(session);
+    await steps.revoke(session, reason);
     this.#letGo(session, reason);
     publish({ kind: "presence", uid: session.uid });
   }

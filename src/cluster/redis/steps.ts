@@ -2,7 +2,17 @@
 
 import { randomUUID } from "node:crypto";
 import type { CloseReason } from "../../broker/errors.ts";
-import { type SessionRecord, userTopic } from "../../broker/model.ts";
+import {
+  type DeviceFlag,
+  type SessionRecord,
+  userTopic,
+} from "../../broker/model.ts";
+import {
+  type Claim,
+  LOGIN_TTL_MS,
+  type NewestLogin,
+  type Registration,
+} from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { loadScript } from "../../redis/script.ts";
 import { looseFrame } from "../../redis/wire.ts";
@@ -10,8 +20,9 @@ import {
   type Entry,
   entryArgs,
   type Life,
+  readEnded,
   readEntry,
-  readSessions,
+  readLogin,
 } from "./entry.ts";
 import type { LocalSession } from "./local-sessions.ts";
 
@@ -24,22 +35,23 @@ const restore = loadScript(
   new URL("./lua/restore.lua", import.meta.url),
   RULES,
 );
-const end = loadScript(new URL("./lua/end.lua", import.meta.url));
+const end = loadScript(new URL("./lua/end.lua", import.meta.url), RULES);
 const sweep = loadScript(new URL("./lua/sweep.lua", import.meta.url), RULES);
 
 /** What the link must be able to run for the directory. */
 export const directoryScripts = [register, restore, end, sweep];
 
-export interface Entered {
-  /** When it came in, as `restore` wants to know it. */
-  readonly since: string;
-  readonly ended: readonly SessionRecord[];
-}
+export type Entered =
+  | Extract<Registration, { readonly kind: "refused" }>
+  | (Extract<Registration, { readonly kind: "entered" }> & {
+      /** Its connection's place, as `restore` wants to know it. */
+      readonly since: number;
+    });
 
-/** `there`: nothing was to be done. `renewed`: it was there under an earlier life. `refused`: `by` logged in later, the session stays out. */
+/** `there`: nothing was to be done. `renewed`: it was there under an earlier life. `refused`: it was ended, and stays out. */
 export type Restored =
   | { readonly kind: "there" | "renewed" | "entered" }
-  | { readonly kind: "refused"; readonly by: SessionRecord };
+  | { readonly kind: "refused"; readonly reason: CloseReason };
 
 /** All of them throw `unavailable`: the step may have run or not. */
 export class DirectorySteps {
@@ -50,33 +62,52 @@ export class DirectorySteps {
   }
 
   /** Enters a session under `life` and tells the nodes of those that it ends. */
-  async enter(session: SessionRecord, life: Life): Promise<Entered> {
+  async enter(
+    session: SessionRecord,
+    life: Life,
+    claim: Claim | undefined,
+  ): Promise<Entered> {
     const { uid } = session;
-    const [since, ...ended] = (await this.#link.run(
-      register,
-      [this.#key(uid)],
-      this.#args(session, life),
-    )) as [Buffer, ...Buffer[]];
-    return { since: since.toString(), ended: readSessions(uid, ended) };
+    const order = claim !== undefined && "order" in claim ? claim.order : "";
+    const label = claim !== undefined && "label" in claim ? claim.label : "";
+    const [kind, ...told] = (await this.#link.run(register, this.#keys(uid), [
+      ...this.#args(session, life),
+      order,
+      label,
+      LOGIN_TTL_MS,
+    ])) as [Buffer, ...Buffer[]];
+    if (kind.toString() === "refused") return refusal(told[0]);
+    const [since, place, ...ended] = told;
+    return {
+      kind: "entered",
+      since: Number(since),
+      order: Number(place),
+      ended: readEnded(uid, ended),
+    };
   }
 
-  /** Makes sure that a session is in under `life`, unless a later one stands in its place; tells the nodes of earlier ones that it ends. */
+  /** Makes sure that a session is in under `life`, unless it was ended; tells the nodes of earlier ones that it ends. */
   async restore(
-    { session, since }: LocalSession,
+    { session, since, order }: LocalSession,
     life: Life,
   ): Promise<Restored> {
-    const { uid } = session;
-    const [code, ...others] = (await this.#link.run(
+    const [said, reason] = (await this.#link.run(
       restore,
-      [this.#key(uid)],
-      [...this.#args(session, life), since],
-    )) as [number, ...Buffer[]];
-    if (code === 0) return { kind: "there" };
-    if (code === 1) return { kind: "renewed" };
-    const [by] = readSessions(uid, others);
-    return by === undefined || code === 2
-      ? { kind: "entered" }
-      : { kind: "refused", by };
+      this.#keys(session.uid),
+      [...this.#args(session, life), since, order, LOGIN_TTL_MS],
+    )) as [Buffer, Buffer?];
+    const kind = said.toString() as Restored["kind"];
+    return kind === "refused" ? refusal(reason) : { kind };
+  }
+
+  /** The newest main login of a uid and flag, as far as it tells why a session may not go on. */
+  async newestLogin(
+    uid: string,
+    flag: DeviceFlag,
+  ): Promise<NewestLogin | undefined> {
+    const key = this.#link.keys.user("login", uid);
+    const reply = (await this.#link.call("hget", key, flag)) as Buffer | null;
+    return reply === null ? undefined : readLogin(reply);
   }
 
   /** Takes a session out; harmless when it is not in. */
@@ -88,9 +119,12 @@ export class DirectorySteps {
   async end(session: SessionRecord, reason: CloseReason): Promise<void> {
     const { uid, sessionId } = session;
     const event = { kind: "end_session", uid, sessionId, reason } as const;
-    const frame = looseFrame(`end ${randomUUID()}`, event);
-    const topic = this.#link.keys.topic(userTopic(uid));
-    await this.#link.run(end, [this.#key(uid)], [sessionId, topic, frame]);
+    await this.#end(session, reason, looseFrame(`end ${randomUUID()}`, event));
+  }
+
+  /** The same of a session of this node, which need not be told. */
+  async revoke(session: SessionRecord, reason: CloseReason): Promise<void> {
+    await this.#end(session, reason, "");
   }
 
   /** Whether the directory has the session. */
@@ -111,9 +145,24 @@ export class DirectorySteps {
     return entries.map(([id, text]) => readEntry(uid, id, text));
   }
 
+  async #end(
+    { uid, sessionId }: SessionRecord,
+    reason: CloseReason,
+    frame: Buffer | "",
+  ): Promise<void> {
+    const topic = this.#link.keys.topic(userTopic(uid));
+    const args = [sessionId, topic, frame, reason, LOGIN_TTL_MS];
+    await this.#link.run(end, this.#keys(uid), args);
+  }
+
   /** HASH of a user's sessions: session id → entry (entry.ts). */
   #key(uid: string): string {
     return this.#link.keys.user("sess", uid);
+  }
+
+  /** Behind it: HASH of a user's newest main logins: flag → login (rules.lua). */
+  #keys(uid: string): readonly [string, string] {
+    return [this.#key(uid), this.#link.keys.user("login", uid)];
   }
 
   #args(session: SessionRecord, life: Life): readonly (string | number)[] {
@@ -121,4 +170,11 @@ export class DirectorySteps {
     const topic = this.#link.keys.topic(userTopic(uid));
     return [sessionId, life, ...entryArgs(session), uid, topic];
   }
+}
+
+function refusal(reason: Buffer | undefined) {
+  return {
+    kind: "refused",
+    reason: String(reason) as CloseReason, // as the scripts and `end` say it
+  } as const;
 }

@@ -33,12 +33,13 @@ function fieldsOf(operation: Operation): readonly Field[] {
   switch (operation.kind) {
     case "connect": {
       const { version, uid, token, flag, deviceId, level, resume } = operation;
+      const session = operation.session === "" ? [] : [operation.session];
       const points = resume.map((point) => [
         ...channelOf(point),
         point.lastSeq,
         point.lastId,
       ]);
-      return [version, uid, token, flag, deviceId, level, points];
+      return [version, uid, token, flag, deviceId, level, points, ...session];
     }
     case "send": {
       const { clientMsgNo, payload, expireS, streamNo, tagKey } = operation;

@@ -39,6 +39,8 @@ import { FrameReader } from "./reader.ts";
 
 /** Characters of a token: ours are short, a backend may register a signed document. */
 const MAX_TOKEN_LENGTH = 4096;
+/** Characters of a session's name: a node's id, and a little more. */
+const MAX_SESSION_LENGTH = 256;
 /** Conversations one CONVERSATIONS may ask for. */
 const MAX_CONVERSATIONS = 500;
 
@@ -126,6 +128,7 @@ function readConnect(context: Context): Operation {
       : reader.list("resume", limits.maxResumePoints, () =>
           reader.tuple("resume point", () => readResumePoint(context)),
         ),
+    session: reader.absent() ? "" : reader.text("session", MAX_SESSION_LENGTH),
   };
 }
 

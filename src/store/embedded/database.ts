@@ -85,6 +85,8 @@ export interface Tables {
   readonly groups: Table<Stored, string[]>;
   /** [uid, flag] → level and token hash. */
   readonly devices: Table<Stored, (string | number)[]>;
+  /** [uid, flag] → the newest main login and until when it is kept. */
+  readonly logins: Table<Stored, (string | number)[]>;
   /** username → password. */
   readonly managers: Table<Stored, string>;
   /** token hash in hex → username and expiry. */
@@ -154,6 +156,7 @@ export function openTables(
       members: env.openDB({ name: "members" }),
       groups: env.openDB({ name: "groups" }),
       devices: env.openDB({ name: "devices" }),
+      logins: env.openDB({ name: "logins" }),
       managers: env.openDB({ name: "managers" }),
       tokens: env.openDB({ name: "tokens" }),
       heads: env.openDB({ name: "heads" }),

@@ -6,6 +6,7 @@ import { BrokerError } from "../../broker/errors.ts";
 import type {
   ChannelStore,
   ConversationStore,
+  LoginStore,
   ManagerStore,
   UserStore,
 } from "../../broker/ports.ts";
@@ -23,6 +24,7 @@ import type { History } from "./history.ts";
 import type { Inbox } from "./inbox.ts";
 import type { Journal } from "./journal.ts";
 import type { LiveStreams } from "./live-streams.ts";
+import { createLoginSweep, createLoginTable } from "./logins.ts";
 import { createManagerTables } from "./managers.ts";
 import {
   closeMessagePath,
@@ -43,6 +45,7 @@ export interface Engine {
   /** What a move reads; everything the store knew when it was opened is in them. */
   readonly tables: Tables;
   readonly users: UserStore;
+  readonly logins: LoginStore;
   readonly channels: ChannelStore;
   readonly managers: ManagerStore;
   readonly appends: Appends;
@@ -124,7 +127,7 @@ async function openOwned(
   });
   const sweep = new Sweep({
     ...{ tables, inboxes, clock, retentionMs, onProblem, live, streamRows },
-    ...{ rows, surplus },
+    ...{ rows, surplus, sweepLogins: createLoginSweep(tables) },
     intervalMs: options.sweepIntervalMs,
   });
   await startMessagePath(path);
@@ -146,6 +149,7 @@ async function openOwned(
     inbox: inboxes.inbox,
     ...{ checkpoint, sweep },
     users: createUserTable(control),
+    logins: createLoginTable(control, clock),
     channels: createChannelSteps({
       ...{ lock, transact, tables: channelTables },
       headSeq: (key) => history.headSeq(key),

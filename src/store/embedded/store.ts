@@ -5,6 +5,7 @@ import type {
   ChannelStore,
   ConversationStore,
   InboxStore,
+  LoginStore,
   ManagerStore,
   MessageStore,
   Store,
@@ -38,7 +39,7 @@ export interface EmbeddedStats {
   readonly activeStreamBytes: number;
 }
 
-export interface EmbeddedStore extends Store {
+export interface EmbeddedStore extends Store, LoginStore {
   /** All zero while the store is not running. */
   stats(): EmbeddedStats;
   /** Removes everything expired now; resolves to the number of messages. The store does it by itself every `sweepIntervalMs`. */
@@ -69,10 +70,13 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
 function controlCalls({
   use,
   useNow,
-}: Life): UserStore & ChannelStore & ManagerStore {
+}: Life): UserStore & LoginStore & ChannelStore & ManagerStore {
   return {
     device: (uid, flag) => use((e) => e.users.device(uid, flag)),
     putDevice: (device) => use((e) => e.users.putDevice(device)),
+    newestLogin: (uid, flag) => use((e) => e.logins.newestLogin(uid, flag)),
+    putNewestLogin: (uid, flag, login) =>
+      use((e) => e.logins.putNewestLogin(uid, flag, login)),
 
     channel: (channel) => use((e) => e.channels.channel(channel)),
     createChannel: (info, subscribers) =>

@@ -14,6 +14,8 @@ const STEP = 200;
 
 export interface SweepParts extends RetentionParts {
   readonly inboxes: Pick<OpenInbox, "sweep">;
+  /** Removes logins that are forgotten. */
+  readonly sweepLogins: (nowMs: number) => Promise<void>;
   readonly clock: Clock;
   readonly intervalMs: number;
   readonly onProblem: (error: Error, what: string) => void;
@@ -77,6 +79,7 @@ export class Sweep {
     removed += await trimAll(this.#parts, nowMs, isClosed);
     await this.#parts.inboxes.sweep(nowMs, isClosed);
     await this.#removeTokens(nowMs);
+    await this.#parts.sweepLogins(nowMs);
     return removed;
   }
 

@@ -4,6 +4,7 @@ import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { clusterContract } from "../../contract/cluster.ts";
+import { endedFor } from "../../contract/cluster-bench.ts";
 import {
   redisSettings,
   startRedis,
@@ -67,7 +68,7 @@ async function suites(
 async function loginRound(nodes: readonly WholeNode[]): Promise<string[]> {
   const uid = randomUUID();
   const told = await Promise.all(
-    nodes.map((node) => node.cluster.register(sessionOn(node, uid))),
+    nodes.map((node) => endedFor(node.cluster, sessionOn(node, uid))),
   );
   const seen = await Promise.all(
     nodes.map((node) => node.cluster.sessionsOf(uid)),
@@ -96,7 +97,9 @@ t.test("one server", async (t) => {
     const session = sessionOn(a, uid);
     await a.cluster.register(session);
     const raw = redis.client();
-    await raw.del(a.link.keys.user("sess", uid));
+    const { keys } = a.link;
+    await raw.del(keys.user("sess", uid));
+    await raw.del(keys.user("login", uid));
     await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
     await until(async () => (await b.cluster.sessionsOf(uid)).length === 1);
     t.same(await b.cluster.sessionsOf(uid), [session]);

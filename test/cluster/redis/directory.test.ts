@@ -4,7 +4,11 @@
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
-import { SECONDARY_DEVICE } from "../../../src/broker/model.ts";
+import {
+  SECONDARY_DEVICE,
+  type SessionRecord,
+} from "../../../src/broker/model.ts";
+import { endedFor } from "../../contract/cluster-bench.ts";
 import { startRedis } from "../../support/redis.ts";
 import {
   isOnline,
@@ -42,6 +46,11 @@ async function startNodes(
   return nodes;
 }
 
+/** Redis loses what it has of the user's sessions. */
+async function lose({ link }: TestNode, uid: string): Promise<void> {
+  await raw.del(link.keys.user("sess", uid), link.keys.user("login", uid));
+}
+
 const hash = ({ link }: TestNode, uid: string) => link.keys.user("sess", uid);
 
 /** Who of the user's sessions the node was told to end, and why. */
@@ -60,7 +69,7 @@ t.test("500 rounds of simultaneous main logins: one survivor", async (t) => {
       const uid = `u${round}`;
       const mains = nodes.map((node) => sessionOn(node, uid));
       const told = await Promise.all(
-        nodes.map((node, at) => node.cluster.register(mains[at] as never)),
+        nodes.map((node, at) => endedFor(node.cluster, mains[at] as never)),
       );
       const gone = new Set(told.flat().map((one) => one.sessionId));
       const left = mains.filter((one) => !gone.has(one.sessionId));
@@ -163,7 +172,7 @@ t.test("a lost session is entered again, its watchers are told", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   const session = sessionOn(a, "u");
   await a.cluster.register(session);
-  await raw.del(hash(a, "u"));
+  await lose(a, "u");
   a.topics.resubscribed();
   await until(() => isOnline(b, "u"));
   t.same(await b.cluster.sessionsOf("u"), [session]);
@@ -191,6 +200,64 @@ t.test("a lost session whose place is taken is ended", async (t) => {
   t.equal(ended(a).length, 2, "it is ended once");
 });
 
+t.test("a node that missed it finds out why a session was ended", async (t) => {
+  const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+  const device = { deviceId: "d" };
+  const ends = [
+    ["kicked", (uid: string) => b.cluster.register(sessionOn(b, uid))],
+    [
+      "replaced",
+      (uid: string) => b.cluster.register(sessionOn(b, uid, device)),
+    ],
+    [
+      "logged_out",
+      (_: string, one: SessionRecord) => b.cluster.end(one, "logged_out"),
+    ],
+  ] as const;
+  for (const [reason, end] of ends) {
+    const session = sessionOn(a, reason, device); // a does not listen
+    await a.cluster.register(session);
+    t.equal(await a.cluster.endedBy(session), undefined);
+    await end(reason, session);
+    t.equal(await a.cluster.endedBy(session), reason);
+  }
+  a.topics.resubscribed();
+  await until(() => ended(a).length === ends.length);
+  t.same(
+    new Set(ended(a).map((one) => one.split(" ")[1])),
+    new Set(ends.map(([reason]) => reason)),
+  );
+});
+
+t.test(
+  "a lost session that was kicked by one that left stays out",
+  async (t) => {
+    const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+    const old = sessionOn(a, "u");
+    await a.cluster.register(old);
+    const later = sessionOn(b, "u");
+    await b.cluster.register(later);
+    await b.cluster.unregister(later);
+    a.topics.resubscribed();
+    await until(() => ended(a).length === 1);
+    t.same(ended(a), [`${old.sessionId} kicked`]);
+    t.notOk(await isOnline(b, "u"));
+  },
+);
+
+t.test(
+  "what is known of a user's logins is kept for thirty days",
+  async (t) => {
+    const [a] = (await startNodes(t, 1)) as [TestNode];
+    await a.cluster.register(sessionOn(a, "u"));
+    await a.cluster.register(sessionOn(a, "v", { level: SECONDARY_DEVICE }));
+    const key = (uid: string) => a.link.keys.user("login", uid);
+    const days = (await raw.pttl(key("u"))) / 86_400_000;
+    t.ok(days > 29.9 && days <= 30, `${days}`);
+    t.equal(await raw.exists(key("v")), 0, "of a secondary session nothing");
+  },
+);
+
 t.test("of two lost mains the later one comes back", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   await b.cluster.listen("u:u");
@@ -202,7 +269,7 @@ t.test("of two lost mains the later one comes back", async (t) => {
     [a, b],
     [b, a],
   ] as const) {
-    await raw.del(hash(a, "u"));
+    await lose(a, "u");
     first.topics.resubscribed();
     await until(async () => (await raw.exists(hash(a, "u"))) === 1);
     second.topics.resubscribed();
@@ -219,7 +286,7 @@ t.test("a lost session with a worthless token stays out", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   const session = sessionOn(a, "u");
   await a.cluster.register(session);
-  await raw.del(hash(a, "u"));
+  await lose(a, "u");
   a.verdict = "logged_out";
   a.topics.resubscribed();
   await until(() => ended(a).length === 1);

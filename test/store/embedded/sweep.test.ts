@@ -4,6 +4,7 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { open } from "lmdb";
 import t, { type Test } from "tap";
+import { LOGIN_TTL_MS } from "../../../src/broker/ports.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";
 import { eventOf } from "../../contract/store-stream-bench.ts";
@@ -145,3 +146,32 @@ t.test("access tokens that ended are removed", async (t) => {
   t.equal(await countIn(t, path, "tokens"), 1);
   t.equal(await store.accessTokenOwner(hash(2)), "admin");
 });
+
+t.test(
+  "logins outlive the store, and are forgotten after a while",
+  async (t) => {
+    const { path, time, store: opening } = given(t);
+    const store = await opening;
+    const login = {
+      ...{ order: 1_790_000_000_000_001, since: 1_790_000_000_000_002 },
+      ...{ deviceId: "d", label: "l", ended: undefined, past: ["k"] },
+    };
+    const putAll = (uids: readonly string[]) =>
+      Promise.all(uids.map((uid) => store.putNewestLogin(uid, 0, login)));
+    await putAll(Array.from({ length: 3000 }, (_, at) => `u${at}`));
+    await store.putNewestLogin("u0", 1, { ...login, ended: "logged_out" });
+    await store.close();
+    await store.start();
+    t.same(await store.newestLogin("u0", 0), login);
+    t.match(await store.newestLogin("u0", 1), { ended: "logged_out" });
+    t.equal(await store.newestLogin("u0", 2), undefined);
+    time.nowMs += LOGIN_TTL_MS - 1;
+    await putAll(["late"]);
+    t.same(await store.newestLogin("u0", 0), login);
+    time.nowMs += 1;
+    t.equal(await store.newestLogin("u0", 0), undefined);
+    for (let round = 0; round < 2; round++) await store.sweep(); // each looks at a part
+    t.equal(await countIn(t, path, "logins"), 1);
+    t.same(await store.newestLogin("late", 0), login);
+  },
+);

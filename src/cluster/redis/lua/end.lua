@@ -1,8 +1,17 @@
 -- Takes a session out and tells its node why, in one step: what was taken out and not told would be served for ever. Told even if it is not in, or is
--- not any more: the word of an earlier call may not have come.
--- KEYS: the user's sessions HASH sessionId → entry
--- ARGV: sessionId, the user's topic, the LOOSE frame (`wire.ts`) that tells
+-- not any more: the word of an earlier call may not have come. A main session that was in cannot be continued.
+-- KEYS: the user's sessions HASH sessionId → entry; the user's newest logins HASH flag → login
+-- ARGV: sessionId, the user's topic, the LOOSE frame (`wire.ts`) that tells or '', the reason, ms that a login is kept
 -- Reply: 1, or 0 when it was not in
+local here = redis.call('HGET', KEYS[1], ARGV[1])
+if here then
+  local old = read_entry(here)
+  local newest = old.level == 1 and read_login(KEYS[2], int(old.flag)) or nil
+  if newest and newest.order == old.order then
+    newest.ended = ARGV[4]
+    write_login(KEYS[2], int(old.flag), newest, ARGV[5])
+  end
+end
 local found = redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('SPUBLISH', ARGV[2], ARGV[3])
+if ARGV[3] ~= '' then redis.call('SPUBLISH', ARGV[2], ARGV[3]) end
 return found

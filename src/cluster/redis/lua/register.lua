@@ -1,23 +1,75 @@
--- Enters a session of a user, takes out those that it ends [decisions: Kick rule] and tells their nodes; the same session again ends nobody for being itself.
--- KEYS: the user's sessions HASH sessionId → entry
--- ARGV: sessionId, life, flag, level, deviceId, tokenTag, uid, the user's topic
--- Reply: {since, sessionId, entry, … of the ended}
+-- Enters a session of a user, takes out those that it ends [decisions: Kick rule] and tells their nodes; the same session again ends nobody for being
+-- itself. One that continues an earlier session keeps the order of its login, or is refused [decisions: resume is no login]. `place` in
+-- `session-rules.ts` says the same.
+-- KEYS: the user's sessions HASH sessionId → entry; the user's newest logins HASH flag → login
+-- ARGV: sessionId, life, flag, level, deviceId, tokenTag, uid, the user's topic, the order it claims or '', the label it claims or '', ms that a
+--   login is kept
+-- Reply: {'entered', since, order, sessionId, entry, reason, … of the ended}, or {'refused', reason}
+local PAST = 8
 local mine = { flag = tonumber(ARGV[3]), level = tonumber(ARGV[4]), device = ARGV[5] }
+local order, label = tonumber(ARGV[9]), ARGV[10]
+local main = mine.level == 1
+local newest = main and read_login(KEYS[2], ARGV[3]) or nil
 local time = redis.call('TIME')
-local since = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local ended, told = {}, {}
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+
+local since, last, others = now, 0, {}
+if newest then
+  since = math.max(since, newest.since + 1)
+  last = newest.order
+end
 local all = redis.call('HGETALL', KEYS[1])
 for at = 1, #all, 2 do
-  local old = read_entry(all[at + 1])
-  if old.since >= since then since = old.since + 1 end
-  if all[at] ~= ARGV[1] and collide(mine, old) then
-    ended[#ended + 1] = all[at]
-    ended[#ended + 1] = all[at + 1]
-    told[all[at]] = old
-    redis.call('HDEL', KEYS[1], all[at])
+  if all[at] ~= ARGV[1] then
+    local old = read_entry(all[at + 1])
+    old.id, old.text = all[at], all[at + 1]
+    since = math.max(since, old.since + 1)
+    last = math.max(last, old.order)
+    others[#others + 1] = old
   end
 end
-mine.since = since
-for id, old in pairs(told) do tell_ended(ARGV[8], ARGV[7], id, old, mine) end
-redis.call('HSET', KEYS[1], ARGV[1], write_entry(ARGV[2], since, ARGV[3], ARGV[4], ARGV[5], ARGV[6]))
-return { int(since), unpack(ended) }
+
+if newest and label ~= '' then
+  if label == newest.label then order = newest.order end
+  for _, one in ipairs(newest.past) do
+    if one == label then order = 0 end
+  end
+end
+if order and order > math.max(now, last) then order = nil end
+if order and main then
+  if newest and newest.order >= order then
+    if newest.order > order and not same_device(mine, newest) then return { 'refused', 'kicked' } end
+    if newest.ended ~= '' then return { 'refused', newest.ended } end
+    order = newest.order
+  end
+  for _, old in ipairs(others) do
+    if old.order > order and collide(mine, old) then
+      if not same_device(mine, old) then return { 'refused', 'kicked' } end
+      order = old.order
+    end
+  end
+end
+mine.since, mine.order = since, order or math.max(now, last + 1)
+
+local ended = {}
+for _, old in ipairs(others) do
+  if collide(mine, old) or continued(mine, old) then
+    ended[#ended + 1] = old.id
+    ended[#ended + 1] = old.text
+    ended[#ended + 1] = reason_of(mine, old)
+    redis.call('HDEL', KEYS[1], old.id)
+    tell_ended(ARGV[8], ARGV[7], old.id, mine, old)
+  end
+end
+if main then
+  local known, past = newest and newest.label or '', newest and newest.past or {}
+  if label == '' and newest and newest.order == mine.order then label = known end
+  if known ~= '' and known ~= label then
+    past[#past + 1] = known
+    if #past > PAST then table.remove(past, 1) end
+  end
+  mine.label, mine.ended, mine.past = label, '', past
+  write_login(KEYS[2], ARGV[3], mine, ARGV[11])
+end
+redis.call('HSET', KEYS[1], ARGV[1], write_entry(ARGV[2], since, ARGV[3], ARGV[4], ARGV[5], ARGV[6], mine.order))
+return { 'entered', int(since), int(mine.order), unpack(ended) }

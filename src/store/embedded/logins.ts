@@ -1,0 +1,73 @@
+// The newest main login of each device class, for the session directory: it outlives the session, and the process. No state but the table's.
+
+import type { CloseReason } from "../../broker/errors.ts";
+import {
+  LOGIN_TTL_MS,
+  type LoginStore,
+  type NewestLogin,
+} from "../../broker/ports.ts";
+import { commit, fieldsOf, type Stored, type Tables } from "./database.ts";
+import type { ControlParts } from "./transact.ts";
+
+const VERSION = 1;
+/** Rows looked at in one sweep: the next one goes on behind them. */
+const ROWS_A_SWEEP = 2000;
+
+export function createLoginTable(
+  { tables, transact }: ControlParts,
+  clock: () => number,
+): LoginStore {
+  return {
+    async newestLogin(uid, flag) {
+      const stored = tables.logins.get([uid, flag]);
+      if (stored === undefined || keptUntil(stored) <= clock())
+        return undefined;
+      return toLogin(stored);
+    },
+
+    async putNewestLogin(uid, flag, login) {
+      const { order, since, deviceId, label, ended = "", past } = login;
+      const until = clock() + LOGIN_TTL_MS;
+      const fields = [until, order, since, deviceId, label, ended, past];
+      await transact(
+        () => void tables.logins.put([uid, flag], [VERSION, ...fields]),
+      );
+    },
+  };
+}
+
+/** Removes what is forgotten, a part of the table with each call. Throws `unavailable`. */
+export function createLoginSweep(
+  tables: Tables,
+): (nowMs: number) => Promise<void> {
+  let last: (string | number)[] | undefined;
+  return async (nowMs) => {
+    const start = last ?? [""];
+    const rows = [...tables.logins.getRange({ start, limit: ROWS_A_SWEEP })];
+    last = rows.length < ROWS_A_SWEEP ? undefined : rows.at(-1)?.key;
+    const old = rows.filter(({ value }) => keptUntil(value) <= nowMs);
+    if (old.length === 0) return;
+    await commit(tables, () => {
+      for (const { key } of old) void tables.logins.remove(key);
+    });
+  };
+}
+
+function keptUntil(stored: Stored): number {
+  return Number(fieldsOf(stored, VERSION)[0]);
+}
+
+function toLogin(stored: Stored): NewestLogin {
+  const [, order, since, deviceId, label, ended, past] = fieldsOf(
+    stored,
+    VERSION,
+  );
+  return {
+    order: Number(order),
+    since: Number(since),
+    deviceId: String(deviceId),
+    label: String(label),
+    ended: ended === "" ? undefined : (ended as CloseReason), // as written by putNewestLogin
+    past: past as readonly string[],
+  };
+}
