@@ -107,6 +107,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "migrate/options.ts",
       "redis/options.ts",
       "store/options.ts",
+      "transport/options.ts",
       // The rule "no open API without a credential" is one between keys, and is said once.
       "api/protected-mode.ts",
     ],
@@ -159,6 +160,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
 /** A room's options are a TypeBox schema, whatever else the room may import. */
 for (const room of [
   ...["broker/", "cluster/", "gateway/", "migrate/", "redis/", "store/"],
+  "transport/",
 ]) {
   const rule = ROOMS[room];
   if (rule === undefined) throw new Error(`${room} is no room`);

@@ -1,5 +1,6 @@
 // Starting what is measured: a build of the broker on an empty store, or the raw server. Both are processes of their own. No state.
 
+import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { Subject } from "./benchmark.ts";
 import { profilerArgs } from "./profile.ts";
@@ -26,6 +27,13 @@ const SETTINGS = {
 const RAW_SERVER = fileURLToPath(new URL("./raw-server.ts", import.meta.url));
 
 /** Starts the build's `dist/main.js`, as a node on a Redis where one is named. What a bench may send per connection is not limited, nothing else differs from the defaults. */
+/** All clients of a load have one address. Builds from before the limit do not know the setting. */
+function addressLimit(directory: string): Record<string, string> {
+  return existsSync(`${directory}/dist/transport/socket-limits.js`)
+    ? { JINDOU_SOCKETS_MAX_UNAUTHENTICATED_PER_ADDRESS: "0" }
+    : {};
+}
+
 export async function startBroker(
   workbench: Workbench,
   { directory, profileFolder }: Extract<Subject, { kind: "broker" }>,
@@ -43,7 +51,7 @@ export async function startBroker(
     command: process.execPath,
     args: [...profiler, "dist/main.js", "start"],
     cwd: directory,
-    env: { ...SETTINGS, ...data },
+    env: { ...SETTINGS, ...addressLimit(directory), ...data },
   });
   const ready = JSON.parse(await child.line('"The node is ready"')) as Record<
     string,

@@ -1,7 +1,7 @@
 // The control plane as one HTTP endpoint: the route table, built once over the use cases, each row behind the guard. State: none.
 
 import type { HttpEndpoint } from "../transport/types.ts";
-import { edgeReply } from "./errors.ts";
+import { edgeReply, errorReply, NO_ROOM } from "./errors.ts";
 import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
 import { openApiRoute } from "./openapi.ts";
 import { createRoutes, type RouteParts } from "./routes.ts";
@@ -39,5 +39,7 @@ export function createHttpEndpoint(parts: ApiParts): HttpEndpoint {
     notFound: () => edgeReply("not_found"),
     wrongMethod: refuseMethod,
     tooLarge: () => edgeReply("body_too_large"),
+    malformed: (message) => errorReply("bad_request", { message }),
+    busy: () => errorReply("overloaded", NO_ROOM),
   };
 }

@@ -68,6 +68,11 @@ interface Particulars {
   readonly retryAfterS?: number | undefined;
 }
 
+/** Why a body is not received. */
+export const NO_ROOM = {
+  message: "Too many request bodies are being received at once",
+} as const satisfies Particulars;
+
 /** The reply for an error code, with a more precise message where there is one. */
 export function errorReply(
   code: ErrorCode,

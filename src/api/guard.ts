@@ -94,14 +94,14 @@ export function createGuard(parts: {
  */
 function createPageCheck(): (request: HttpRequest) => boolean {
   let lastHost = ""; // callers mostly name the same one
-  let isLastLocal = true;
+  let isLastLocal = false;
   return ({ headers }) => {
     const { origin = "", host = "" } = headers;
     if (origin !== "") return true;
     if (host === lastHost) return !isLastLocal;
     const name = host.replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
     lastHost = host;
-    isLastLocal = name === "" || isLoopback(name);
+    isLastLocal = isLoopback(name);
     return !isLastLocal;
   };
 }

@@ -144,9 +144,11 @@ function documentedErrors(
 }
 
 function commonErrors(route: ApiRoute): readonly ErrorCode[] {
-  const codes: ErrorCode[] = ["internal"];
+  const codes: ErrorCode[] = ["internal", "bad_request"];
   if (route.body !== undefined || route.query !== undefined)
-    codes.push("bad_request", "unavailable", "overloaded");
+    codes.push("unavailable");
+  if (route.method === "POST" || route.query !== undefined)
+    codes.push("overloaded");
   const { access } = route;
   if (access !== "public" && access !== "login")
     codes.push("unauthorized", "unavailable");

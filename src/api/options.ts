@@ -57,6 +57,14 @@ export const apiOptions = Type.Object(
       unit: "bytes",
       description: "A call with a larger body is answered with 413.",
     }),
+    maxPendingBodyBytes: Type.Integer({
+      default: 67_108_864,
+      minimum: 1_048_576,
+      maximum: 17_179_869_184,
+      unit: "bytes",
+      description:
+        "Memory for bodies of which only a part has come, all calls together; a call for whose body there is no room is answered with 503.",
+    }),
     maxSubscribersPerCall: Type.Integer({
       default: 10_000,
       minimum: 1,

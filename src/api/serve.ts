@@ -1,4 +1,4 @@
-// One row of the table as the listener takes it: guard, run, map what was thrown, log what is ours, count. State: when an outage was
+// One row of the table as the listener takes it: guard (before the body is there), run, map what was thrown, log what is ours, count. State: when an outage was
 // last logged. Never lets an exception out, and never logs a body, a token or a password.
 
 import { BrokerError } from "../broker/errors.ts";
@@ -6,7 +6,7 @@ import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
 import { HTTP_STATUS, thrownReply } from "./errors.ts";
 import type { Guard } from "./guard.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
-import type { Answered, ApiRoute, Outcome } from "./route.ts";
+import type { Answered, ApiRoute } from "./route.ts";
 
 /** What is needed of a pino logger. */
 export interface ApiLog {
@@ -35,62 +35,77 @@ const OUTAGE_LOG_MS = 1000;
 export function createServe({ guard, log, observe }: ServeParts): Serve {
   const report = createReport(log);
   return (route) => {
+    const { method, path, headers = [], access } = route;
+    const isPublic = access === "public" || access === "login";
     const fail = (thrown: unknown): HttpReply => {
       report(route, thrown);
       return thrownReply(thrown);
     };
-    const answer = (request: HttpRequest): Outcome => {
-      try {
-        const outcome = guarded(guard, route, request);
-        return outcome instanceof Promise ? outcome.catch(fail) : outcome;
-      } catch (thrown) {
-        return fail(thrown);
-      }
+    const judged = settled(
+      (request) =>
+        route.admit === undefined
+          ? guard(request, access)
+          : route.admit(request, guard),
+      fail,
+    );
+    const answered = settled((request) => route.run(request, guard), fail);
+    const isForPages = route.admit !== undefined;
+    const admit = observed(judged, path, observe);
+    const handle = observed(answered, path, observe);
+    return {
+      ...{ method, path, headers, isPublic },
+      admit: isForPages ? openToPages(admit) : admit,
+      handle: isForPages ? openToPages(handle) : handle,
     };
-    const { method, path, headers = [] } = route;
-    const handle = observed(answer, path, observe);
-    if (route.admit === undefined) return { method, path, headers, handle };
-    return { method, path, headers, handle: openToPages(handle) };
   };
 }
 
-type Handle = (request: HttpRequest) => Outcome;
+type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
-function guarded(guard: Guard, route: ApiRoute, request: HttpRequest): Outcome {
-  const refusal =
-    route.admit === undefined
-      ? guard(request, route.access)
-      : route.admit(request, guard);
-  if (refusal === undefined) return route.run(request, guard);
-  if (!(refusal instanceof Promise)) return refusal;
-  return refusal.then((refused) => refused ?? route.run(request, guard));
+/** The step, answering what it throws or rejects with. */
+function settled<Result>(
+  step: Step<Result>,
+  fail: (thrown: unknown) => HttpReply,
+): Step<Result | HttpReply> {
+  return (request) => {
+    try {
+      const outcome = step(request);
+      return outcome instanceof Promise ? outcome.catch(fail) : outcome;
+    } catch (thrown) {
+      return fail(thrown);
+    }
+  };
 }
 
-function observed(
-  answer: Handle,
+/** The step, its reply counted and timed; a call that goes on is counted by a later step. */
+function observed<Result extends Answered | undefined>(
+  step: Step<Result>,
   path: string,
   observe: ReplyObserver | undefined,
-): Handle {
-  if (observe === undefined) return answer;
+): Step<Result> {
+  if (observe === undefined) return step;
   return (request) => {
     const startMs = performance.now();
-    const done = (reply: Answered): Answered => {
-      observe(path, reply.status, performance.now() - startMs);
+    const done = (reply: Result): Result => {
+      if (reply !== undefined)
+        observe(path, reply.status, performance.now() - startMs);
       return reply;
     };
-    const outcome = answer(request);
+    const outcome = step(request);
     return outcome instanceof Promise ? outcome.then(done) : done(outcome);
   };
 }
 
 /** Lets pages of any origin read every reply, refusals too: such calls carry their credential themselves, nothing a browser adds. */
-function openToPages(answer: Handle): Handle {
-  const open = (reply: Answered): Answered =>
-    "opened" in reply // says it itself
+function openToPages<Result extends Answered | undefined>(
+  step: Step<Result>,
+): Step<Result> {
+  const open = (reply: Result): Result =>
+    reply === undefined || "opened" in reply // it says so itself
       ? reply
       : { ...reply, headers: { ...reply.headers, ...OPEN_TO_PAGES } };
   return (request) => {
-    const outcome = answer(request);
+    const outcome = step(request);
     return outcome instanceof Promise ? outcome.then(open) : open(outcome);
   };
 }

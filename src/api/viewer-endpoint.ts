@@ -5,7 +5,7 @@ import type {
   HttpReply,
   HttpRequest,
 } from "../transport/types.ts";
-import { edgeReply, errorReply } from "./errors.ts";
+import { edgeReply, errorReply, NO_ROOM } from "./errors.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
 import { createServe, type ReplyObserver } from "./serve.ts";
 import { VIEWER_HEADERS } from "./stream-request.ts";
@@ -36,6 +36,8 @@ export function createViewerEndpoint(parts: ViewerEndpointParts): HttpEndpoint {
     notFound: () => SOCKETS_ONLY,
     wrongMethod: refuseMethod,
     tooLarge: () => edgeReply("body_too_large"),
+    malformed: (message) => errorReply("bad_request", { message }),
+    busy: () => errorReply("overloaded", NO_ROOM),
   };
 }
 

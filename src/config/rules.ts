@@ -107,6 +107,10 @@ function sizes({ messages, client, api }: Config): readonly string[] {
     problems.push(
       `api.maxBodyBytes is ${api.maxBodyBytes}, but messages.maxPayloadBytes in base64 needs at least ${body + FRAME_OVERHEAD_BYTES}.`,
     );
+  if (api.maxPendingBodyBytes < api.maxBodyBytes)
+    problems.push(
+      `api.maxPendingBodyBytes is ${api.maxPendingBodyBytes}, but api.maxBodyBytes needs at least ${api.maxBodyBytes}.`,
+    );
   return problems;
 }
 

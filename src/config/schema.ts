@@ -19,6 +19,7 @@ import { migrateOptions } from "../migrate/options.ts";
 import { logOptions } from "../observe/options.ts";
 import { redisOptions } from "../redis/options.ts";
 import { storeOptions } from "../store/options.ts";
+import { socketsOptions } from "../transport/options.ts";
 import { type ConfigKey, keysOf, type OptionSchema } from "./keys.ts";
 import { drainOptions, nodeOptions } from "./options.ts";
 
@@ -30,6 +31,7 @@ const configSchema = Type.Object(
     admin: adminOptions,
     managers: managersOptions,
     client: clientOptions,
+    sockets: socketsOptions,
     messages: messagesOptions,
     content: contentOptions,
     streams: streamsOptions,

@@ -202,6 +202,7 @@ export class Client implements ConnectionHandler {
       this.#rate.join(rates.enter(record.uid, this.#now()), cost);
       session.rate = this.#rate;
       this.#metrics().worked(connect.kind, cost);
+      this.#connection.authenticated();
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";

@@ -30,7 +30,7 @@ export function isLoopback(host: string): boolean {
   return (
     name === "localhost" ||
     name === "::1" ||
-    /^(?:::ffff:)?127(?:\.\d{1,3}){3}$/.test(name)
+    /^(?:::ffff:)?127(?:\.(?:25[0-5]|2[0-4]\d|1?\d{1,2})){3}$/.test(name)
   );
 }
 

@@ -44,6 +44,24 @@ export const METRICS = {
     "node_version",
   ]),
 
+  sockets: gauge(
+    "sockets",
+    "Sockets open now over both listeners: HTTP, client sockets, and connections that have sent nothing yet",
+  ),
+  socketsMax: gauge(
+    "sockets_max",
+    "Sockets this node takes: sockets.max, or what the limit of open files leaves",
+  ),
+  socketsRefused: counter(
+    "sockets_refused_total",
+    "Connections closed as soon as they were accepted (max: the node is full; address: too many of one address have shown no credential; descriptors: the process or the system has no more)",
+    ["reason"],
+  ),
+  bodiesPending: gauge(
+    "http_bodies_pending_bytes",
+    "Memory that request bodies take of which only a part has come",
+  ),
+
   connections: gauge("connections", "Client sockets open now"),
   connectionsOpened: counter(
     "connections_opened_total",

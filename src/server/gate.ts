@@ -8,6 +8,7 @@ import type {
   Connection,
   ConnectionHandler,
   HttpEndpoint,
+  HttpRoute,
   SocketEndpoint,
 } from "../transport/types.ts";
 
@@ -26,17 +27,15 @@ export function gatedHttp(
   endpoint: HttpEndpoint,
   isOpen: () => boolean,
 ): HttpEndpoint {
-  const routes = endpoint.routes.map((route) =>
-    ALWAYS.has(route.path)
-      ? route
-      : {
-          ...route,
-          handle: (request: Parameters<typeof route.handle>[0]) =>
-            isOpen()
-              ? route.handle(request)
-              : errorReply("unavailable", REFUSAL),
-        },
-  );
+  const routes = endpoint.routes.map((route) => {
+    if (ALWAYS.has(route.path)) return route;
+    const gated: HttpRoute = {
+      ...route,
+      admit: (request) =>
+        isOpen() ? route.admit?.(request) : errorReply("unavailable", REFUSAL),
+    };
+    return gated;
+  });
   return { ...endpoint, routes };
 }
 

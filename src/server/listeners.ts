@@ -4,14 +4,21 @@ import type { Config } from "../config/schema.ts";
 import type { Gateway } from "../gateway/endpoint.ts";
 import { type Address, parseAddress, sameAddress } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
+import { BodyBudget } from "../transport/body-budget.ts";
+import { DescriptorReserve, socketCapacity } from "../transport/descriptors.ts";
 import { createListener } from "../transport/listener.ts";
+import { SocketLimits } from "../transport/socket-limits.ts";
 import type { HttpEndpoint, Listener, TlsFiles } from "../transport/types.ts";
 import type { Node } from "./node.ts";
 import { StartError } from "./start-error.ts";
 
+/** Sockets that clients leave to the API's listener, so that a node full of them can still be managed; at most an eighth of all. */
+const SPARE_SOCKETS = 64;
+const REFUSAL_LOG_MS = 10_000;
+
 /** Equal addresses: one listener serves both. */
 export function createListeners(
-  { config, logger }: Node,
+  node: Node,
   endpoints: {
     readonly http: HttpEndpoint;
     /** Of a listener for clients only. */
@@ -19,40 +26,67 @@ export function createListeners(
     readonly sockets: Gateway["endpoint"];
   },
 ): { readonly api: Listener; readonly client: Listener } {
+  const { config, logger } = node;
   const { http, viewers, sockets } = endpoints;
   const log = roomLogger(logger, "transport");
-  const onError = (error: unknown, where: string) =>
-    log.error({ err: error }, where);
-  const apiAddress = addressOf(config.api.listen);
+  const shared = {
+    limits: createLimits(node),
+    bodies: createBodies(node),
+    onError: (error: unknown, where: string) =>
+      log.error({ err: error }, where),
+  };
+  const api = {
+    ...{ ...shared, ...addressOf(config.api.listen), http },
+    tls: tlsFiles(config.api.tls),
+    spareSockets: 0,
+  };
   const clientAddress = addressOf(config.client.listen);
-  const apiTls = tlsFiles(config.api.tls);
-  if (sameAddress(apiAddress, clientAddress)) {
-    const both = createListener({
-      ...apiAddress,
-      tls: apiTls,
-      http,
-      sockets,
-      onError,
-    });
+  if (sameAddress(addressOf(config.api.listen), clientAddress)) {
+    const both = createListener({ ...api, sockets });
     return { api: both, client: both };
   }
-  const tls = tlsFiles(config.client.tls);
   return {
-    api: createListener({
-      ...apiAddress,
-      tls: apiTls,
-      http,
-      sockets: undefined,
-      onError,
-    }),
+    api: createListener({ ...api, sockets: undefined }),
     client: createListener({
-      ...clientAddress,
-      tls,
-      http: viewers,
-      sockets,
-      onError,
+      ...{ ...shared, ...clientAddress, http: viewers, sockets },
+      tls: tlsFiles(config.client.tls),
+      spareSockets: SPARE_SOCKETS,
     }),
   };
+}
+
+/** Shared by the listeners: their sockets are descriptors of one process. */
+function createLimits({ config, logger, metrics }: Node): SocketLimits {
+  const { families } = metrics;
+  const { max, maxUnauthenticatedPerAddress } = config.sockets;
+  const log = roomLogger(logger, "transport");
+  const nextLogMs = { max: 0, address: 0, descriptors: 0 };
+  const limits = new SocketLimits({
+    maxUnauthenticatedPerAddress,
+    reserve: new DescriptorReserve(),
+    capacity() {
+      const capacity = socketCapacity();
+      if (max > capacity)
+        log.warn({ max, capacity }, "sockets.max is beyond the limit of files");
+      return max === 0 ? capacity : Math.min(max, capacity);
+    },
+    onRefused(reason, address) {
+      families.socketsRefused.of(reason).add();
+      const nowMs = performance.now();
+      if (nowMs < nextLogMs[reason]) return;
+      nextLogMs[reason] = nowMs + REFUSAL_LOG_MS;
+      log.warn({ reason, address }, "sockets are refused");
+    },
+  });
+  families.sockets.of().from(() => limits.open);
+  families.socketsMax.of().from(() => limits.max);
+  return limits;
+}
+
+function createBodies({ config, metrics }: Node): BodyBudget {
+  const bodies = new BodyBudget(config.api.maxPendingBodyBytes);
+  metrics.families.bodiesPending.of().from(() => bodies.bytes);
+  return bodies;
 }
 
 /** Resolves with the port it got. Throws StartError, which names the setting to change. */

@@ -1,5 +1,7 @@
 // Peer addresses as text, from the bytes uWebSockets.js gives. Pure. IPv4-mapped IPv6 reads as IPv4, so one peer has one name.
 
+import { networkOf } from "../lib/network.ts";
+
 const HEXTETS = 8;
 
 /** 4 or 16 bytes in network order as text (IPv6 as in RFC 5952); "" for anything else. */
@@ -12,6 +14,11 @@ export function addressText(bytes: ArrayBuffer): string {
   );
   if (isMapped(hextets)) return new Uint8Array(bytes, 12).join(".");
   return compressed(hextets);
+}
+
+/** What limits by address count together: an IPv4 address, or the /64 of an IPv6 one. */
+export function networkText(bytes: ArrayBuffer): string {
+  return networkOf(addressText(bytes));
 }
 
 function isMapped(hextets: readonly number[]): boolean {

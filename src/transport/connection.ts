@@ -6,6 +6,7 @@ import type { WebSocket } from "uWebSockets.js";
 import type { Farewells } from "./farewells.ts";
 import { frameBytes } from "./frame-bytes.ts";
 import type { Reader } from "./slow-readers.ts";
+import type { SocketLimits } from "./socket-limits.ts";
 import type { TurnEnd, TurnTask } from "./turn-end.ts";
 import type {
   Connection,
@@ -23,6 +24,7 @@ export interface SocketData {
 
 /** What all connections of a listener share. */
 export interface ConnectionSurroundings {
+  readonly limits: SocketLimits;
   readonly turnEnd: TurnEnd;
   readonly farewells: Farewells;
   readonly maxBufferedBytes: number;
@@ -59,18 +61,31 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   #endCode = 0;
   #isSubscriber = false;
   #isCut = false;
+  /** Until its peer has shown who it is. */
+  #release: (() => void) | undefined;
   #lag: typeof KEEPS_UP | typeof FOUND_LAGGING | typeof TOLD_LAGGING = KEEPS_UP;
 
   static #lastId = 0;
 
-  constructor(remoteAddress: string, around: ConnectionSurroundings) {
+  /** `release` ends its counting against its address. */
+  constructor(
+    remoteAddress: string,
+    release: () => void,
+    around: ConnectionSurroundings,
+  ) {
     SocketConnection.#lastId += 1;
     this.id = SocketConnection.#lastId;
     this.remoteAddress = remoteAddress;
+    this.#release = release;
     this.#around = around;
   }
 
   // --- For its owner -----------------------------------------------------------------------------------------------
+
+  authenticated(): void {
+    this.#release?.();
+    this.#release = undefined;
+  }
 
   send(frame: Frame): void {
     const socket = this.#socket;
@@ -174,6 +189,7 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     this.#socket = undefined;
     this.#queue = undefined;
     this.#queuedBytes = 0;
+    this.authenticated();
     if (this.#endCode === 0) this.#endCode = code;
     this.#tellClosed();
   }

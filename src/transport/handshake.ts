@@ -7,14 +7,20 @@ import type {
   us_socket_context_t,
   WebSocket,
 } from "uWebSockets.js";
-import { addressText } from "./address.ts";
+import { addressText, networkText } from "./address.ts";
 import {
   type ConnectionSurroundings,
   SocketConnection,
   type SocketData,
 } from "./connection.ts";
+import { HeadCheck } from "./http-head.ts";
 import { BARE_500, writeReplyAndClose } from "./http-reply.ts";
-import type { HttpReply, SocketEndpoint, Upgrade } from "./types.ts";
+import type {
+  HttpEndpoint,
+  HttpReply,
+  SocketEndpoint,
+  Upgrade,
+} from "./types.ts";
 
 /** The only version there is [RFC 6455 4.1]. */
 const VERSION = "13";
@@ -23,6 +29,8 @@ const WRONG_VERSION: HttpReply = {
   headers: { "sec-websocket-version": VERSION },
   body: "",
 };
+
+const MALFORMED: HttpReply = { status: 400, body: "" };
 
 export interface Handshake {
   /** The native upgrade event. */
@@ -37,8 +45,11 @@ export interface Handshake {
 
 export function createHandshake(
   endpoint: SocketEndpoint,
+  http: Pick<HttpEndpoint, "malformed"> | undefined,
   around: ConnectionSurroundings,
 ): Handshake {
+  const head = new HeadCheck();
+  const { limits } = around;
   let arriving: Upgrade | undefined;
 
   function decide(upgrade: Upgrade, version: string): HttpReply | string {
@@ -55,10 +66,18 @@ export function createHandshake(
 
   return {
     upgrade(res, req, context) {
+      const problem = head.problem(req);
+      if (problem !== undefined)
+        return writeReplyAndClose(res, http?.malformed(problem) ?? MALFORMED);
+      const network = networkText(res.getRemoteAddress());
+      limits.requested(network);
       const upgrade = readUpgrade(res, req);
       const answer = decide(upgrade, req.getHeader("sec-websocket-version"));
       if (typeof answer !== "string") return writeReplyAndClose(res, answer);
-      const connection = new SocketConnection(upgrade.remoteAddress, around);
+      const release = limits.held(network);
+      if (release === undefined) return void res.close();
+      const { remoteAddress } = upgrade;
+      const connection = new SocketConnection(remoteAddress, release, around);
       const data: SocketData = { connection };
       const key = req.getHeader("sec-websocket-key");
       arriving = upgrade;

@@ -1,30 +1,97 @@
-// Collects the body of one HTTP request, up to a limit. State: the chunks so far of a body that did not come in one piece.
-// Copies every byte once more than the kernel did when it comes in one piece, twice else; never buffers beyond the limit.
+// Collects the body of one HTTP request, up to a limit and within the budget of all. State: the blocks so far of a body that did not come in one
+// piece, and what they take of the budget. Copies every byte once more than the kernel did when it comes in one piece, twice else.
 
 import type { HttpResponse } from "uWebSockets.js";
+import type { BodyBudget } from "./body-budget.ts";
 
-/**
- * Calls `done` once, with the whole body or, as soon as it is longer than `maxBytes`, with undefined. Not at all when the peer goes away.
- * `done` runs in a native callback.
- */
-export function collectBody(
-  res: HttpResponse,
-  maxBytes: number,
-  done: (body: Uint8Array | undefined) => void,
-): void {
-  let chunks: Uint8Array[] | undefined;
-  let size = 0;
-  res.onData((chunk, isLast) => {
-    if (size > maxBytes) return; // refused; the peer has not noticed yet
-    size += chunk.byteLength;
-    if (size > maxBytes) {
-      chunks = undefined;
-      return done(undefined);
-    }
-    const copy = Buffer.from(new Uint8Array(chunk));
-    if (isLast && chunks === undefined) return done(copy);
-    chunks ??= [];
-    chunks.push(copy);
-    if (isLast) done(Buffer.concat(chunks, size));
-  });
+/** Whose body it is. Either of the last two is called at most once, in a native callback. */
+export interface BodyOwner {
+  /** Only a part came; called once. */
+  partial(): void;
+  collected(body: Uint8Array): void;
+  /** It is longer than the limit, or there is no room for it beside the others. */
+  givenUp(why: "too_large" | "no_room"): void;
+}
+
+/** Smallest and largest block: a body that trickles must neither cost an object for each byte nor hold much more than it sent. */
+const MIN_BLOCK_BYTES = 1024;
+const MAX_BLOCK_BYTES = 64 * 1024;
+
+const NO_BLOCKS: Buffer[] = [];
+
+export class BodyCollector {
+  readonly #budget: BodyBudget;
+  readonly #maxBytes: number;
+  #blocks: Buffer[] = NO_BLOCKS;
+  /** Of the last block. */
+  #filled = 0;
+  #size = 0;
+  #charged = 0;
+  #isPartial = false;
+  #isOver = false;
+
+  constructor(budget: BodyBudget, maxBytes: number) {
+    this.#budget = budget;
+    this.#maxBytes = maxBytes;
+  }
+
+  collect(res: HttpResponse, owner: BodyOwner): void {
+    res.onData((chunk, isLast) => {
+      if (this.#isOver) return; // refused, and the peer has not noticed yet
+      if (this.#size + chunk.byteLength > this.#maxBytes) {
+        this.discard();
+        return owner.givenUp("too_large");
+      }
+      if (isLast && this.#size === 0) {
+        this.#isOver = true;
+        return owner.collected(Buffer.from(new Uint8Array(chunk)));
+      }
+      if (!this.#add(new Uint8Array(chunk))) {
+        this.discard();
+        return owner.givenUp("no_room");
+      }
+      if (isLast) return owner.collected(this.#whole());
+      if (this.#isPartial) return;
+      this.#isPartial = true;
+      owner.partial();
+    });
+  }
+
+  /** Gives up what was collected, and what is still to come. Safe to call twice. */
+  discard(): void {
+    this.#isOver = true;
+    this.#blocks = NO_BLOCKS;
+    this.#budget.give(this.#charged);
+    this.#charged = 0;
+  }
+
+  #add(bytes: Uint8Array): boolean {
+    const last = this.#blocks.at(-1);
+    const room = last === undefined ? 0 : last.length - this.#filled;
+    const fitting = bytes.subarray(0, room);
+    const rest = bytes.subarray(fitting.length);
+    last?.set(fitting, this.#filled);
+    this.#filled += fitting.length;
+    this.#size += bytes.length;
+    if (rest.length === 0) return true;
+    const length = Math.max(rest.length, this.#nextBlockBytes());
+    if (!this.#budget.take(length)) return false;
+    this.#charged += length;
+    const block = Buffer.allocUnsafeSlow(length);
+    block.set(rest);
+    if (this.#blocks === NO_BLOCKS) this.#blocks = [];
+    this.#blocks.push(block);
+    this.#filled = rest.length;
+    return true;
+  }
+
+  #nextBlockBytes(): number {
+    return Math.min(Math.max(this.#size, MIN_BLOCK_BYTES), MAX_BLOCK_BYTES);
+  }
+
+  #whole(): Uint8Array {
+    const body = Buffer.concat(this.#blocks, this.#size);
+    this.discard();
+    return body;
+  }
 }

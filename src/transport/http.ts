@@ -1,7 +1,6 @@
 // HTTP of one listener: native routes for the table, one catch-all for the rest, bodies up to the limit. No state between calls.
-// A body over its declared limit is answered and no longer read into memory: the reply asks the peer to close, and uWebSockets.js cuts it
-// off 10 s later if it sends on. Closing at once would reset the connection, and many clients would lose the reply. A body without a
-// declared length that grows over the limit is cut off at once, because there the time-out starts anew with what comes in.
+// Who calls is judged when the headers are there; of a call that is refused nothing more is read into memory.
+// A body that does not come at 16 KiB a second, or stops, is cut off by uWebSockets.js after 8 to 12 s.
 // A request sent before an awaited answer (pipelining) makes uWebSockets.js drop the connection; behind a synchronous answer it is served.
 
 import type {
@@ -9,8 +8,10 @@ import type {
   HttpRequest as NativeRequest,
   TemplatedApp,
 } from "uWebSockets.js";
-import { collectBody } from "./http-body.ts";
+import type { BodyBudget } from "./body-budget.ts";
+import { BodyCollector, type BodyOwner } from "./http-body.ts";
 import { HttpCall } from "./http-call.ts";
+import { type AnnouncedBody, HeadCheck } from "./http-head.ts";
 import {
   type AllowedMethods,
   countParams,
@@ -18,15 +19,16 @@ import {
   decodePart,
 } from "./http-paths.ts";
 import {
+  type WriteReply,
   withHeader,
   writeReply,
   writeReplyAndClose,
-  writeReplyHead,
 } from "./http-reply.ts";
+import type { SocketLimits } from "./socket-limits.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type {
   HttpEndpoint,
-  HttpRequest,
+  HttpReply,
   HttpRoute,
   ListenerSpec,
 } from "./types.ts";
@@ -37,6 +39,9 @@ interface Site {
   readonly allowed: AllowedMethods;
   readonly onError: ListenerSpec["onError"];
   readonly turnEnd: TurnEnd;
+  readonly head: HeadCheck;
+  readonly limits: SocketLimits;
+  readonly bodies: BodyBudget;
 }
 
 type NativeHandler = (res: HttpResponse, req: NativeRequest) => void;
@@ -47,11 +52,15 @@ const NO_PARAMS: readonly string[] = [];
 export function serveHttp(
   app: TemplatedApp,
   endpoint: HttpEndpoint,
-  onError: ListenerSpec["onError"],
+  shared: Pick<ListenerSpec, "onError" | "limits" | "bodies">,
 ): void {
-  const allowed = createAllowedMethods(endpoint.routes);
-  const turnEnd = new TurnEnd();
-  const site: Site = { endpoint, allowed, onError, turnEnd };
+  const { onError, limits, bodies } = shared;
+  const site: Site = {
+    ...{ endpoint, onError, limits, bodies },
+    allowed: createAllowedMethods(endpoint.routes),
+    turnEnd: new TurnEnd(),
+    head: new HeadCheck(),
+  };
   for (const route of endpoint.routes)
     if (route.method === "GET") app.get(route.path, serveGet(route, site));
     else app.post(route.path, servePost(route, site));
@@ -71,43 +80,145 @@ export function refuseHttp(app: TemplatedApp): void {
 
 function serveGet(route: HttpRoute, site: Site): NativeHandler {
   const open = callOpener(route, site);
-  const handle = (request: HttpRequest) => route.handle(request);
+  const { admit, handle, write } = stepsOf(route);
   return (res, req) => {
+    if (isMalformed(res, req, site)) return;
     const call = open(res, req);
     if (call === undefined) return serveOther(res, req, site);
     res.onAborted(() => call.abort());
-    call.run(handle);
+    const verdict = call.judge(admit);
+    if (verdict === undefined) call.run(handle, write);
+    else if (!(verdict instanceof Promise)) call.refuse(verdict, "none");
+    else
+      void verdict.then((refused) => {
+        if (refused === undefined) call.runCorked(handle, write);
+        else call.refuse(refused, "none");
+      });
   };
 }
 
 function servePost(route: HttpRoute, site: Site): NativeHandler {
   const open = callOpener(route, site);
-  const handle = (request: HttpRequest) => route.handle(request);
-  const { endpoint } = site;
-  const refuse = (request: HttpRequest) =>
-    withHeader(endpoint.tooLarge(request), "connection", "close");
+  const steps = stepsOf(route);
+  const { endpoint, head } = site;
   return (res, req) => {
+    if (isMalformed(res, req, site)) return;
+    const rest = head.body;
     const call = open(res, req);
     if (call === undefined) return serveOther(res, req, site);
-    res.onAborted(() => call.abort());
-    if (Number(req.getHeader("content-length")) > endpoint.maxBodyBytes)
-      return call.run(refuse);
-    collectBody(res, endpoint.maxBodyBytes, (body) => {
-      if (body === undefined) return call.run(refuse, writeReplyAndClose);
-      call.body = body;
-      call.run(handle);
-    });
+    const post = new PostCall(call, steps, { site, rest });
+    res.onAborted(() => post.aborted());
+    const verdict = call.judge(steps.admit);
+    if (verdict !== undefined && !(verdict instanceof Promise))
+      return call.refuse(verdict, rest);
+    if (head.bodyBytes > endpoint.maxBodyBytes)
+      return call.refuse(endpoint.tooLarge(call), rest);
+    post.start(res, verdict);
   };
 }
 
+/** What a route's calls go through. */
+interface Steps {
+  readonly admit: HttpRoute["admit"];
+  readonly handle: HttpRoute["handle"];
+  readonly write: WriteReply;
+}
+
+function stepsOf(route: HttpRoute): Steps {
+  return {
+    admit: route.admit?.bind(route),
+    handle: (request) => route.handle(request),
+    write: route.isPublic === true ? writeReplyAndClose : writeReply,
+  };
+}
+
+/** A POST that its headers did not get refused: its body, and the verdict on who calls, whichever comes first. */
+class PostCall implements BodyOwner {
+  readonly #call: HttpCall;
+  readonly #steps: Steps;
+  readonly #site: Site;
+  readonly #rest: AnnouncedBody;
+  readonly #body: BodyCollector;
+  #isLetIn = false;
+  /** Once it is there and waits for the verdict. */
+  #whole: Uint8Array | undefined;
+
+  constructor(
+    call: HttpCall,
+    steps: Steps,
+    { site, rest }: { readonly site: Site; readonly rest: AnnouncedBody },
+  ) {
+    this.#call = call;
+    this.#steps = steps;
+    this.#site = site;
+    this.#rest = rest;
+    this.#body = new BodyCollector(site.bodies, site.endpoint.maxBodyBytes);
+  }
+
+  /** Call it in the native handler. */
+  start(
+    res: HttpResponse,
+    verdict: Promise<HttpReply | undefined> | undefined,
+  ): void {
+    this.#isLetIn = verdict === undefined;
+    this.#body.collect(res, this);
+    if (verdict !== undefined)
+      void verdict.then((refused) => this.#judged(refused));
+  }
+
+  aborted(): void {
+    this.#dropWhole();
+    this.#body.discard();
+    this.#call.abort();
+  }
+
+  partial(): void {
+    if (!this.#call.hold()) this.#body.discard();
+  }
+
+  collected(body: Uint8Array): void {
+    if (this.#isLetIn) return this.#run(body);
+    if (!this.#site.bodies.take(body.length)) return this.givenUp("no_room");
+    this.#whole = body;
+  }
+
+  givenUp(why: "too_large" | "no_room"): void {
+    const { endpoint } = this.#site;
+    const reply = why === "no_room" ? endpoint.busy : endpoint.tooLarge;
+    this.#call.refuse(reply(this.#call), this.#rest);
+  }
+
+  #judged(refused: HttpReply | undefined): void {
+    const whole = this.#dropWhole();
+    if (refused !== undefined) {
+      this.#body.discard();
+      this.#call.refuse(refused, whole === undefined ? this.#rest : "none");
+      return;
+    }
+    this.#isLetIn = true;
+    if (whole !== undefined) this.#run(whole);
+  }
+
+  #run(body: Uint8Array): void {
+    this.#call.body = body;
+    this.#call.run(this.#steps.handle, this.#steps.write);
+  }
+
+  #dropWhole(): Uint8Array | undefined {
+    const whole = this.#whole;
+    this.#whole = undefined;
+    if (whole !== undefined) this.#site.bodies.give(whole.length);
+    return whole;
+  }
+}
 /** Reads calls of `route`; its result is undefined for a path whose `:name` part is no valid percent-encoding. */
 function callOpener(
   { method, path, headers = [] }: HttpRoute,
-  { endpoint, onError, turnEnd }: Site,
+  { endpoint, onError, turnEnd, limits }: Site,
 ): (res: HttpResponse, req: NativeRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
   const headerNames = [...endpoint.headers, ...headers];
-  const parts = { headerNames, onError, turnEnd };
+  const parts = { headerNames, onError, turnEnd, limits };
   const target = { method, path, params: NO_PARAMS, ...parts };
   if (paramCount === 0) return (res, req) => new HttpCall(res, req, target);
   return (res, req) => {
@@ -130,23 +241,34 @@ function readParams(
   return params;
 }
 
-/** A path or method no route takes. The body, if any, is not read; uWebSockets.js gives the peer 10 s to send it. */
-function serveOther(
-  res: HttpResponse,
-  req: NativeRequest,
-  { endpoint, allowed, onError, turnEnd }: Site,
-): void {
+/** A path or method no route takes. The body, if any, is not read. */
+function serveOther(res: HttpResponse, req: NativeRequest, site: Site): void {
+  const { endpoint, allowed, onError, turnEnd, limits, head } = site;
+  if (isMalformed(res, req, site)) return;
   const path = req.getUrl();
   const method = req.getCaseSensitiveMethod();
-  const parts = { headerNames: endpoint.headers, onError, turnEnd };
+  const parts = { headerNames: endpoint.headers, onError, turnEnd, limits };
   const target = { method, path, params: NO_PARAMS, ...parts };
   const allow = allowed(path);
   const isWrongMethod = allow !== "" && !allow.split(", ").includes(method);
-  new HttpCall(res, req, target).run(
+  const call = new HttpCall(res, req, target);
+  call.refuseWith(
     (request) =>
       isWrongMethod
         ? withHeader(endpoint.wrongMethod(request, allow), "allow", allow)
         : endpoint.notFound(request),
-    method === "HEAD" ? writeReplyHead : writeReply,
+    head.body,
   );
+}
+
+/** Refuses a request that could be read in two ways; what follows it on the connection cannot be trusted. */
+function isMalformed(
+  res: HttpResponse,
+  req: NativeRequest,
+  { head, endpoint }: Site,
+): boolean {
+  const problem = head.problem(req);
+  if (problem === undefined) return false;
+  writeReplyAndClose(res, endpoint.malformed(problem));
+  return true;
 }

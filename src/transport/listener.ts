@@ -1,15 +1,16 @@
 // One address and what is served on it. State: the native app and its listening socket, one status word. Knows nothing of calls and
 // connections; stopping means closing the listening socket, closing means closing everything.
-
 import {
   App,
   type AppOptions,
+  type HttpResponse,
   SSLApp,
   type TemplatedApp,
   type us_listen_socket,
   us_listen_socket_close,
   us_socket_local_port,
 } from "uWebSockets.js";
+import { networkText } from "./address.ts";
 import { refuseHttp, serveHttp } from "./http.ts";
 import { whyCannotListen } from "./port-probe.ts";
 import { tlsOptions } from "./tls.ts";
@@ -30,20 +31,22 @@ export function createListener(
   { farewellMs = FAREWELL_MS }: { readonly farewellMs?: number } = {},
 ): Listener {
   const host = spec.host.replace(/^\[(.*)\]$/, "$1");
-  let status: "new" | "starting" | "listening" | "deaf" | "closed" = "new";
+  let status: "new" | "starting" | "listening" | "paused" | "deaf" | "closed" =
+    "new";
   let app: TemplatedApp | undefined;
   let listenSocket: us_listen_socket | undefined;
   let sockets: TopicPublisher | undefined;
 
   function mount(options: AppOptions | undefined): TemplatedApp {
     const mounted = options === undefined ? App() : SSLApp(options);
-    const { http, onError } = spec;
+    const { http, onError, limits } = spec;
+    countConnections(mounted, spec);
     if (spec.sockets !== undefined) {
-      const parts = { app: mounted, endpoint: spec.sockets, onError };
-      sockets = serveSockets({ ...parts, farewellMs });
+      const parts = { app: mounted, endpoint: spec.sockets, onError, limits };
+      sockets = serveSockets({ ...parts, http, farewellMs });
     }
     if (http === undefined) refuseHttp(mounted);
-    else serveHttp(mounted, http, onError);
+    else serveHttp(mounted, http, spec);
     return mounted;
   }
 
@@ -53,6 +56,7 @@ export function createListener(
     checkIdleTimeout(spec);
     const options = spec.tls && (await tlsOptions(spec.tls));
     if (isClosed()) throw new Error("The listener was closed while it started");
+    spec.limits.start();
     app = mount(options);
     listenSocket = listen(app, host, spec.port);
     if (listenSocket === undefined) {
@@ -79,6 +83,7 @@ export function createListener(
     stopAccepting();
     status = "closed";
     app?.close();
+    spec.limits.stop();
   }
 
   return {
@@ -89,6 +94,22 @@ export function createListener(
       if (status !== "closed") sockets?.publish(topic, frame);
     },
   };
+}
+
+/** Closes what is too much as soon as it was accepted. */
+function countConnections(
+  app: TemplatedApp,
+  { limits, spareSockets }: ListenerSpec,
+): void {
+  const opened = (res: HttpResponse) => {
+    const network = networkText(res.getRemoteAddress());
+    const release = limits.accepted(network, spareSockets);
+    if (release === undefined) res.close();
+    else res.onAborted(release); // only until its first request
+  };
+  // Not an array's method: it is called for each connection that opens or closes.
+  const attach = app.filter.bind(app);
+  attach((res, change) => (change > 0 ? opened(res) : limits.closed()));
 }
 
 function listen(

@@ -1,6 +1,9 @@
 // What other rooms see of the transport: HTTP endpoints and socket endpoints they hand in, connections they are handed.
 // No type of uWebSockets.js appears here, so nothing outside this room can depend on it.
 
+import type { BodyBudget } from "./body-budget.ts";
+import type { SocketLimits } from "./socket-limits.ts";
+
 /** One HTTP call, copied out of the socket: safe to keep across an await. */
 export interface HttpRequest {
   readonly method: string;
@@ -57,6 +60,15 @@ export interface HttpRoute {
   readonly path: string;
   /** Request headers it reads beside those of the endpoint, lower case. */
   readonly headers?: readonly string[];
+  /** Anyone may call it: the connection closes with the answer, so that it counts as unauthenticated no longer than the call takes. */
+  readonly isPublic?: boolean;
+  /**
+   * Judges who calls, by the headers, before any of the body is waited for: the reply that refuses the call, or undefined. Absent: all may.
+   * Must not throw and must not reject. A refused call's connection is closed.
+   */
+  admit?(
+    request: HttpRequest,
+  ): HttpReply | undefined | Promise<HttpReply | undefined>;
   /** Must not throw and must not reject. */
   handle(
     request: HttpRequest,
@@ -74,6 +86,10 @@ export interface HttpEndpoint {
   /** `allow` is the value of the Allow header, e.g. "POST". */
   wrongMethod(request: HttpRequest, allow: string): HttpReply;
   tooLarge(request: HttpRequest): HttpReply;
+  /** The head of a request is ambiguous or names no valid host; `problem` is a sentence. The connection is closed. */
+  malformed(problem: string): HttpReply;
+  /** The half-received bodies of all calls take all there is for them. */
+  busy(request: HttpRequest): HttpReply;
 }
 
 /** One client socket. Methods are harmless after it closed. */
@@ -81,6 +97,8 @@ export interface Connection {
   /** Unique in the process, never reused. */
   readonly id: number;
   readonly remoteAddress: string;
+  /** The peer has shown who it is: from now on the socket does not count against its address. Safe to call again. */
+  authenticated(): void;
   /**
    * Queues one frame. Frames of one loop turn leave in one write, so until the turn ends the frame must not be changed.
    * Order for this receiver: sent frames among themselves; published frames among themselves; a frame sent after a publish comes after it;
@@ -166,6 +184,12 @@ export interface ListenerSpec {
   readonly tls: TlsFiles | undefined;
   readonly http: HttpEndpoint | undefined;
   readonly sockets: SocketEndpoint | undefined;
+  /** Which connections are taken; listeners of a node share it. */
+  readonly limits: SocketLimits;
+  /** Sockets that this listener leaves free for the other one. */
+  readonly spareSockets: number;
+  /** For half-received bodies; listeners of a node share it. */
+  readonly bodies: BodyBudget;
   /** A handler threw or rejected against its contract: a bug. The call was answered with a bare 500, the connection closed with 1011. */
   onError(error: unknown, where: string): void;
 }

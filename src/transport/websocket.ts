@@ -6,12 +6,21 @@ import type { SocketConnection, SocketData } from "./connection.ts";
 import { Farewells } from "./farewells.ts";
 import { createHandshake } from "./handshake.ts";
 import { nativeLimit, SlowReaders } from "./slow-readers.ts";
+import type { SocketLimits } from "./socket-limits.ts";
 import { TurnEnd } from "./turn-end.ts";
-import type { ListenerSpec, SocketEndpoint, TopicPublisher } from "./types.ts";
+import type {
+  HttpEndpoint,
+  ListenerSpec,
+  SocketEndpoint,
+  TopicPublisher,
+} from "./types.ts";
 
 export interface SocketParts {
   readonly app: TemplatedApp;
   readonly endpoint: SocketEndpoint;
+  /** Words the refusal of a malformed handshake, where there is one. */
+  readonly http: Pick<HttpEndpoint, "malformed"> | undefined;
+  readonly limits: SocketLimits;
   readonly onError: ListenerSpec["onError"];
   /** How long an ended connection may take to read what it was sent before. */
   readonly farewellMs: number;
@@ -19,7 +28,7 @@ export interface SocketParts {
 
 /** Mounts the endpoint on every path of `app`. */
 export function serveSockets(parts: SocketParts): TopicPublisher {
-  const { app, endpoint, onError, farewellMs } = parts;
+  const { app, endpoint, http, limits, onError, farewellMs } = parts;
   const connections = new Set<SocketConnection>();
   const turnEnd = new TurnEnd();
   const { maxBufferedBytes, lagBytes } = endpoint;
@@ -33,8 +42,9 @@ export function serveSockets(parts: SocketParts): TopicPublisher {
     slowReaders.published(frame);
   }
 
-  const handshake = createHandshake(endpoint, {
+  const handshake = createHandshake(endpoint, http, {
     turnEnd,
+    limits,
     farewells: new Farewells(farewellMs),
     maxBufferedBytes,
     lagBytes,
@@ -66,6 +76,7 @@ export function serveSockets(parts: SocketParts): TopicPublisher {
     close(socket, code) {
       const { connection } = socket.getUserData();
       connections.delete(connection);
+      limits.closed();
       connection.closed(code);
     },
   });

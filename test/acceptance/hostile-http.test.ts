@@ -92,7 +92,7 @@ t.test(
         new Uint8Array(MAX_BODY_BYTES),
       ];
       t.same(await attack(path, full, isRefusal), [], path);
-      const request = `POST ${path} HTTP/1.1\r\nHost: x\r\n`;
+      const request = `POST ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n`;
       const length = `Content-Length: ${MAX_BODY_BYTES + 1}\r\n\r\n`;
       t.equal(await statusOf(broker.apiPort, request + length), 413, path);
       const chunk = `10000\r\n${"x".repeat(0x10000)}\r\n`;

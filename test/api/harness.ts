@@ -258,7 +258,7 @@ function toRequest(
 ): HttpRequest {
   const [method = "", url = ""] = target.split(" ");
   const [path = "", query = ""] = url.split("?");
-  const given = call.headers ?? {};
+  const given: Call["headers"] = { host: "127.0.0.1:5001", ...call.headers };
   const headers = [
     ...endpoint.headers,
     ...endpoint.routes.flatMap((one) => one.headers ?? []),
@@ -287,6 +287,8 @@ async function respond(
   const route = here.find((one) => one.method === request.method);
   if (route === undefined)
     return endpoint.wrongMethod(request, here.map((one) => one.method).join());
+  const refused = await route.admit?.(request);
+  if (refused !== undefined) return refused;
   if (request.body.length > endpoint.maxBodyBytes)
     return endpoint.tooLarge(request);
   const answer = await route.handle(request);

@@ -140,6 +140,8 @@ export class RecordedConnection implements Connection {
     );
   }
 
+  authenticated(): void {}
+
   send(frame: Uint8Array | string): void {
     if (this.endedWith !== undefined) return;
     this.frames.push(String(frame));

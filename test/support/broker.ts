@@ -47,7 +47,7 @@ export async function tempFolder(t: Test): Promise<string> {
   return path;
 }
 
-/** Both listeners on free loopback ports, quiet; `settings` wins. */
+/** Both listeners on free loopback ports, quiet, any number of clients from this one address; `settings` wins. */
 function environment(dataPath: string, settings: Settings): Settings {
   return {
     JINDOU_API_LISTEN: "127.0.0.1:0",
@@ -55,6 +55,7 @@ function environment(dataPath: string, settings: Settings): Settings {
     JINDOU_STORE_PATH: dataPath,
     JINDOU_LOG_LEVEL: "error",
     JINDOU_DRAIN_TIMEOUT_MS: "500",
+    JINDOU_SOCKETS_MAX_UNAUTHENTICATED_PER_ADDRESS: "0",
     ...settings,
   };
 }
@@ -126,6 +127,8 @@ export async function launchBroker(
   t: Test,
   settings: Settings = {},
   dataPath?: string,
+  /** Its limit of open files (Linux). */
+  maxFiles?: number,
 ): Promise<BrokerProcess> {
   const path = dataPath ?? (await tempFolder(t));
   const variables = Object.entries({
@@ -133,7 +136,12 @@ export async function launchBroker(
     ...environment(path, { JINDOU_LOG_LEVEL: "info", ...settings }),
   }).map(([name, value]) => `${name}=${value}`);
   const command = [...variables, process.execPath, "dist/main.js", "start"];
-  const child = spawn(...endsWithParent("env", ["-i", ...command]), {
+  const bare = ["-i", ...command];
+  const [first, args] =
+    maxFiles === undefined
+      ? ["env", bare]
+      : ["prlimit", [`--nofile=${maxFiles}`, "env", ...bare]];
+  const child = spawn(...endsWithParent(first, args), {
     cwd: fileURLToPath(new URL("../..", import.meta.url)),
     stdio: ["ignore", "pipe", "pipe"],
   });

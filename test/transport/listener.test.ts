@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import { Agent, get } from "node:https";
 import { networkInterfaces } from "node:os";
 import t from "tap";
+import { BodyBudget } from "../../src/transport/body-budget.ts";
 import { createListener } from "../../src/transport/listener.ts";
 import type { ListenerSpec, TlsFiles } from "../../src/transport/types.ts";
 import { endsWithParent } from "../support/child.ts";
@@ -15,6 +16,7 @@ import {
   openClient,
   RawClient,
   socketEndpoint,
+  socketLimits,
   startListener,
   text,
   tlsFile,
@@ -30,6 +32,9 @@ const spec = (overrides: Partial<ListenerSpec>): ListenerSpec => ({
   tls: undefined,
   http: hello(),
   sockets: undefined,
+  limits: socketLimits(),
+  spareSockets: 0,
+  bodies: new BodyBudget(0),
   onError: () => undefined,
   ...overrides,
 });
@@ -57,14 +62,14 @@ async function causeOf(starting: Promise<number>): Promise<{ code?: string }> {
 t.test("a port that is taken rejects, and the holder goes on", async (t) => {
   const { port } = await startListener(t, { http: hello() });
   const second = createListener(spec({ port }));
-  t.match(await causeOf(second.start()), { code: "EADDRINUSE" });
+  await t.rejects(second.start(), /another process listens there/);
   second.close();
   t.equal((await fetch(`http://${HOST}:${port}/`)).status, 200);
 });
 
 t.test("an address of another machine rejects", async (t) => {
   const listener = createListener(spec({ host: "192.0.2.1" }));
-  t.match(await causeOf(listener.start()), { code: "EADDRNOTAVAIL" });
+  await t.rejects(listener.start(), /does not have that address/);
 });
 
 t.test("a port is free again after close", async (t) => {
@@ -197,7 +202,10 @@ let second: Awaited<ReturnType<typeof startListener>>;
 t.test("a process whose listeners are closed ends by itself", async (t) => {
   const source = `
     import { createListener } from ${JSON.stringify(new URL("../../dist/transport/listener.js", import.meta.url).href)};
-    const listener = createListener({ host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
+    import { BodyBudget } from ${JSON.stringify(new URL("../../dist/transport/body-budget.js", import.meta.url).href)};
+    import { SocketLimits } from ${JSON.stringify(new URL("../../dist/transport/socket-limits.js", import.meta.url).href)};
+    const limits = new SocketLimits({ capacity: () => 100, maxUnauthenticatedPerAddress: 10, reserve: { start() {}, stop() {} }, onRefused() {} });
+    const listener = createListener({ limits, spareSockets: 0, bodies: new BodyBudget(0), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
       http: { routes: [], headers: [], maxBodyBytes: 1, notFound: () => ({ status: 404, body: "" }), wrongMethod() {}, tooLarge() {} } });
     const port = await listener.start();
     const { status } = await fetch("http://${HOST}:" + port, { headers: { connection: "close" } });
@@ -304,7 +312,7 @@ t.test(
       const { port } = await startListener(t, { host, http: hello() });
       t.equal((await fetch(`http://[::1]:${port}/`)).status, 200);
       const taken = createListener(spec({ host, port }));
-      t.match(await causeOf(taken.start()), { code: "EADDRINUSE" });
+      await t.rejects(taken.start(), /another process listens there/);
     }
   },
 );

@@ -4,7 +4,10 @@
 import { connect, type Socket } from "node:net";
 import type { Test } from "tap";
 import { type ClientOptions, WebSocket } from "ws";
+import { BodyBudget } from "../../src/transport/body-budget.ts";
+import { DescriptorReserve } from "../../src/transport/descriptors.ts";
 import { createListener } from "../../src/transport/listener.ts";
+import { SocketLimits } from "../../src/transport/socket-limits.ts";
 import type {
   Connection,
   ConnectionHandler,
@@ -54,6 +57,9 @@ export async function startListener(
       tls: undefined,
       http: undefined,
       sockets: undefined,
+      limits: socketLimits(),
+      spareSockets: 0,
+      bodies: new BodyBudget(Number.POSITIVE_INFINITY),
       onError: (error, where) => errors.push({ error, where }),
       ...spec,
     },
@@ -61,6 +67,19 @@ export async function startListener(
   );
   t.teardown(() => listener.close());
   return { listener, port: await listener.start(), errors };
+}
+
+/** No limits but those given. */
+export function socketLimits(
+  parts: Partial<ConstructorParameters<typeof SocketLimits>[0]> = {},
+): SocketLimits {
+  return new SocketLimits({
+    capacity: () => Number.POSITIVE_INFINITY,
+    maxUnauthenticatedPerAddress: 0,
+    reserve: new DescriptorReserve(),
+    onRefused: () => undefined,
+    ...parts,
+  });
 }
 
 export const text = (body: string, status = 200): HttpReply => ({
@@ -80,6 +99,8 @@ export function httpEndpoint(
     notFound: (request) => text(`none ${request.method} ${request.path}`, 404),
     wrongMethod: (_request, allow) => text(`use ${allow}`, 405),
     tooLarge: () => text("too large", 413),
+    malformed: (problem) => text(problem, 400),
+    busy: () => text("busy", 503),
     ...overrides,
   };
 }

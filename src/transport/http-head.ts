@@ -1,0 +1,87 @@
+// What must not stand in the head of a request, although the library lets it pass: what two servers may read in two ways, and hosts that are none.
+// State: what of the head under way was seen, and the last host found valid. One for each listener.
+
+import type { HttpRequest as NativeRequest } from "uWebSockets.js";
+import { isIPv4, isIPv6 } from "node:net";
+
+/** What of a body a request's head announces. */
+export type AnnouncedBody = "none" | "declared" | "chunked";
+
+export class HeadCheck {
+  #host = "";
+  #hosts = 0;
+  #lengths = 0;
+  #length = "";
+  #codings = 0;
+  #coding = "";
+  /** Callers mostly name the same one. */
+  #validHost = "";
+
+  readonly #note = (name: string, value: string): void => {
+    // Lengths first: they cost nothing, and most names have another one.
+    if (name.length === 4 && name === "host") {
+      this.#hosts += 1;
+      this.#host = value;
+    } else if (name.length === 14 && name === "content-length") {
+      this.#lengths += 1;
+      this.#length = value;
+    } else if (name.length === 17 && name === "transfer-encoding") {
+      this.#codings += 1;
+      this.#coding = value;
+    }
+  };
+
+  /** Why the request is to be refused with 400 and its connection closed, as a sentence; undefined: nothing is wrong [RFC 9112 3.2, 6.3]. */
+  problem(req: NativeRequest): string | undefined {
+    this.#hosts = 0;
+    this.#lengths = 0;
+    this.#codings = 0;
+    req.forEach(this.#note);
+    if (this.#hosts !== 1) return "There must be exactly one Host header";
+    if (!this.#hasValidHost()) return "The Host header names no valid host";
+    if (this.#codings > 0 && this.#lengths > 0)
+      return "Content-Length and Transfer-Encoding exclude each other";
+    if (this.#codings > 1 || (this.#codings === 1 && !isChunked(this.#coding)))
+      return "The only Transfer-Encoding accepted is chunked";
+    if (this.#lengths > 1)
+      return "There must be no more than one Content-Length";
+    if (this.#lengths === 1 && !/^\d+$/.test(this.#length))
+      return "Content-Length must be a number";
+    return undefined;
+  }
+
+  /** Of the request last looked at. */
+  get body(): AnnouncedBody {
+    if (this.#codings > 0) return "chunked";
+    return this.#lengths > 0 && this.bodyBytes > 0 ? "declared" : "none";
+  }
+
+  /** The declared length of the request last looked at; 0 without one. */
+  get bodyBytes(): number {
+    return this.#lengths > 0 ? Number(this.#length) : 0;
+  }
+
+  #hasValidHost(): boolean {
+    if (this.#host === this.#validHost) return this.#host !== "";
+    if (!isHost(this.#host)) return false;
+    this.#validHost = this.#host;
+    return true;
+  }
+}
+
+function isChunked(coding: string): boolean {
+  return coding.toLowerCase() === "chunked";
+}
+
+const BRACKETED = /^\[([0-9A-Fa-f:.]+)\](?::(\d{0,5}))?$/;
+const NAMED = /^([A-Za-z0-9._~!$&'()*+,;=%-]+)(?::(\d{0,5}))?$/;
+
+/** Host and port of RFC 3986; what ends in a number must be an IPv4 address, as browsers read it. */
+function isHost(text: string): boolean {
+  const bracketed = BRACKETED.exec(text);
+  const match = bracketed ?? NAMED.exec(text);
+  const name = match?.[1];
+  if (name === undefined || Number(match?.[2] ?? 0) > 65_535) return false;
+  if (bracketed !== null) return isIPv6(name);
+  return isIPv4(name) || !/(^|\.)\d+\.?$/.test(name);
+}

@@ -1,0 +1,26 @@
+// The options of sockets of every kind (section `sockets`). A schema only: no state, read by `config/` and by the documentation.
+
+import { Type } from "typebox";
+
+/** Section `sockets`: how many connections this node holds, over both listeners. */
+export const socketsOptions = Type.Object(
+  {
+    max: Type.Integer({
+      default: 0,
+      minimum: 0,
+      maximum: 10_000_000,
+      unit: "sockets",
+      description:
+        "Sockets this node holds over both listeners: HTTP, client sockets, and connections that have sent nothing yet. Further ones are closed at once. 0, or more than the system allows: the process's limit of open files less a reserve for files and Redis.",
+    }),
+    maxUnauthenticatedPerAddress: Type.Integer({
+      default: 256,
+      minimum: 0,
+      maximum: 10_000_000,
+      unit: "sockets",
+      description:
+        "Sockets of one client address (an IPv4 address, or an IPv6 network of 64 bits) that have not shown a valid credential; further ones are closed at once. It never exceeds half of all sockets. Behind a proxy every client has the proxy's address: raise it, or set 0 (unlimited) and limit at the proxy.",
+    }),
+  },
+  { additionalProperties: false },
+);
