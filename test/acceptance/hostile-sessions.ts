@@ -8,17 +8,15 @@ import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { connectFrame } from "./attacker.ts";
 import { OPCODES, webSocketFrame } from "./raw-socket.ts";
 
-/** What a session does, in turn. */
-export const ATTACKS = [
-  "commandack",
-  "command",
+const READS_AND_BYTES = [
   "history",
   "presence",
   "send",
   "conversations",
 ] as const;
+const ALL = [...READS_AND_BYTES, "commandack", "command"] as const;
 
-export type Attack = (typeof ATTACKS)[number];
+type Attack = (typeof ALL)[number];
 
 /** The group whose members get the commands. */
 export const CROWD = "crowd";
@@ -126,7 +124,8 @@ function run(port: number, uid: string, attack: Attack): void {
 if (process.argv[2] === "attack") {
   const [port, sessions, only] = process.argv.slice(3);
   for (let i = 0; i < Number(sessions); i++) {
-    const attack = (only as Attack) || ATTACKS[i % ATTACKS.length];
+    const kinds = only === "all" ? ALL : READS_AND_BYTES;
+    const attack = ALL.find((kind) => kind === only) ?? kinds[i % kinds.length];
     if (attack !== undefined) run(Number(port), `hostile-${i}`, attack);
   }
   process.stdin.resume();
