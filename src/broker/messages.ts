@@ -1,6 +1,7 @@
 // Sending a message and reading history: the path of DESIGN §3. State: that of the send rule.
 // Delivery is not called from here: the store publishes what it stored, in the order it stored it.
 
+import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import { type Audience, audienceOf } from "./commands.ts";
 import { BrokerError } from "./errors.ts";
 import {
@@ -20,6 +21,11 @@ import type {
 } from "./ports.ts";
 import { createSendRule, type SendRefusal } from "./send-rule.ts";
 import { type ChannelView, viewedKey } from "./view.ts";
+
+/** Copies of one session's user on their way into inboxes; a larger command goes alone. */
+const COPIES_AT_ONCE = 1000;
+/** Commands of one user that wait for its earlier ones. */
+const MAX_WAITING_COMMANDS = 4096;
 
 export type { MessageLimits, SendInput } from "./message-input.ts";
 
@@ -53,6 +59,7 @@ export function createMessages(
   limits: MessageLimits,
 ): Messages {
   const rule = createSendRule(store);
+  const commands = new KeyedWindow(COPIES_AT_ONCE, MAX_WAITING_COMMANDS);
 
   /** A retry of what was accepted is answered as it was then, whatever the rules are now; anything else is refused. */
   async function unlessRetry(
@@ -85,23 +92,41 @@ export function createMessages(
     return refused ?? audienceOf({ ...input, noPersist }, store);
   }
 
+  /** Of a session's user in the order and the measure that its earlier commands allow; a backend's calls wait for nothing. */
   async function sendCommand(
     input: SendInput,
     draft: MessageDraft,
   ): Promise<Appended> {
-    const audience = await rule.inTurn(
-      laneOf(input.origin, draft),
-      judgeCommand(input),
-    );
+    const { origin, fromUid } = input;
+    if (origin === undefined) return issue(input, draft, judgeCommand(input));
+    const pass = commands.enter(fromUid);
+    if (pass === undefined) throw new BrokerError("overloaded");
+    try {
+      const judged = pass.turn.then(() => judgeCommand(input));
+      return await issue(input, draft, judged, pass);
+    } finally {
+      pass.leave();
+    }
+  }
+
+  async function issue(
+    { origin, copyLimit }: SendInput,
+    draft: MessageDraft,
+    judged: Promise<SendRefusal | Audience>,
+    pass?: Pass,
+  ): Promise<Appended> {
+    const audience = await rule.inTurn(laneOf(origin, draft), judged);
     if (typeof audience === "string") return unlessRetry(draft, audience);
+    const { recipients } = audience;
+    pass?.weigh(Math.max(1, recipients?.length ?? 0));
     if (audience.kind === "keep") {
-      input.copyLimit?.admit(audience.recipients.length);
+      copyLimit?.admit(audience.recipients.length);
       return store.appendCommand({ ...draft, ...audience });
     }
     return store.append({
       ...draft,
       header: { ...draft.header, noPersist: true },
-      recipients: audience.recipients,
+      recipients,
     });
   }
 

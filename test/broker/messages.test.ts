@@ -52,7 +52,9 @@ t.test(
       origin: "s1",
       recipients: undefined,
       message: {
-        ...sent,
+        messageId: sent.messageId,
+        messageSeq: sent.messageSeq,
+        clientMsgNo: "n1",
         key: "1:alice@bob",
         channel: person("bob"),
         fromUid: "alice",

@@ -13,16 +13,17 @@ export function lastCommandId(tables: Pick<Tables, "meta">): number {
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
 }
 
-/** To be called inside the transaction that keeps `commands`, which are in the order of their ids. */
+/** To be called inside the transaction that keeps `commands`, in any order. */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,
   dedupe: Pick<DedupeIndex, "putCommand">,
   commands: readonly CommandStep[],
 ): void {
-  const last = commands.at(-1);
-  if (last === undefined) return;
-  const { messageId } = last.message;
-  void tables.meta.put(LAST_COMMAND_ID, [VERSION, messageId]);
+  if (commands.length === 0) return;
+  let lastId = lastCommandId(tables);
+  for (const { message } of commands)
+    lastId = Math.max(lastId, message.messageId);
+  void tables.meta.put(LAST_COMMAND_ID, [VERSION, lastId]);
   for (const { draft, message } of commands)
     if (draft.dedupe) dedupe.putCommand(message);
 }

@@ -1,10 +1,11 @@
-// The one queue through which inboxes change: what is queued together is one transaction. So no step needs a lock, events come in the order of the
-// calls, and a crowd of small commands costs few commits. Owns the queue, the commands that are not to be shown yet, and the count of dropped copies.
+// The one queue through which inboxes change: what is taken from it together is one transaction. So no step needs a lock, events come in the order of
+// the commits, and a crowd of small commands costs few of them. Users are served in turn, each in the order of its calls. Owns the queue, the commands that are not to be shown yet, and the count of dropped copies.
 // A large step is decided in short stretches; only its writes, in memory, are one stretch. Must never publish or answer before the commit. What
 // cannot be decided fails alone; a commit that fails fails all of its batch.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../broker/errors.ts";
+import { FairQueue } from "../../lib/fair-queue.ts";
 import { TimeSlice } from "../../lib/time-slice.ts";
 import { commit, type Tables } from "./database.ts";
 import { InboxBatch } from "./inbox-batch.ts";
@@ -31,9 +32,10 @@ export interface InboxQueueParts {
 
 export class InboxQueue {
   readonly #parts: InboxQueueParts;
-  #queue: InboxStep[] = [];
-  #queued = 0;
-  #queuedBytes = 0;
+  readonly #queue = new FairQueue<InboxStep>({
+    ...{ size: MAX_QUEUED, bytes: MAX_QUEUED_BYTES },
+  });
+  #isRefusing = false;
   #running: Promise<void> | undefined;
   /** Ids of commands that are being written. */
   readonly #unshown = new Set<number>();
@@ -49,8 +51,9 @@ export class InboxQueue {
     return { commands: this.#commands, dropped: this.#dropped };
   }
 
-  get isFull(): boolean {
-    return this.#queued >= MAX_QUEUED || this.#queuedBytes >= MAX_QUEUED_BYTES;
+  /** For steps of that user: it has queued as much as is left for all others. */
+  isFull(uid: string): boolean {
+    return this.#queue.isFull(uid);
   }
 
   /** A command that reads may find already, and that is neither surely durable nor published. */
@@ -58,11 +61,18 @@ export class InboxQueue {
     return this.#unshown.has(messageId);
   }
 
-  add(step: InboxStep): void {
-    this.#queued += step.size;
-    this.#queuedBytes += step.bytes;
-    this.#queue.push(step);
+  /** `uid`: whose turn it takes; the store's own steps are nobody's: "". */
+  add(uid: string, step: InboxStep): void {
+    if (this.#isRefusing) return step.fail(new BrokerError("unavailable"));
+    this.#queue.push(uid, step);
     this.#running ??= this.#run();
+  }
+
+  /** Fails every step that is not being written, from now on. */
+  refuse(): void {
+    this.#isRefusing = true;
+    for (let step = this.#queue.take(); step; step = this.#queue.take())
+      step.fail(new BrokerError("unavailable"));
   }
 
   /** Resolves when every step added before it is done. */
@@ -73,24 +83,24 @@ export class InboxQueue {
   async #run(): Promise<void> {
     try {
       await nextTurn(); // what the event loop brings together is one batch
-      while (this.#queue.length > 0) await this.#apply(this.#nextSteps());
+      let steps = this.#nextSteps();
+      while (steps.length > 0) {
+        await this.#apply(steps);
+        steps = this.#nextSteps();
+      }
     } finally {
       this.#running = undefined; // in the same breath as the last look at the queue
     }
   }
 
   #nextSteps(): InboxStep[] {
+    const steps: InboxStep[] = [];
     let size = 0;
-    let count = 0;
-    for (const step of this.#queue) {
+    let step = this.#queue.take();
+    while (step !== undefined) {
+      steps.push(step);
       size += step.size;
-      if (count > 0 && size > MAX_BATCH) break;
-      count++;
-    }
-    const steps = this.#queue.splice(0, count);
-    for (const step of steps) {
-      this.#queued -= step.size;
-      this.#queuedBytes -= step.bytes;
+      step = this.#queue.take(MAX_BATCH - size);
     }
     return steps;
   }

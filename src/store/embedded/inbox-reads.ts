@@ -2,6 +2,7 @@
 
 import type { InboxCommand } from "../../broker/model.ts";
 import type { HistoryRange } from "../../broker/ports.ts";
+import type { TimeSlice } from "../../lib/time-slice.ts";
 import type { Tables } from "./database.ts";
 import {
   commandOf,
@@ -10,7 +11,9 @@ import {
   idOf,
   inboxKey,
   MAX_INBOX_SEQ,
+  readState,
   seqOfCopy,
+  writeSeq,
 } from "./inbox-rows.ts";
 import { decodeRecord } from "./record.ts";
 
@@ -50,6 +53,33 @@ export function readInbox(
     if (bytes > maxBytes && found.length > 0) break;
     found.push({ inboxSeq, message: { ...message, messageSeq: inboxSeq } });
     if (found.length >= limit) break;
+  }
+  return found;
+}
+
+/** Those of the seqs that copies are under: each costs one look at most, in slices of the event loop. */
+export async function seqsThere(
+  tables: Pick<Tables, "inbox" | "inboxes">,
+  {
+    uid,
+    inboxSeqs,
+    slice,
+  }: {
+    readonly uid: string;
+    readonly inboxSeqs: readonly number[];
+    readonly slice: TimeSlice;
+  },
+): Promise<readonly number[]> {
+  const inbox = inboxKey(uid);
+  const { last, count } = readState(tables.inboxes.get(inbox));
+  const found: number[] = [];
+  const key = copyKey(inbox, 0);
+  for (const seq of new Set(inboxSeqs)) {
+    if (found.length === count) break;
+    if (!Number.isInteger(seq) || seq < 1 || seq > last) continue;
+    if (slice.isUsedUp()) await slice.rest();
+    writeSeq(key, seq);
+    if (tables.inbox.getBinaryFast(key) !== undefined) found.push(seq);
   }
   return found;
 }

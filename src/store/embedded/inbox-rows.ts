@@ -45,7 +45,13 @@ export class Arena {
   }
 }
 
-export function inboxKey(uid: string, arena = new Arena()): Buffer {
+/** Of one key: an arena's block is many times larger. */
+const ALONE: Pick<Arena, "take" | "giveBack"> = {
+  take: (size) => Buffer.allocUnsafe(size),
+  giveBack() {},
+};
+
+export function inboxKey(uid: string, arena = ALONE): Buffer {
   const room = SIZE + uid.length * 3;
   const key = arena.take(room);
   const size = writeText(key, SIZE, uid);
@@ -54,11 +60,16 @@ export function inboxKey(uid: string, arena = new Arena()): Buffer {
   return key.subarray(0, SIZE + size);
 }
 
-export function copyKey(inbox: Buffer, seq: number, arena = new Arena()) {
+export function copyKey(inbox: Buffer, seq: number, arena = ALONE): Buffer {
   const key = arena.take(inbox.length + SEQ);
   key.set(inbox);
-  key.writeUIntBE(seq, inbox.length, SEQ);
+  writeSeq(key, seq);
   return key;
+}
+
+/** Makes another copy's key of one of the same inbox. */
+export function writeSeq(key: Buffer, seq: number): void {
+  key.writeUIntBE(seq, key.length - SEQ, SEQ);
 }
 
 export function seqOfCopy(key: Buffer): number {

@@ -37,7 +37,7 @@ async function removeSome(
   const steps: Promise<void>[] = [];
   const expire = (copies: ReturnType<typeof readCopies>, command?: Buffer) => {
     const { promise, step } = expiring(copies, command);
-    queue.add(step);
+    queue.add("", step);
     steps.push(promise);
   };
   let size = 0;

@@ -7,10 +7,16 @@ import type {
   InboxStore,
   MessageDraft,
 } from "../../broker/ports.ts";
+import { TimeSlice, Turns } from "../../lib/time-slice.ts";
 import { assertFits, isTooLong } from "../command-draft.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import type { InboxQueue } from "./inbox-queue.ts";
-import { type InboxPage, type InboxRange, readInbox } from "./inbox-reads.ts";
+import {
+  type InboxPage,
+  type InboxRange,
+  readInbox,
+  seqsThere,
+} from "./inbox-reads.ts";
 import {
   type AppendingParts,
   acknowledging,
@@ -20,7 +26,8 @@ import {
 type Sender = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
 
 export interface InboxParts extends AppendingParts {
-  readonly tables: Parameters<typeof readInbox>[0];
+  readonly tables: Parameters<typeof readInbox>[0] &
+    Parameters<typeof seqsThere>[0];
   readonly queue: InboxQueue;
   readonly dedupe: DedupeIndex;
   /** Undefined: nobody repeats anything. */
@@ -30,6 +37,8 @@ export interface InboxParts extends AppendingParts {
 
 export class Inbox implements InboxStore {
   readonly #parts: InboxParts;
+  /** Acknowledgements that look for their copies take turns. */
+  readonly #lookups = new Turns();
   #duplicates = 0;
 
   constructor(parts: InboxParts) {
@@ -56,14 +65,14 @@ export class Inbox implements InboxStore {
 
   #add(draft: CommandDraft): Promise<Appended> {
     const { queue, dedupe } = this.#parts;
-    if (queue.isFull) throw new BrokerError("overloaded");
+    if (queue.isFull(draft.fromUid)) throw new BrokerError("overloaded");
     const { promise, step } = appending(draft, this.#parts);
     if (draft.dedupe)
       dedupe.expectCommand(
         draft,
         promise.catch(() => undefined), // retries try for themselves
       );
-    queue.add(step);
+    queue.add(draft.fromUid, step);
     return promise;
   }
 
@@ -81,12 +90,19 @@ export class Inbox implements InboxStore {
     uid: string,
     inboxSeqs: readonly number[],
   ): Promise<number> {
-    const { queue, clock } = this.#parts;
-    if (inboxSeqs.length === 0) return 0;
+    const { tables, queue, clock } = this.#parts;
     if (isTooLong(uid)) throw new BrokerError("too_large");
-    if (queue.isFull) throw new BrokerError("overloaded");
-    const { promise, step } = acknowledging(uid, inboxSeqs, clock());
-    queue.add(step);
+    const slice = new TimeSlice(undefined, this.#lookups);
+    const there = await seqsThere(tables, { uid, inboxSeqs, slice });
+    if (there.length === 0) return 0; // nothing to write
+    if (queue.isFull(uid)) throw new BrokerError("overloaded");
+    const { promise, step } = acknowledging(uid, there, clock());
+    queue.add(uid, step);
     return promise;
+  }
+
+  /** Fails what is not being written, from now on. */
+  refuse(): void {
+    this.#parts.queue.refuse();
   }
 }

@@ -7,6 +7,9 @@ import type { Answer } from "../../lib/answer.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
 import { type Engine, openEngine } from "./engine.ts";
 
+/** Closing finishes the commands that wait, for so long; the rest is refused. */
+const COMMANDS_MS = 1500;
+
 type Status = "new" | "starting" | "running" | "closing" | "closed";
 
 export interface Life {
@@ -78,7 +81,9 @@ export function createLife(options: EmbeddedOptions): Life {
     engine = undefined;
     try {
       closing?.sweep.stop();
+      const refusing = setTimeout(() => closing?.inbox.refuse(), COMMANDS_MS);
       await idle();
+      clearTimeout(refusing);
       await closing?.close();
     } finally {
       status = "closed";

@@ -41,6 +41,8 @@ export class Commands {
   /** By message id. */
   readonly #running = new Map<number, Promise<void>>();
   #heldBytes = 0;
+  /** By sender: one may hold as much as is free, so that others find room. */
+  readonly #heldBytesOf = new Map<string, number>();
   #new = 0;
   #duplicates = 0;
 
@@ -57,14 +59,25 @@ export class Commands {
   /** The port's `appendCommand`, of a draft that fits. Nothing is awaited before the first step is sent. */
   async append(draft: CommandDraft): Promise<Appended> {
     const bytes = sizeOf(draft);
-    if (this.#heldBytes > 0 && this.#heldBytes + bytes > MAX_HELD_BYTES)
+    const { fromUid } = draft;
+    const own = this.#heldBytesOf.get(fromUid) ?? 0;
+    const free = MAX_HELD_BYTES - this.#heldBytes;
+    if (own > 0 && own + bytes > free) throw new BrokerError("overloaded");
+    if (this.#heldBytes > 0 && bytes > free)
       throw new BrokerError("overloaded");
-    this.#heldBytes += bytes;
+    this.#hold(fromUid, bytes);
     try {
       return await this.#append(draft);
     } finally {
-      this.#heldBytes -= bytes;
+      this.#hold(fromUid, -bytes);
     }
+  }
+
+  #hold(fromUid: string, bytes: number): void {
+    const own = (this.#heldBytesOf.get(fromUid) ?? 0) + bytes;
+    this.#heldBytes += bytes;
+    if (own > 0) this.#heldBytesOf.set(fromUid, own);
+    else this.#heldBytesOf.delete(fromUid);
   }
 
   async #append(draft: CommandDraft): Promise<Appended> {
