@@ -172,7 +172,10 @@ export class Journal {
     } catch (error) {
       if (before.end >= MAX_SEGMENT_BYTES) throw error;
       this.#rollAt = Math.min(before.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
-      this.#onProblem(error as Error, "The next journal segment could not be opened"); // the file system's error
+      this.#onProblem(
+        error as Error,
+        "The next journal segment could not be opened",
+      ); // the file system's error
       return;
     }
     this.#rollAt = this.#segmentBytes;

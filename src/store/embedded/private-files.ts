@@ -27,7 +27,10 @@ export function closeToOthers(
     for (const path of [join(folder, parts.file), ...files])
       restrict(path, PRIVATE_FILE);
   } catch (error) {
-    onProblem(error as Error, "The data folder could not be closed to other users"); // the file system's error
+    onProblem(
+      error as Error,
+      "The data folder could not be closed to other users",
+    ); // the file system's error
   }
 }
 
