@@ -4,7 +4,10 @@
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import t from "tap";
+import { commit, openTables } from "../../../src/store/embedded/database.ts";
+import { FolderLock } from "../../../src/store/embedded/folder-lock.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { ALL, openStore, storeIn, testFolder } from "./folder.ts";
 import { startChild } from "./process.ts";
@@ -34,7 +37,7 @@ const POINTS = [
   { name: "before the transaction", order: "command", durability: "process" },
 ] as const;
 
-t.jobs = POINTS.length; // most of it is waiting
+t.jobs = POINTS.length + 1; // most of it is waiting
 for (const { name, order, durability } of POINTS)
   t.test(
     `an owner paused while another took the folder answers nothing and ends: ${name}`,
@@ -108,6 +111,34 @@ for (const { name, order, durability } of POINTS)
       t.same(await third.readInbox("u", 0, { limit: 9, maxBytes: 9999 }), []);
     },
   );
+
+// No door shows it: a process that lost the folder ends before most of its transactions get so far.
+t.test(
+  "a transaction of an owner before writes nothing and ends the process",
+  async (t) => {
+    const path = testFolder(t);
+    const tables = openTables(join(path, "lmdb"));
+    const losses: string[] = [];
+    const owner = new FolderLock(tables, path, (e) => losses.push(e.code));
+    await owner.acquire();
+    t.teardown(async () => {
+      owner.release();
+      await tables.env.close();
+    });
+    const put = (name: string) =>
+      commit(tables, () => void tables.meta.put(name, [1]));
+    await put("before");
+    tables.env.transactionSync(() => tables.fence.next()); // as another process that takes the folder
+    await t.rejects(put("after"), { code: "unavailable" });
+    await t.rejects(put("again"), { code: "unavailable" });
+    t.same(
+      ["before", "after", "again"].map((name) => tables.meta.get(name)),
+      [[1], undefined, undefined],
+    );
+    t.same(losses, ["unavailable"], "reported once");
+    t.throws(() => owner.assertHeldNow(), { code: "unavailable" });
+  },
+);
 
 /** The only child of a process, as this process sees it. */
 function childOf(pid: number): number {
