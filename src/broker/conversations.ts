@@ -1,7 +1,7 @@
 // A user's conversations: the list with unread counts, and read positions that move both ways [DESIGN §2.4]. Lists are
 // made a few at a time, in turns between users. State: who waits for a list.
 
-import { FairLine } from "../lib/fair-line.ts";
+import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
@@ -62,7 +62,7 @@ export function createConversations({
   readonly store: ConversationStore;
   readonly publisher: Announcer;
 }): Conversations {
-  const turns = new FairLine(
+  const turns = new FairSemaphore(
     LISTS_AT_ONCE,
     MAX_LISTS_WAITING,
     () =>

@@ -166,7 +166,7 @@ export class Client implements ConnectionHandler {
   }
 
   async #watch(
-    done: Promise<number | void>,
+    done: Promise<number | undefined>,
     { kind, ref }: Operation,
     charged: number,
   ): Promise<void> {

@@ -10,7 +10,7 @@ import type {
   SessionDirectory,
 } from "../broker/ports.ts";
 import type { Streams } from "../broker/streams.ts";
-import type { FairLine } from "../lib/fair-line.ts";
+import type { FairSemaphore } from "../lib/fair-semaphore.ts";
 import type { Hub } from "./hub.ts";
 import type { GatewayMetrics } from "./metrics.ts";
 import type { PresenceWatch } from "./watch.ts";
@@ -26,7 +26,7 @@ export interface OperationPorts {
   readonly hub: Pick<Hub, "shown">;
   readonly watch: Pick<PresenceWatch, "watch">;
   /** In which the histories of all sessions are read. */
-  readonly turns: FairLine;
+  readonly turns: FairSemaphore;
   readonly clock: Clock;
   readonly metrics: GatewayMetrics;
   /** Most bytes of messages in one reply with history or conversations. */

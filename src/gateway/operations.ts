@@ -30,7 +30,7 @@ interface OperationRow<K extends OperationKind> {
     session: Session,
     operation: Of<K>,
     ports: OperationPorts,
-  ): Promise<number | void> | void;
+  ): Promise<number | undefined> | undefined;
 }
 
 type OperationTable = { readonly [K in OperationKind]: OperationRow<K> };
@@ -210,7 +210,7 @@ export function operate(
   session: Session,
   operation: Operation,
   ports: OperationPorts,
-): Promise<number | void> | void {
+): Promise<number | undefined> | undefined {
   const row = rowOf(operation);
   const { kind } = operation;
   if (!isRead(kind)) return row.run(session, operation, ports);

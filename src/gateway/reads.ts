@@ -3,7 +3,7 @@
 // bound on operations.
 
 import { BrokerError } from "../broker/errors.ts";
-import { FairLine } from "../lib/fair-line.ts";
+import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { Line } from "../lib/line.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
 import type { Rate } from "./work.ts";
@@ -29,15 +29,15 @@ export function isRead(kind: OperationKind): boolean {
   return READS.has(kind);
 }
 
-type Read = () => Promise<number | void> | void;
+type Read = () => Promise<number | undefined> | undefined;
 
 /** The line of all histories that are read over sockets of a node, in turns between users. */
-export function createHistoryTurns(): FairLine {
+export function createHistoryTurns(): FairSemaphore {
   const full = () =>
     new BrokerError("overloaded", {
       message: "Too many of the user's reads wait",
     });
-  return new FairLine(HISTORIES_AT_ONCE, MAX_HISTORIES_WAITING, full);
+  return new FairSemaphore(HISTORIES_AT_ONCE, MAX_HISTORIES_WAITING, full);
 }
 
 /** A session, as its reads see it. */
@@ -53,12 +53,12 @@ export interface Reader {
 export class Reads {
   readonly #reader: Reader;
   readonly #maxUnreadBytes: number;
-  readonly #turns: FairLine;
+  readonly #turns: FairSemaphore;
   readonly #all = new Line(READS_AT_ONCE);
   readonly #lists = new Line(LISTS_AT_ONCE);
 
   /** While more than `maxUnreadBytes` wait to be taken by the client, a read keeps its place. */
-  constructor(reader: Reader, maxUnreadBytes: number, turns: FairLine) {
+  constructor(reader: Reader, maxUnreadBytes: number, turns: FairSemaphore) {
     this.#reader = reader;
     this.#maxUnreadBytes = maxUnreadBytes;
     this.#turns = turns;
@@ -68,7 +68,7 @@ export class Reads {
    * Reads when its turn comes, unless the session is over then. Rejects as `read` does; with `overloaded` when too many reads of the user wait;
    * with `rate_limited` a list whose session has yet to pay for the one before, as what a list costs is known when it is made.
    */
-  run(kind: OperationKind, read: Read): Promise<number | void> {
+  run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {
       case "conversations":
         return this.#lists.run(() => this.#all.run(() => this.#list(read)));
@@ -79,16 +79,16 @@ export class Reads {
     }
   }
 
-  #list(read: Read): Promise<number | void> {
+  #list(read: Read): Promise<number | undefined> {
     this.#reader.rate?.requirePaid();
     return this.#answer(read);
   }
 
-  #history(read: Read): Promise<number | void> {
+  #history(read: Read): Promise<number | undefined> {
     return this.#turns.run(this.#reader.uid, read);
   }
 
-  async #answer(read: Read): Promise<number | void> {
+  async #answer(read: Read): Promise<number | undefined> {
     if (this.#reader.ended !== undefined) return;
     const work = await read();
     await this.#reader.writable(this.#maxUnreadBytes);

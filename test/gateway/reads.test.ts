@@ -22,7 +22,7 @@ function stage() {
   const run = (kind: OperationKind, name: string) =>
     reads.run(kind, () => {
       begun.push(name);
-      return new Promise((done) => ends.set(name, done));
+      return new Promise((done) => ends.set(name, () => done(undefined)));
     });
   const end = async (name: string) => {
     ends.get(name)?.();

@@ -1,7 +1,7 @@
 // Work in turns between keys, on steps that end when the test says so.
 
 import t from "tap";
-import { FairLine } from "../../src/lib/fair-line.ts";
+import { FairSemaphore } from "../../src/lib/fair-semaphore.ts";
 
 const nextTurn = () => new Promise((done) => setImmediate(done));
 const turns = async (): Promise<void> => {
@@ -9,7 +9,7 @@ const turns = async (): Promise<void> => {
 };
 
 function stage(places: number, maxWaiting = 100) {
-  const line = new FairLine(places, maxWaiting, () => new Error("full"));
+  const line = new FairSemaphore(places, maxWaiting, () => new Error("full"));
   const begun: string[] = [];
   const ends = new Map<string, () => void>();
   const run = (name: string) =>

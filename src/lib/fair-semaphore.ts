@@ -1,8 +1,8 @@
-// A line for work that takes a place, fair between keys: so many steps at once, and whose turn it is goes round among the keys that wait, however
-// many steps each of them has waiting. A place is free again in the next turn of the event loop, so that steps which end at once do not fill
-// one. State: the places taken, and who waits, by key.
+// A semaphore that is fair between keys: a number of steps run at once, and the next permit goes round among the keys that wait, however many
+// steps each of them has waiting. A permit is released in the next turn of the event loop, so that steps which end at once do not fill one.
+// State: the free permits, and the waiting steps by key.
 
-export class FairLine {
+export class FairSemaphore {
   readonly #maxWaiting: number;
   readonly #full: () => Error;
   #free: number;
