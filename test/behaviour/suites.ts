@@ -2,6 +2,7 @@
 // sessions and calls are spread over. What is about one node runs on one there (driver.ts).
 
 import type { Test } from "tap";
+import { compiledUrl } from "../support/child.ts";
 import type { Driver } from "../support/driver.ts";
 import { within } from "./suite.ts";
 
@@ -54,6 +55,10 @@ export async function runSuites(
   process.env.JINDOU_TEST_DRIVER = driver; // read when the files are loaded
   for (const name of SUITES[about])
     await t.test(`${name}, ${driver}`, { timeout: SUITE_MS }, (suite) =>
-      within(suite, () => import(`./${name}.test.ts`)),
+      within(
+        suite,
+        () =>
+          import(compiledUrl(new URL(`./${name}.test.ts`, import.meta.url))),
+      ),
     );
 }

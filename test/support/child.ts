@@ -9,6 +9,13 @@ export const TYPESCRIPT: readonly string[] = [
   `--require=${fileURLToPath(new URL("../../.ci/compiled.cjs", import.meta.url))}`,
 ];
 
+/** What to import where the name of one of our sources is computed: `source` is its address. */
+export function compiledUrl(source: URL): string {
+  const root = new URL("../../", import.meta.url).href;
+  const name = source.href.slice(root.length).replace(/\.ts$/, ".js");
+  return `${root}.build/${name}`;
+}
+
 /** Of util-linux. */
 const SETPRIV = "/usr/bin/setpriv";
 const HAS_SETPRIV = process.platform === "linux" && existsSync(SETPRIV);
