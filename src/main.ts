@@ -16,6 +16,7 @@ import { ConfigError } from "./config/errors.ts";
 import { loadConfig } from "./config/load.ts";
 import { maskSecrets } from "./config/mask.ts";
 import type { Config } from "./config/schema.ts";
+import { reasonOf, StartError } from "./server/start-error.ts";
 
 const FAILED = 1;
 const NOT_VALID = 2;
@@ -24,7 +25,7 @@ try {
   await run(parseCommandLine(process.argv.slice(2)));
 } catch (error) {
   const problems =
-    error instanceof ConfigError ? error.problems : [sentence(error)];
+    error instanceof ConfigError ? error.problems : [`${reasonOf(error)}.`];
   for (const problem of problems) process.stderr.write(`jindou: ${problem}\n`);
   process.exit(error instanceof ConfigError ? NOT_VALID : FAILED);
 }
@@ -69,7 +70,7 @@ async function start(line: CommandLine): Promise<void> {
   const library = await libraryProblem();
   if (library !== undefined) throw new ConfigError([library]);
   const problems = await fileProblems(config);
-  if (problems.length > 0) throw new ConfigError(problems);
+  if (problems.length > 0) throw new StartError(problems.join(" ")); // what is not there may come: no reason not to try again
   const { startNode } = await import("./start.ts");
   await startNode(config, version());
 }
@@ -122,9 +123,4 @@ function version(): string {
 
 function print(words: string): void {
   process.stdout.write(words);
-}
-
-function sentence(error: unknown): string {
-  const words = error instanceof Error ? error.message : String(error);
-  return /[.!?]$/.test(words) ? words : `${words}.`;
 }

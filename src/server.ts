@@ -51,8 +51,10 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     const early = await moved();
     await node.store.start();
     await join();
+    const { managers: accounts, admin } = config;
+    if (accounts.length > 0 || admin.password !== "") await managers.start();
     const ports = early ?? (await listen()); // it answers 503 until the node is ready
-    await managers.start(); // behind what may fail: it announces a password that is shown once
+    await managers.start(); // without an account it makes one, whose password is shown once: behind what may fail
     node.streams.start();
     node.status = "ready";
     return ports;

@@ -35,7 +35,10 @@ export async function startNode(
   });
   const ports = await server.start().catch((err: unknown) => {
     if (stopping.isAsked()) return undefined; // it waited for data that is being moved
-    if (err instanceof StartError || err instanceof BrokerError)
+    const isExplained =
+      err instanceof StartError ||
+      (err instanceof BrokerError && err.cause === undefined);
+    if (isExplained)
       logger.fatal({ reason: err.message }, "The node cannot start");
     else logger.fatal({ err }, "The node cannot start");
     throw err;

@@ -150,6 +150,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "config/",
       "move.ts",
       "server/preflight.ts",
+      "server/start-error.ts",
       "start.ts",
     ],
     packages: [],

@@ -92,20 +92,31 @@ function openApiDocument(routes: readonly ApiRoute[], about: About): Json {
 /** Values of these keywords are data, not schemas. */
 const DATA = new Set(["examples", "default", "enum"]);
 
-/** `value` with a reference in place of each schema that has a title; the schemas are put into `schemas` under their titles. */
-function named(value: unknown, schemas: Record<string, unknown>): unknown {
-  if (typeof value !== "object" || value === null) return value;
-  if (Array.isArray(value)) return value.map((item) => named(item, schemas));
-  const { title, ...rest } = value as { readonly title?: unknown };
-  const replaced = Object.fromEntries(
-    Object.entries(rest).map(([key, child]) => [
-      key,
-      DATA.has(key) ? child : named(child, schemas),
-    ]),
-  );
-  if (typeof title !== "string") return replaced;
-  schemas[title] = replaced;
+/** `schema` with a reference in place of each schema in it that has a title; those are put into `schemas` under their titles. */
+function named(schema: unknown, schemas: Record<string, unknown>): unknown {
+  if (typeof schema !== "object" || schema === null) return schema;
+  if (Array.isArray(schema)) return schema.map((item) => named(item, schemas));
+  const { title, ...rest } = schema as { readonly title?: unknown };
+  if (typeof title !== "string") return mapped(schema, schemas);
+  const content = mapped(rest, schemas);
+  const known = schemas[title];
+  if (known !== undefined && JSON.stringify(known) !== JSON.stringify(content))
+    throw new Error(`Two schemas have the title ${title}`);
+  schemas[title] = content;
   return { $ref: `#/components/schemas/${title}` };
+}
+
+function mapped(schema: object, schemas: Record<string, unknown>): Json {
+  return Object.fromEntries(
+    Object.entries(schema).map(([key, child]) => {
+      if (DATA.has(key)) return [key, child];
+      // names of properties, of which one may be `title`
+      return [
+        key,
+        key === "properties" ? mapped(child, schemas) : named(child, schemas),
+      ];
+    }),
+  );
 }
 
 /** `/conversations/clearUnread` → `conversationsClearUnread`; parameters of the path are left out. */

@@ -18,8 +18,7 @@ import { Keys } from "./keys.ts";
 import { Primaries } from "./primaries.ts";
 import type { Arg, Script } from "./script.ts";
 
-/** What `onProblem` hears when the connection fails, which is no fault of this node. */
-export const CONNECTION_FAILED = "The connection to Redis failed";
+const CONNECTION_FAILED = "The connection to Redis failed";
 
 export interface LinkParts {
   /** Every step that `run` will be asked for. */
@@ -91,7 +90,9 @@ export class RedisLink {
     if (this.#status !== "new") throw new BrokerError("unavailable");
     this.#status = "down";
     const client = this.#client;
-    client.on("error", (error) => this.#report(error, CONNECTION_FAILED));
+    client.on("error", (error) =>
+      this.#report(asBrokerError(error), CONNECTION_FAILED),
+    );
     if (client instanceof Cluster)
       client.on("+node", (node: Redis) => this.#joined(node));
     try {
@@ -188,7 +189,7 @@ export class RedisLink {
   async #prepare(): Promise<void> {
     const warnings = await assertCompatible(this.#client, this.keys);
     for (const warning of warnings)
-      this.#report(new Error(warning), CONNECTION_FAILED);
+      this.#report(new Error(warning), "Redis may remove acknowledged data");
     await this.#loadAll();
   }
 
@@ -199,7 +200,7 @@ export class RedisLink {
     if (!this.isCluster) await Promise.all(loads);
     for (const result of await Promise.allSettled(loads))
       if (result.status === "rejected")
-        this.#report(result.reason, "loading scripts");
+        this.#report(result.reason, "Scripts could not be loaded into Redis");
   }
 
   /** A server forgot its scripts: a Cluster's other servers go on meanwhile. */
@@ -209,7 +210,9 @@ export class RedisLink {
       return;
     }
     this.#loading ??= this.#loadAll()
-      .catch((error: unknown) => this.#report(error, "loading scripts"))
+      .catch((error: unknown) =>
+        this.#report(error, "Scripts could not be loaded into Redis"),
+      )
       .finally(() => {
         this.#loading = undefined;
       });
@@ -228,7 +231,7 @@ export class RedisLink {
     this.#preparing ??= this.#prepare()
       .then(() => this.#turn("up"))
       .catch((error: unknown) => {
-        this.#report(error, "redis came back");
+        this.#report(error, "Redis is back and cannot be used yet");
         setTimeout(() => this.#retry(), 1000).unref();
       })
       .finally(() => {
@@ -244,14 +247,14 @@ export class RedisLink {
   #joined(node: Redis): void {
     const load = () =>
       this.#load(node).catch((error: unknown) =>
-        this.#report(error, "loading scripts"),
+        this.#report(error, "Scripts could not be loaded into Redis"),
       );
     if (node.status === "ready") void load();
     else node.once("ready", load);
     // Not while the Cluster itself connects: it takes what it asks a node that is not ready yet for a failure.
     if (node.status === "wait" && this.#client.status === "ready")
       node.connect().catch((error: unknown) => {
-        this.#report(error, CONNECTION_FAILED);
+        this.#report(asBrokerError(error), CONNECTION_FAILED);
       });
   }
 

@@ -18,7 +18,7 @@ const ALWAYS: ReadonlySet<string> = new Set([
 const RETRY_AFTER_S = 5;
 const REFUSAL = {
   message:
-    "The node's data is being moved; GET /migrate/result says how far it is",
+    "The node is starting; GET /migrate/result says whether it waits for its data to be moved",
   retryAfterS: RETRY_AFTER_S,
 } as const;
 

@@ -10,7 +10,7 @@ import { createListener } from "../transport/listener.ts";
 import { SocketLimits } from "../transport/socket-limits.ts";
 import type { HttpEndpoint, Listener, TlsFiles } from "../transport/types.ts";
 import type { Node } from "./node.ts";
-import { StartError } from "./start-error.ts";
+import { reasonOf, StartError } from "./start-error.ts";
 
 /** Sockets that clients leave to the API's listener, so that a node full of them can still be managed; at most an eighth of all. */
 const SPARE_SOCKETS = 64;
@@ -67,7 +67,10 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
     capacity() {
       const capacity = socketCapacity();
       if (max > capacity)
-        log.warn({ max, capacity }, "sockets.max is beyond the limit of files");
+        log.warn(
+          { max, capacity },
+          "The option sockets.max is beyond the limit of open files",
+        );
       return max === 0 ? capacity : Math.min(max, capacity);
     },
     onRefused(reason, address) {
@@ -75,7 +78,7 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
       const nowMs = performance.now();
       if (nowMs < nextLogMs[reason]) return;
       nextLogMs[reason] = nowMs + REFUSAL_LOG_MS;
-      log.warn({ reason, address }, "sockets are refused");
+      log.warn({ reason, address }, "Sockets are refused");
     },
   });
   families.sockets.of().from(() => limits.open);
@@ -97,10 +100,9 @@ export async function startListener(
   try {
     return await listener.start();
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
     const variable = `JINDOU_${section.toUpperCase()}_LISTEN`;
     throw new StartError(
-      `${reason}; set ${section}.listen (${variable}) to another address`,
+      `${reasonOf(error)}; set ${section}.listen (${variable}) to another address`,
     );
   }
 }

@@ -8,6 +8,7 @@ import type { Config } from "../config/schema.ts";
 import { parseAddress } from "../lib/address.ts";
 import { probeAddress } from "../transport/port-probe.ts";
 import { tlsOptions } from "../transport/tls.ts";
+import { reasonOf } from "./start-error.ts";
 
 /** One sentence for each file or folder of the configuration that cannot be used; empty: all can. */
 export async function fileProblems(config: Config): Promise<readonly string[]> {
@@ -35,7 +36,7 @@ export async function libraryProblem(): Promise<string | undefined> {
     await import("../transport/listener.ts");
     return undefined;
   } catch (error) {
-    return `uWebSockets.js does not load on Node ${process.versions.node} (${process.platform} ${process.arch}): ${reason(error)}. Use Node 20 or 22 on a system with glibc.`;
+    return `uWebSockets.js does not load on Node ${process.versions.node} (${process.platform} ${process.arch}): ${reasonOf(error)}. Use Node 20 or 22 on a system with glibc.`;
   }
 }
 
@@ -95,7 +96,7 @@ async function problemOf(
     await check();
     return undefined;
   } catch (error) {
-    return `${name}: ${reason(error)}.`;
+    return `${name}: ${reasonOf(error)}.`;
   }
 }
 
@@ -108,9 +109,4 @@ async function assertFolderCanBe(path: string): Promise<void> {
   if (found === undefined) return assertFolderCanBe(dirname(path)); // ends at the root, which exists
   if (!found.isDirectory()) throw new Error(`${path} is not a folder`);
   await access(path, constants.W_OK);
-}
-
-function reason(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error);
-  return text.trim().replace(/[.!?]$/, "");
 }

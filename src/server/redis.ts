@@ -14,14 +14,14 @@ import { RedisTopics } from "../cluster/redis/topics.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { ChannelFeed } from "../redis/arrivals.ts";
-import { CONNECTION_FAILED, RedisLink } from "../redis/link.ts";
+import { RedisLink } from "../redis/link.ts";
 import {
   createRedisStore,
   type RedisStore,
   redisStoreScripts,
 } from "../store/redis/store.ts";
 import { type DriverParts, type Drivers, maxStreamBytes } from "./drivers.ts";
-import { StartError } from "./start-error.ts";
+import { reasonOf, StartError } from "./start-error.ts";
 
 type OnProblem = (error: unknown, what: string) => void;
 
@@ -90,10 +90,8 @@ function storeLimits({ config }: DriverParts) {
 function problemLog({ logger }: DriverParts): OnProblem {
   const log = roomLogger(logger, "redis");
   return (error, what) => {
-    const isAway =
-      what === CONNECTION_FAILED ||
-      (error instanceof BrokerError && error.code === "unavailable");
-    if (isAway) log.warn({ err: error }, what);
+    if (error instanceof BrokerError && error.code === "unavailable")
+      log.warn({ err: error }, what);
     else log.error({ err: error }, what);
   };
 }
@@ -113,9 +111,9 @@ async function orStartError(starting: Promise<void>): Promise<void> {
   try {
     await starting;
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    const sentence = `Redis cannot be used: ${reason}`.replace(/[.!?]$/, "");
-    throw new StartError(`${sentence}; check redis.url (JINDOU_REDIS_URL)`);
+    throw new StartError(
+      `Redis cannot be used: ${reasonOf(error)}; check redis.url (JINDOU_REDIS_URL)`,
+    );
   }
 }
 

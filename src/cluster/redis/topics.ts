@@ -98,7 +98,7 @@ export class RedisTopics {
     try {
       this.#listener(event);
     } catch (error) {
-      this.#onProblem(error, "An event could not be published");
+      this.#onProblem(error, "A received event could not be handled");
     }
   }
 

@@ -30,7 +30,7 @@ export const claimScripts: readonly Script[] = [
 const SOME = 100;
 const SOME_BYTES = 1024 * 1024;
 /** What a sweep does, to `onProblem`. */
-export const FINISHING = "finishing a command";
+export const FINISHING = "A command could not be given to all its recipients";
 
 /** `first`: what is answered; its pub is 0 where it was a command. */
 export interface Claim {
