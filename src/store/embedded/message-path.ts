@@ -149,7 +149,11 @@ function openLog(
   );
   const state = readCheckpointState(tables);
   const position = state?.position ?? { segment: 1, offset: 0 };
-  const recovered = recover(journalFolder, position, { tail, streams });
+  const recovered = recover(journalFolder, position, {
+    tail,
+    streams,
+    assertOwned: () => owner.assertHeldNow(),
+  });
   if (recovered.droppedBytes > 0)
     options.onProblem(
       new Error(

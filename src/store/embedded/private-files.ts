@@ -10,7 +10,10 @@ const PERMISSIONS = 0o777;
 /** A folder that is meant to be shared, as /tmp: what is in it is closed, it is not. */
 const STICKY = 0o1000;
 
-/** Makes the folders that are not there, and closes what is. A file that belongs to another user is left as it is, and reported. */
+/**
+ * Makes the folders that are not there, and closes what is. What belongs to another user is left as it is; the first
+ * of it is reported.
+ */
 export function closeToOthers(
   folder: string,
   parts: { readonly folders: readonly string[]; readonly file: string },
@@ -22,16 +25,23 @@ export function closeToOthers(
   const files = folders.flatMap((path) =>
     readdirSync(path).map((name) => join(path, name)),
   );
-  try {
-    for (const path of [folder, ...folders]) restrict(path, PRIVATE_FOLDER);
-    for (const path of [join(folder, parts.file), ...files])
-      restrict(path, PRIVATE_FILE);
-  } catch (error) {
+  const failed: unknown[] = [];
+  const close = (path: string, mode: number) => {
+    try {
+      restrict(path, mode);
+    } catch (error) {
+      failed.push(error);
+    }
+  };
+  for (const path of [folder, ...folders]) close(path, PRIVATE_FOLDER);
+  for (const path of [join(folder, parts.file), ...files])
+    close(path, PRIVATE_FILE);
+  const [first] = failed;
+  if (first !== undefined)
     onProblem(
-      error as Error,
+      first as Error, // the file system's
       "The data folder could not be closed to other users",
-    ); // the file system's error
-  }
+    );
 }
 
 function restrict(path: string, wanted: number): void {

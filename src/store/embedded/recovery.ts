@@ -44,6 +44,8 @@ interface Scan {
 export interface RecoveryTarget {
   readonly tail: Tail;
   readonly streams: Pick<StreamReplay, "message" | "event">;
+  /** Throws when another process has taken the folder; asked before a file is changed. */
+  assertOwned(): void;
 }
 
 /** Replays the segments of `folder` from `position` on into `target`. Throws `internal` with a sentence when it cannot be whole. */
@@ -70,7 +72,10 @@ export function recover(
     if (followsData(scan)) throw damaged(scan);
     torn.push(scan);
   }
-  for (const scan of torn) cutOff(scan);
+  for (const scan of torn) {
+    target.assertOwned(); // after a long replay without heartbeats
+    cutOff(scan);
+  }
   const { segment, offset } = position;
   return {
     nextSegment: Math.max(offset > 0 ? segment : segment - 1, ...indexes) + 1,

@@ -87,7 +87,11 @@ t.test(
       const bounds = { maxBytes: 1_000_000, maxRecords: 1000 };
       const tail = new Tail(() => undefined, bounds);
       const position = { segment: 1, offset: 0 };
-      const recovered = recover(folder, position, { tail, streams: none });
+      const recovered = recover(folder, position, {
+        tail,
+        streams: none,
+        assertOwned() {},
+      });
       const dropped = size - lastStart;
       if (tail.records !== 2 || recovered.droppedBytes !== dropped)
         t.fail(`cut at ${size}: ${tail.records} records left`);
