@@ -107,10 +107,12 @@ t.test(
 t.test(
   "a burst of lists is answered one after the other [issue: Conversation list]",
   async (t) => {
+    const unlimited = { JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0" };
+    const world = await startWorld(t, unlimited); // lists of 200 kB each cost more than a client may ask for at once
     const alice = world.name("alice");
     const client = await world.join(t, alice);
     for (const n of range(1, 4))
-      await write(`${alice}-${n}`, person(alice), "x".repeat(50_000));
+      await world.send(`${alice}-${n}`, person(alice), "x".repeat(50_000), RED);
     const asked = range(1, 300).map((n) => client.conversations({ limit: n }));
     const counts = (await Promise.all(asked)).map(
       ({ conversations }) => conversations.length,

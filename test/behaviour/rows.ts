@@ -133,6 +133,7 @@ export const DECISION_ROWS = [
   "Login throttling",
   "Manager tokens",
   "Failed credentials",
+  "Rate",
   "Limits",
   "message_id",
   // Users and sessions

@@ -104,7 +104,7 @@ t.test("a certificate that nobody vouches for is refused", async (t) => {
   const url = `rediss://127.0.0.1:${await startWithTls(t)}`;
   t.match(
     await refusal(t, { JINDOU_REDIS_URL: url }),
-    /^Redis cannot be used: self-signed certificate; see redis/,
+    /^Redis cannot be used: self-signed certificate; check redis\.url/,
   );
   const other = tlsFile("other-cert.pem");
   const settings = { JINDOU_REDIS_URL: url, JINDOU_REDIS_CA_FILE: other };
@@ -221,7 +221,7 @@ t.test("a wrong password is said in a sentence, without it", async (t) => {
   await addUser(redis);
   const url = asUser(redis.url).replace(PASSWORD, "guessed");
   const words = await refusal(t, { JINDOU_REDIS_URL: url });
-  t.match(words, /^Redis cannot be used: WRONGPASS .*; see redis/);
+  t.match(words, /^Redis cannot be used: WRONGPASS .*; check redis\.url/);
   t.notMatch(words, /guessed/);
 });
 
