@@ -193,6 +193,7 @@ t.test("clients that do not read do not hold the end up", async (t) => {
   const broker = await spawnBroker(t, {
     ...drainWithin(1000),
     JINDOU_CLIENT_MAX_BUFFERED_BYTES: String(64 * 1024 * 1024),
+    JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
     JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "0",
   });
   const port = broker.clientPort;

@@ -91,6 +91,11 @@ function openFolder(options: EmbeddedOptions): Tables {
     return tables;
   } catch (cause) {
     if (cause instanceof BrokerError) throw cause;
+    // LMDB gives each pid one place among its readers, and lmdb then reads through a transaction that it did not get.
+    if (cause instanceof TypeError)
+      throw new BrokerError("unavailable", {
+        message: `The data folder ${path} is in use by a process of another container that also has the pid ${process.pid}; stop it first, or set another store.path`,
+      });
     throw new BrokerError("unavailable", {
       message: `The data folder ${path} cannot be opened: ${String(cause)}`,
       cause,

@@ -110,6 +110,21 @@ for (const { name, order, durability } of POINTS)
     },
   );
 
+t.test(
+  "a second process with the same pid, as in another container, is refused",
+  realNamespace === undefined
+    ? { skip: "this machine lets nobody make a pid namespace" }
+    : {},
+  async (t) => {
+    const path = testFolder(t);
+    const first = startChild(t, [path, "obey", "process"], inNamespace);
+    await first.line((l) => l.started !== undefined);
+    const second = startChild(t, [path, "obey", "process"], inNamespace);
+    const line = await second.line((l) => l.refused !== undefined);
+    t.match(line?.refused, /in use by a process of another container/);
+  },
+);
+
 // No door shows it: a process that lost the folder ends before most of its transactions get so far.
 t.test(
   "a transaction of an owner before writes nothing and ends the process",
