@@ -84,15 +84,16 @@ export interface ErrorDetail {
 export class BrokerError extends Error {
   readonly code: ErrorCode;
   readonly details: readonly ErrorDetail[] | undefined;
-  /** Seconds after which a retry makes sense, where that is known. */
-  readonly retryAfterS: number | undefined;
+  /** Whole milliseconds after which a retry makes sense, where that is known. */
+  readonly retryAfterMs: number | undefined;
 
   constructor(
     code: ErrorCode,
     options: {
       readonly message?: string;
       readonly details?: readonly ErrorDetail[];
-      readonly retryAfterS?: number;
+      /** Rounded up to whole milliseconds. */
+      readonly retryAfterMs?: number;
       readonly cause?: unknown;
     } = {},
   ) {
@@ -100,7 +101,17 @@ export class BrokerError extends Error {
     this.name = "BrokerError";
     this.code = code;
     this.details = options.details;
-    this.retryAfterS = options.retryAfterS;
+    const { retryAfterMs } = options;
+    this.retryAfterMs =
+      retryAfterMs === undefined ? undefined : Math.ceil(retryAfterMs);
+  }
+
+  /** The same in whole seconds, rounded up. */
+  get retryAfterS(): number | undefined {
+    const { retryAfterMs } = this;
+    return retryAfterMs === undefined
+      ? undefined
+      : Math.ceil(retryAfterMs / 1000);
   }
 }
 

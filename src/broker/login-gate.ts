@@ -86,7 +86,7 @@ export class LoginGate {
     const state = this.#networks.get(network) ?? newNetwork(network);
     const most = this.#underWay < MAX_UNDER_WAY / 2 ? MAX_OF_NETWORK : 1;
     if (state.underWay >= most)
-      throw new BrokerError("too_many_attempts", { retryAfterS: 1 });
+      throw new BrokerError("too_many_attempts", { retryAfterMs: 1000 });
     this.#networks.set(network, state);
     this.#underWay += 1;
     state.underWay += 1;
@@ -141,7 +141,7 @@ export class LoginGate {
     const isKnown = knownFailures !== undefined && knownFailures < attempts;
     if (count >= attempts && !isKnown)
       throw new BrokerError("too_many_attempts", {
-        retryAfterS: Math.max(1, retryAfterS),
+        retryAfterMs: Math.max(1, retryAfterS) * 1000,
       });
     const failures = isKnown ? Math.min(count, knownFailures) : count;
     if (failures + pending >= attempts) return undefined;

@@ -99,7 +99,7 @@ export class TokenGate {
       throw new BrokerError("rate_limited", {
         message:
           "Too many wrong tokens came from this network; try again later",
-        retryAfterS: Math.ceil((MAX_WAITING * SLOW_MS) / 1000),
+        retryAfterMs: MAX_WAITING * SLOW_MS,
       });
     this.#lanes.set(network, lane);
     const turnMs = Math.max(nowMs, lane.nextMs);

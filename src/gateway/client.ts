@@ -245,8 +245,8 @@ export class Client implements ConnectionHandler {
       this.#context.onBug(error, "An operation failed");
       return this.#error(ref, "internal");
     }
-    const waitMs = (error.retryAfterS ?? 0) * 1000;
-    this.#error(ref, error.code, { waitMs, message: error.message });
+    const { code, message, retryAfterMs: waitMs = 0 } = error;
+    this.#error(ref, code, { waitMs, message });
   }
 
   #malformed(error: unknown): void {
@@ -265,15 +265,26 @@ export class Client implements ConnectionHandler {
     { waitMs = 0, message = "" }: { waitMs?: number; message?: string } = {},
   ): void {
     this.#metrics().refused(code);
-    this.#connection.send(
-      this.#codec.encodeReply({
-        kind: "error",
-        ref,
-        code,
-        message,
-        retryAfterMs: waitMs,
-      }),
-    );
+    const retryAfterMs = waitMs;
+    const reply = { kind: "error", ref, code, message, retryAfterMs } as const;
+    try {
+      this.#connection.send(this.#codec.encodeReply(reply));
+    } catch (error) {
+      this.#unanswered(error);
+    }
+  }
+
+  /** A request stays without an answer: the client must not wait for it. Never throws. */
+  #unanswered(error: unknown): void {
+    const { onBug } = this.#context;
+    onBug(error, "An error could not be answered");
+    try {
+      this.end("unavailable");
+    } catch (cause) {
+      onBug(cause, "A session could not be ended");
+      const { code, message } = CLOSE_REASONS.unavailable;
+      this.#connection.end(code, message);
+    }
   }
 
   #isOver(): boolean {

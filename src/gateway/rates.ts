@@ -85,7 +85,7 @@ export class ConnectionRate implements Rate {
     const ownMs = this.#own.waitMs(nowMs, 0);
     const waitMs = Math.max(ownMs, this.#user?.work.waitMs(nowMs, 0) ?? 0);
     if (waitMs > 0)
-      throw new BrokerError("rate_limited", { retryAfterS: waitMs / 1000 });
+      throw new BrokerError("rate_limited", { retryAfterMs: waitMs });
   }
 
   /** Takes bytes that are to be stored for the user; 0, or the milliseconds to wait: then nothing may be stored. */

@@ -6,7 +6,7 @@ import type { RedisLink } from "../redis/link.ts";
 import type { SourceLook } from "../store/moved.ts";
 import { accessTokenOwner } from "../store/redis/managers.ts";
 
-const RETRY_AFTER_S = 5;
+const RETRY_AFTER_MS = 5000;
 
 /** Where the tokens are now. */
 export interface TokensNow {
@@ -58,6 +58,6 @@ function unjudged(): BrokerError {
   return new BrokerError("unavailable", {
     message:
       "Whose access token this is cannot be told before the managers' data is moved; the static token of api.token can be used",
-    retryAfterS: RETRY_AFTER_S,
+    retryAfterMs: RETRY_AFTER_MS,
   });
 }

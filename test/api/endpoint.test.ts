@@ -186,7 +186,7 @@ t.test(
       level: 40,
       code: "unavailable",
     });
-    api.thrown = new BrokerError("overloaded", { retryAfterS: 7 });
+    api.thrown = new BrokerError("overloaded", { retryAfterMs: 7000 });
     t.equal(
       (await inject(api, TARGET, { body: BODY })).headers["retry-after"],
       "7",

@@ -10,13 +10,13 @@ import {
 
 t.test("a BrokerError speaks its table's sentence by default", async (t) => {
   const cause = new Error("socket hang up");
-  const error = new BrokerError("unavailable", { cause, retryAfterS: 2 });
+  const error = new BrokerError("unavailable", { cause, retryAfterMs: 1001 });
   t.match(error, {
     name: "BrokerError",
     code: "unavailable",
     message: ERRORS.unavailable.message,
     details: undefined,
-    retryAfterS: 2,
+    ...{ retryAfterMs: 1001, retryAfterS: 2 },
     cause,
   });
   const precise = new BrokerError("bad_id", {

@@ -23,13 +23,12 @@ export interface OperationWorld {
   ) => Promise<number>;
 }
 
-/** Runs operations of the world's sessions as a client's frames would. */
-export function operator(
+export function operationPorts(
   world: World,
   given: OperationWorld = {},
-): (joiner: Joiner, operation: Operation) => Promise<void> {
+): OperationPorts {
   const { server, hub, watch } = world;
-  const ports: OperationPorts = {
+  return {
     messages: { send: unused, history: unused },
     streams: {
       async read({ channel, uid }, clientMsgNo) {
@@ -58,6 +57,14 @@ export function operator(
     metrics: METRICS,
     maxHistoryBytes: 1000,
   };
+}
+
+/** Runs operations of the world's sessions as a client's frames would. */
+export function operator(
+  world: World,
+  given: OperationWorld = {},
+): (joiner: Joiner, operation: Operation) => Promise<void> {
+  const ports = operationPorts(world, given);
   return async ({ session }, operation) => {
     await operate(session, operation, ports);
   };

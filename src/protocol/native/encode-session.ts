@@ -79,7 +79,12 @@ export function writeError(
   writer.text(code);
   writer.text(message);
   writer.bool(ERRORS[reply.code].retry);
-  writer.uint(reply.retryAfterMs);
+  writer.uint(wholeMs(reply.retryAfterMs));
+}
+
+/** A refusal must always reach the client: a time that no uint holds is rounded up, or clamped. */
+function wholeMs(ms: number): number {
+  return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
 }
 
 export function writeDisconnect(

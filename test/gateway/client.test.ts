@@ -1,0 +1,173 @@
+// One client between a recorded connection and operations that fail. How a reply that cannot be encoded ends, and what is charged to a user, show
+// at no door.
+
+import t from "tap";
+import { MAIN_DEVICE } from "../../src/broker/model.ts";
+import { Client } from "../../src/gateway/client.ts";
+import {
+  ConnectionRate,
+  UserRates,
+  type WorkLimits,
+} from "../../src/gateway/rates.ts";
+import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
+import { createEncoder } from "../../src/protocol/native/encode.ts";
+import type { Codec, Operation } from "../../src/protocol/protocol.ts";
+import { type OperationWorld, operationPorts } from "./operation-world.ts";
+import { seeded } from "./random.ts";
+import { CountingCodec, Wire } from "./recorder.ts";
+import { group, World } from "./world.ts";
+
+const NO_LIMIT: WorkLimits = {
+  connection: { perSecond: 0, burst: 0 },
+  user: { perSecond: 0, burst: 0 },
+  stored: { perSecond: 0, burst: 0 },
+};
+const CONNECT = {
+  ...({
+    kind: "connect",
+    ref: 1,
+    version: 1,
+    uid: "alice",
+    token: "",
+  } as const),
+  ...({ flag: 0, deviceId: "", level: undefined, session: "" } as const),
+  resume: [],
+};
+const HISTORY = {
+  ...({ kind: "history", ref: 2, channel: group("other") } as const),
+  ...{ fromSeq: 0, toSeq: 0, limit: 500, reverse: true },
+};
+
+const turns = async (): Promise<void> => {
+  for (let i = 0; i < 5; i++) await new Promise((done) => setImmediate(done));
+};
+
+interface Stage {
+  readonly limits?: WorkLimits;
+  readonly groups?: number;
+  readonly operations?: OperationWorld;
+  readonly encodeReply?: Codec["encodeReply"];
+}
+
+/** A client of alice that is live. */
+async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
+  const world = new World(seeded(1));
+  for (let at = 0; at < groups; at++)
+    world.server.changeMember(`g${at}`, "alice", true);
+  const connection = new Wire().connect();
+  const codec = new CountingCodec("f");
+  let next: Operation = CONNECT;
+  let encodeReply: Codec["encodeReply"] = (reply) => codec.encodeReply(reply);
+  const rates = new UserRates(limits);
+  const { store, cluster } = world.server;
+  const operations = operationPorts(world, given.operations);
+  const client = new Client(
+    connection,
+    {
+      format: "f",
+      decode: () => [next],
+      encodeReply: (reply) => encodeReply(reply),
+      encodePush: (push) => codec.encodePush(push),
+    },
+    {
+      clients: new Set(),
+      opening: {
+        ...{ store, cluster, hub: world.hub, metrics: operations.metrics },
+        limits: { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 },
+        sessions: {
+          open: async ({ sessionId, nodeId, uid, flag, deviceId }) => ({
+            ...{ kind: "open", name: sessionId },
+            record: {
+              ...{ sessionId, nodeId, uid, flag, deviceId },
+              ...{ level: MAIN_DEVICE, tokenTag: "" },
+            },
+          }),
+          close: async () => {},
+        },
+        directory: { endedBy: async () => undefined },
+        ...{ nodeId: "n", clock: () => 0, protocolVersion: 1 },
+        told: {
+          ...{ maxFrameBytes: 1, maxPayloadBytes: 1 },
+          ...{ idleTimeoutS: 1, maxFramesPerSecond: 0 },
+        },
+        ...{ maxHeldBytes: 1_000_000, maxSessionsPerUser: 0 },
+        tokens: { attempt: (_bearer, check) => check() },
+        inTurn: (step) => step(),
+        nextSessionId: () => "s",
+      },
+      operations,
+      limits: { authTimeoutMs: 60_000, maxInFlightOperations: 10_000 },
+      rates,
+      onBug: (error) => world.bugs.push(error),
+    },
+  );
+  const receive = (operation: Operation) => {
+    next = operation;
+    client.received(new Uint8Array(1), false);
+  };
+  receive(CONNECT);
+  await turns();
+  await world.server.settle();
+  t.teardown(() => client.closed(1000));
+  if (given.encodeReply !== undefined) encodeReply = given.encodeReply;
+  return { world, connection, rates, receive };
+}
+
+t.test("every time to wait reaches the client as it is", async (t) => {
+  const { reply } = createEncoder();
+  const waits: number[] = [];
+  const owing = { perSecond: 1000, burst: 5000 };
+  const { world, receive } = await stage({
+    operations: {
+      conversations: {
+        list: () => Promise.reject(new Error("not asked for")),
+        async change(_by, { id }) {
+          const limits = { ...NO_LIMIT, connection: owing };
+          const rate = new ConnectionRate(limits, () => 0);
+          rate.charge(owing.burst + Number(id));
+          rate.requirePaid();
+          throw new Error("it was paid");
+        },
+      },
+    },
+    encodeReply(answer) {
+      const frame = reply(answer);
+      const read = decodeServerFrame(frame, "alice");
+      if (read.kind === "error") waits.push(read.retryAfterMs);
+      return frame;
+    },
+  });
+  const asked = Array.from({ length: 4000 }, (_, at) => at + 1);
+  for (const ms of asked)
+    receive({
+      ...({ kind: "conversation", ref: 2 } as const),
+      channel: group(String(ms)),
+      change: { kind: "delete" },
+    });
+  await turns();
+  t.same(waits, asked);
+  t.same(world.bugs, []);
+});
+
+t.test(
+  "an error that cannot be encoded ends its connection, and nothing else",
+  async (t) => {
+    const { world, connection, receive } = await stage({
+      encodeReply() {
+        throw new RangeError("no such number");
+      },
+    });
+    let unhandled = 0;
+    const count = () => {
+      unhandled += 1;
+    };
+    process.on("unhandledRejection", count);
+    t.teardown(() => process.off("unhandledRejection", count));
+    receive(HISTORY);
+    await turns();
+    t.equal(unhandled, 0, "no promise rejects");
+    t.match(world.bugs, [{ message: "no such number" }]);
+    t.match(connection.seen.at(-1), { reason: "unavailable" });
+    t.equal(connection.endedWith, 4102);
+  },
+);
