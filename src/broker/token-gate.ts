@@ -1,8 +1,9 @@
 // Decides how fast clients' tokens are checked: a client network with too many failures is held off, its attempts are checked one after the other and
-// slowly. Networks without failures pay no round trip. State: per network the failures this node knows of and the attempts that wait; the pairs
-// of network and user that connected. All bounded.
+// slowly. Networks without failures pay no round trip. State: per network the failures this node knows of and the attempts under way or waiting;
+// the pairs of network and user that connected. All bounded, the attempts by the connections they come on.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
+import { Line } from "../lib/line.ts";
 import { networkOf } from "../lib/network.ts";
 import { BrokerError } from "./errors.ts";
 import { KnownPairs } from "./known-pairs.ts";
@@ -31,10 +32,18 @@ const MAX_NETWORKS = 100_000;
 const SLOW_MS = 500;
 /** Attempts of one such network that wait; the last one's turn comes before `client.authTimeoutMs`. */
 const MAX_WAITING = 8;
+/** Checks of one network at once, or of one pair that connected before: so many more than the limit can fail. */
+const MAX_CHECKS = 32;
 
 interface Held {
   readonly count: number;
   readonly endsAtMs: number;
+}
+
+interface Checks {
+  readonly line: Line;
+  /** Attempts that run in it or wait for it. */
+  underWay: number;
 }
 
 interface SlowLane {
@@ -48,22 +57,40 @@ export class TokenGate {
   readonly #failing = new BoundedMap<string, Held>(MAX_NETWORKS);
   readonly #lanes = new BoundedMap<string, SlowLane>(MAX_NETWORKS);
   readonly #known = new KnownPairs();
+  /** By network; of known pairs with room of their own by pair. */
+  readonly #checks = new Map<string, Checks>();
 
   constructor(parts: TokenGateParts) {
     this.#parts = parts;
   }
 
   /**
-   * Runs `check`, in its network's turn where that is held off, and counts it as a failure when it throws `unauthorized`. The count is
-   * shared by the cluster; a node learns others' failures with its own next one. Throws `rate_limited` with the seconds to wait, and what
-   * `check` throws.
+   * Runs `check`, in its network's turn where that is held off, and counts it as a failure when it throws `unauthorized`. Whether the network is
+   * held off is decided when the attempt's turn comes. The count is shared by the cluster; a node learns others' failures with its own next
+   * one. Throws `rate_limited` with the seconds to wait, and what `check` throws.
    */
   async attempt<T>(
     { address, uid }: TokenBearer,
     check: () => Promise<T>,
   ): Promise<T> {
     const network = networkOf(address);
-    if (this.#isHeldOff(network, uid)) await this.#slowTurn(network);
+    const isKnown = this.#hasOwnRoom(network, uid);
+    const key = isKnown ? `${network} ${uid}` : network; // an address holds no space
+    const outcome = await this.#inTurn(key, async () =>
+      this.#isHeldOff(network, uid)
+        ? undefined
+        : { checked: await this.#judge(network, uid, check) },
+    );
+    if (outcome !== undefined) return outcome.checked;
+    await this.#slowTurn(network);
+    return this.#judge(network, uid, check);
+  }
+
+  async #judge<T>(
+    network: string,
+    uid: string,
+    check: () => Promise<T>,
+  ): Promise<T> {
     try {
       const checked = await check();
       this.#known.right(network, uid);
@@ -75,12 +102,31 @@ export class TokenGate {
     }
   }
 
+  async #inTurn<T>(key: string, step: () => Promise<T>): Promise<T> {
+    const checks = this.#checks.get(key) ?? {
+      line: new Line(MAX_CHECKS),
+      underWay: 0,
+    };
+    this.#checks.set(key, checks);
+    checks.underWay += 1;
+    try {
+      return await checks.line.run(step);
+    } finally {
+      checks.underWay -= 1;
+      if (checks.underWay === 0) this.#checks.delete(key);
+    }
+  }
+
   #isHeldOff(network: string, uid: string): boolean {
-    const { attempts } = this.#parts.limits;
     const { count } = this.#failures(network);
-    if (count < attempts) return false;
+    return (
+      count >= this.#parts.limits.attempts && !this.#hasOwnRoom(network, uid)
+    );
+  }
+
+  #hasOwnRoom(network: string, uid: string): boolean {
     const own = this.#known.failures(network, uid);
-    return own === undefined || own >= attempts;
+    return own !== undefined && own < this.#parts.limits.attempts;
   }
 
   #failures(network: string): Held {

@@ -12,10 +12,13 @@ const GUESSER = "127.0.0.2";
 const OTHER = "127.0.0.3";
 /** More than wait for their turn. */
 const CROWD = 24;
+/** Of one network: what is checked at once, what waits for a slow turn, and the time between two of these. */
+const [MAX_CHECKS, MAX_WAITING, SLOW_MS] = [32, 8, 500];
 
 const world = await startWorld(t, {
   JINDOU_AUTH_TOKEN_ATTEMPTS: String(LIMIT),
   JINDOU_AUTH_TOKEN_WINDOW_S: "600",
+  JINDOU_CLIENT_AUTH_TIMEOUT_MS: String(PATIENCE_MS),
 });
 /** Of one node: what was known of a user is known there. */
 const { apiPort, clientPort } = world;
@@ -26,11 +29,14 @@ interface Attempt {
   readonly from: string;
 }
 
-async function connect({ uid, token, from }: Attempt) {
-  const client = await openNative(t, {
+const open = ({ uid, token, from }: Attempt) =>
+  openNative(t, {
     ...{ port: clientPort, uid, token, localAddress: from },
     timeoutMs: PATIENCE_MS,
   });
+
+async function connect(attempt: Attempt, opened = open(attempt)) {
+  const client = await opened;
   const error = await client.connect().then(
     () => undefined,
     (thrown: NativeClientError) => thrown,
@@ -60,6 +66,9 @@ function follow({ uid, token, from }: Attempt) {
 const guess = (uid: string, from = GUESSER): Attempt => ({
   ...{ uid, token: "guess", from },
 });
+/** So many that are held off may have been checked since `startMs`. */
+const mostTurns = (startMs: number) =>
+  Math.ceil((performance.now() - startMs) / SLOW_MS) + 1;
 const right = (uid: string, from: string): Attempt => ({
   ...{ uid, token: `token-${uid}`, from },
 });
@@ -71,6 +80,7 @@ t.test(
     t.equal((await connect(right("known", GUESSER))).code, "ok");
     for (let i = 0; i < LIMIT; i++)
       t.equal((await connect(guess("far"))).code, "unauthorized");
+    const startMs = performance.now();
     const guesses = Array.from({ length: CROWD }, (_, at) =>
       connect(guess(`victim${at}`)),
     );
@@ -84,7 +94,8 @@ t.test(
     if (refused !== undefined)
       t.equal(await farewell(refused.client), "rate_limited 4100");
     const held = answers.filter(({ code }) => code === "rate_limited").length;
-    t.ok(held >= CROWD / 2, `${held} of ${CROWD} were not checked`);
+    const checked = CROWD - held;
+    t.ok(checked <= mostTurns(startMs), `${checked} of ${CROWD} were checked`);
     t.equal((await connect(right("new", GUESSER))).code, "ok", "in its turn");
     const own = await Promise.all(
       Array.from({ length: LIMIT }, () => connect(guess("known"))),
@@ -97,19 +108,44 @@ t.test(
 );
 
 t.test(
+  "of 100 CONNECTs with wrong tokens at once at a limit of 3 most are held off [decisions: Failed credentials]",
+  async (t) => {
+    const attempts = Array.from({ length: 100 }, (_, at) =>
+      guess(`victim${at}`, "127.0.0.6"),
+    );
+    const sockets = await Promise.all(attempts.map(open));
+    const startMs = performance.now();
+    const answers = await Promise.all(
+      attempts.map((one, at) =>
+        connect(one, Promise.resolve(sockets[at] ?? open(one))),
+      ),
+    );
+    const checked = answers.filter(({ code }) => code === "unauthorized");
+    const most = LIMIT + MAX_CHECKS + MAX_WAITING + mostTurns(startMs);
+    t.ok(checked.length <= most, `${checked.length} were checked`);
+    const rest = answers.filter(({ code }) => code === "rate_limited");
+    t.equal(rest.length, 100 - checked.length);
+    t.ok(rest.length > 0, "some were held off");
+  },
+);
+
+t.test(
   "a network that guesses tokens at /stream gets 429 with Retry-After, another one is served [decisions: Failed credentials]",
   async (t) => {
     const guesser = "127.0.0.4";
     await world.register("carol", { flag: 1 });
     for (let i = 0; i < LIMIT; i++)
       t.equal((await follow(guess("carol", guesser))).status, 401);
+    const startMs = performance.now();
     const guesses = Array.from({ length: CROWD }, (_, at) =>
       follow(guess(`victim${at}`, guesser)),
     );
     t.equal((await follow(right("carol", OTHER))).status, 404);
     const answers = await Promise.all(guesses);
     const held = answers.filter(({ status }) => status === 429);
-    t.ok(held.length >= CROWD / 2, `${held.length} of ${CROWD} were held off`);
+    t.ok(held.length > 0, "some were held off");
+    const checked = CROWD - held.length;
+    t.ok(checked <= mostTurns(startMs), `${checked} of ${CROWD} were checked`);
     t.ok(held.every(({ retryAfter }) => Number(retryAfter) >= 1));
     const rest = answers.filter(({ status }) => status !== 429);
     t.ok(rest.every(({ status }) => status === 401));
