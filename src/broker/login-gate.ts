@@ -15,17 +15,27 @@ export interface LoginLimits {
 
 /** Attempts of this node, running or waiting; further ones are refused as overloaded. */
 const MAX_UNDER_WAY = 512;
-/** Of one network; while half of all places are taken, one. */
+/** Of one network; while half of all places are taken, one. Pairs that logged in before are not among them. */
 const MAX_OF_NETWORK = 16;
+/** Of one network's pairs that logged in before. */
+const MAX_KNOWN_OF_NETWORK = 32;
+/** Places beyond `MAX_UNDER_WAY`, for such pairs only. */
+const RESERVED_FOR_KNOWN = 64;
 /** What an attempt at a username with too many failures waits. */
 const SLOW_MS = 1000;
 
-interface Network {
-  readonly key: string;
-  /** Attempts of it, running or waiting. */
+interface Attempts {
+  /** Running or waiting. */
   underWay: number;
   /** Those that were let through and have not settled. */
   pending: number;
+}
+
+interface Network {
+  readonly key: string;
+  /** Of pairs that logged in before and have failures left of their own. */
+  readonly known: Attempts;
+  readonly others: Attempts;
   /** Decisions about it come one after the other. */
   admission: Promise<void>;
   settlement: Deferred;
@@ -58,7 +68,8 @@ export class LoginGate {
     verify: (rank: number) => Promise<boolean>,
   ): Promise<boolean> {
     const network = networkOf(address);
-    const state = this.#enter(network);
+    const isKnown = this.#ownFailures(network, username) !== undefined;
+    const state = this.#enter(network, isKnown);
     const user = `login:u:${username}`;
     try {
       const rank = await this.#admit(state, network, username);
@@ -72,31 +83,47 @@ export class LoginGate {
           : this.#count([user, state.key]));
         return isRight;
       } finally {
-        state.pending -= 1;
+        (rank < 0 ? state.known : state.others).pending -= 1;
         state.settlement.resolve();
         state.settlement = deferred();
       }
     } finally {
-      this.#leave(network, state);
+      this.#leave(network, state, isKnown);
     }
   }
 
-  #enter(network: string): Network {
-    if (this.#underWay >= MAX_UNDER_WAY) throw new BrokerError("overloaded");
+  #enter(network: string, isKnown: boolean): Network {
     const state = this.#networks.get(network) ?? newNetwork(network);
-    const most = this.#underWay < MAX_UNDER_WAY / 2 ? MAX_OF_NETWORK : 1;
-    if (state.underWay >= most)
+    const reserved = isKnown ? RESERVED_FOR_KNOWN : 0;
+    if (this.#underWay >= MAX_UNDER_WAY + reserved)
+      throw new BrokerError("overloaded");
+    const own = isKnown ? state.known : state.others;
+    if (own.underWay >= this.#mostOfNetwork(isKnown))
       throw new BrokerError("too_many_attempts", { retryAfterMs: 1000 });
     this.#networks.set(network, state);
     this.#underWay += 1;
-    state.underWay += 1;
+    own.underWay += 1;
     return state;
   }
 
-  #leave(network: string, state: Network): void {
+  #mostOfNetwork(isKnown: boolean): number {
+    if (isKnown) return MAX_KNOWN_OF_NETWORK;
+    return this.#underWay < MAX_UNDER_WAY / 2 ? MAX_OF_NETWORK : 1;
+  }
+
+  #leave(network: string, state: Network, isKnown: boolean): void {
     this.#underWay -= 1;
-    state.underWay -= 1;
-    if (state.underWay === 0) this.#networks.delete(network);
+    (isKnown ? state.known : state.others).underWay -= 1;
+    if (state.known.underWay + state.others.underWay === 0)
+      this.#networks.delete(network);
+  }
+
+  /** Of a pair that logged in before and has failures left; else undefined. */
+  #ownFailures(network: string, username: string): number | undefined {
+    const failures = this.#known.failures(network, username);
+    return failures !== undefined && failures < this.#limits.attempts
+      ? failures
+      : undefined;
   }
 
   async #count(keys: readonly string[]): Promise<void> {
@@ -121,8 +148,9 @@ export class LoginGate {
     for (;;) {
       // Before the count is read, so that an attempt settling meanwhile wakes this one.
       const settled = state.settlement.promise;
-      const known = this.#known.failures(network, username);
-      const decided = state.admission.then(() => this.#decide(state, known));
+      const decided = state.admission.then(() =>
+        this.#decide(state, this.#ownFailures(network, username)),
+      );
       state.admission = decided.then(ignore, ignore);
       const rank = await decided;
       if (rank !== undefined) return rank;
@@ -133,19 +161,20 @@ export class LoginGate {
   /** Pending is read before the count: an attempt that fails in between is counted twice for a moment, never missed. */
   async #decide(
     state: Network,
-    knownFailures: number | undefined,
+    ownFailures: number | undefined,
   ): Promise<number | undefined> {
     const { attempts } = this.#limits;
-    const { pending } = state;
+    const isKnown = ownFailures !== undefined;
+    const own = isKnown ? state.known : state.others;
+    const { pending } = own;
     const { count, retryAfterS } = await this.#throttle.failures(state.key);
-    const isKnown = knownFailures !== undefined && knownFailures < attempts;
     if (count >= attempts && !isKnown)
       throw new BrokerError("too_many_attempts", {
         retryAfterMs: Math.max(1, retryAfterS) * 1000,
       });
-    const failures = isKnown ? Math.min(count, knownFailures) : count;
+    const failures = isKnown ? Math.min(count, ownFailures) : count;
     if (failures + pending >= attempts) return undefined;
-    state.pending += 1;
+    own.pending += 1;
     return isKnown ? -1 : count + pending;
   }
 }
@@ -153,8 +182,8 @@ export class LoginGate {
 function newNetwork(network: string): Network {
   return {
     key: `login:a:${network}`,
-    underWay: 0,
-    pending: 0,
+    known: { underWay: 0, pending: 0 },
+    others: { underWay: 0, pending: 0 },
     admission: Promise.resolve(),
     settlement: deferred(),
   };

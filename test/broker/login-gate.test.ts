@@ -74,3 +74,68 @@ t.test(
     t.equal(await rankOf("a", "10.0.0.2"), 0);
   },
 );
+
+t.test(
+  "a user that logged in from its network before is served beside 40 guesses of it that are under way, and while all places of the node are taken",
+  async (t) => {
+    const gate = new LoginGate(new LocalThrottle(() => 0), {
+      attempts: 5,
+      windowS: 60,
+    });
+    let finish = () => {};
+    const until = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    const attempt = (address: string, username: string) =>
+      gate.attempt({ username, address }, async () => {
+        await until;
+        return false;
+      });
+    const login = () =>
+      gate.attempt(
+        { username: "known", address: "10.0.0.1" },
+        async () => true,
+      );
+    t.equal(await login(), true);
+    const codes = Array.from({ length: 40 }, (_, at) =>
+      attempt("10.0.0.1", `victim${at}`).then(
+        () => "tried",
+        ({ code }) => code,
+      ),
+    );
+    for (let i = 0; i < 20; i++) t.equal(await login(), true, `login ${i}`);
+    const others = Array.from({ length: 496 }, (_, at) =>
+      attempt(`10.${at}.1.1`, "u"),
+    );
+    await t.rejects(attempt("10.0.9.1", "u"), { code: "overloaded" });
+    t.equal(await login(), true, "from the reserve");
+    finish();
+    const answers = await Promise.all(codes);
+    t.equal(answers.filter((code) => code === "tried").length, 5);
+    t.equal((await Promise.all(others)).length, 496);
+  },
+);
+
+t.test(
+  "guesses at a user that logged in from the network before have its room of failures and a bound on how many wait",
+  async (t) => {
+    const gate = new LoginGate(new LocalThrottle(() => 0), {
+      attempts: 5,
+      windowS: 60,
+    });
+    const attempt = (isRight: boolean) =>
+      gate.attempt({ username: "known", address: "10.0.0.1" }, async () => {
+        await new Promise(setImmediate);
+        return isRight;
+      });
+    t.equal(await attempt(true), true);
+    const answers = await Promise.all(
+      Array.from({ length: 100 }, () =>
+        attempt(false).then(String, ({ code }) => code),
+      ),
+    );
+    t.equal(answers.filter((answer) => answer === "false").length, 5);
+    const refused = answers.filter((answer) => answer === "too_many_attempts");
+    t.equal(refused.length, 95);
+  },
+);
