@@ -79,7 +79,7 @@ export class CatchUps {
   }
 
   /** From now on the session's events of these groups and its personal channels are withheld, until it has drained and caught up. */
-  lag(session: Session, groups: Iterable<EventPlace>, slice: TimeSlice): void {
+  lag(session: Session, groups: Iterator<EventPlace>, slice: TimeSlice): void {
     void this.#guarded(session, async () => {
       const fallen: Behind[] = [];
       const fall = (place: EventPlace) => {
@@ -90,9 +90,12 @@ export class CatchUps {
         fallen.push(behind);
       };
       fall(PERSONAL_EVENTS);
-      for (const place of groups) {
+      for (;;) {
         if (slice.isUsedUp()) await slice.rest();
-        fall(place);
+        if (session.ended !== undefined) return; // its groups forget it as it leaves them
+        const next = groups.next(); // after the rest: the session may have left a group meanwhile
+        if (next.done) break;
+        fall(next.value);
       }
       await this.#recover(session, fallen, slice);
     });

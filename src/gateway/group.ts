@@ -161,13 +161,17 @@ export class Group implements EventPlace {
     return this.#behind?.get(session);
   }
 
+  /** Does nothing when the session does not follow the group. */
   fallBehind(behind: Behind): void {
     const { connection, codec } = behind.session;
+    if (!behind.session.follows(this.channelId)) return;
     connection.unsubscribe(this.#format(codec).eventTopic);
     this.#withhold(behind);
   }
 
+  /** Does nothing when the session does not follow the group: events are for members only. */
   goLive({ session }: Behind): void {
+    if (!session.follows(this.channelId)) return;
     this.#caughtUp(session);
     session.connection.subscribe(this.#format(session.codec).eventTopic);
   }

@@ -388,7 +388,8 @@ export class Hub {
     for (const one of adopted) if (one.status === "rejected") throw one.reason;
   }
 
-  *#groupsOf(session: Session): Iterable<Group> {
+  /** Reads the session's groups as they are at each step. */
+  *#groupsOf(session: Session): Generator<Group, void> {
     for (const id of session.groups.keys()) {
       const group = this.#groups.get(id);
       if (group !== undefined) yield group;

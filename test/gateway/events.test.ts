@@ -356,3 +356,43 @@ t.test(
     ]);
   },
 );
+
+t.test(
+  "a session that is removed from its groups while it begins to lag gets none of their events",
+  async (t) => {
+    for (const isGone of [false, true]) {
+      const ids = Array.from({ length: 9 }, (_, at) => `g${at}`);
+      const world = new World(seeded(3));
+      for (const id of ids) world.server.changeMember(id, "alice", true);
+      const alice = await world.live({ uid: "alice" });
+      const { connection, session } = alice;
+      const unsubscribe = connection.unsubscribe.bind(connection);
+      connection.unsubscribe = (topic) => {
+        const untilMs = performance.now() + 1; // uses up the slice
+        while (performance.now() < untilMs);
+        unsubscribe(topic);
+      };
+      stopReading(world, alice);
+      t.ok(
+        [...connection.topics].some((topic) => topic.includes("#")),
+        "it has groups left to fall behind in",
+      );
+      for (const id of ids) world.server.changeMember(id, "alice", false);
+      if (isGone) world.disconnect(alice);
+      else
+        for (const channelId of ids)
+          world.hub.deliver({
+            ...({ kind: "membership", member: false } as const),
+            ...{ uid: "alice", channelId },
+          });
+      await world.server.settle();
+      readOn(alice);
+      for (const id of ids) world.server.tell(custom(group(id), "secret"));
+      await world.server.settle();
+      t.same([...connection.topics], [], "it is subscribed to nothing");
+      t.same(eventsOf(alice), []);
+      t.equal(session.groups.size, 0);
+      t.same(world.bugs, []);
+    }
+  },
+);

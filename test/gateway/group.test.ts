@@ -2,6 +2,7 @@
 
 import t from "tap";
 import type { Message } from "../../src/broker/model.ts";
+import { Behind } from "../../src/gateway/behind.ts";
 import { Group } from "../../src/gateway/group.ts";
 import { seeded } from "./random.ts";
 import { Wire } from "./recorder.ts";
@@ -92,3 +93,22 @@ t.test("who is joining is given the message to hold", async (t) => {
   t.same(one.connection.messageNos, ["n1"]);
   t.same(own.connection.messageNos, [], "the origin has it already");
 });
+
+t.test(
+  "a session that does not follow the group is not withheld or given its events",
+  async (t) => {
+    const g = new Group("g");
+    const [member, removed] = [live("a"), live("b")];
+    g.add(member.session);
+    g.goLive(new Behind(member.session, g, false));
+    g.add(removed.session);
+    g.remove(removed.session);
+    const behind = new Behind(removed.session, g, false);
+    g.fallBehind(behind);
+    t.equal(g.behindOf(removed.session), undefined);
+    g.goLive(behind);
+    t.same([...removed.connection.topics], []);
+    g.remove(member.session);
+    t.ok(g.isEmpty, "it leaves no format behind");
+  },
+);
