@@ -17,6 +17,7 @@ import {
   type Ref,
 } from "../protocol/protocol.ts";
 import type { Connection, ConnectionHandler } from "../transport/types.ts";
+import { planJoin } from "./join.ts";
 import {
   admit,
   type Connect,
@@ -33,7 +34,7 @@ import {
 } from "./operations.ts";
 import { ConnectionRate, frameCost, type UserRates } from "./rates.ts";
 import type { Session } from "./session.ts";
-import { connecting } from "./work.ts";
+import { connecting, joining, REFUSED_WORK } from "./work.ts";
 
 /** What all clients of a node share. */
 export interface ClientContext {
@@ -161,6 +162,7 @@ export class Client implements ConnectionHandler {
       const done = operate(session, operation, this.#context.operations);
       if (done !== undefined) void this.#watch(done, operation, cost);
     } catch (error) {
+      this.#giveBack(cost);
       this.#failed(operation.ref, error);
     }
   }
@@ -176,10 +178,16 @@ export class Client implements ConnectionHandler {
       if (work !== charged) this.#rate.charge(work - charged);
       if (work > 0) this.#metrics().worked(kind, work);
     } catch (error) {
+      this.#giveBack(charged);
       this.#failed(ref, error);
     } finally {
       this.#inFlight -= 1;
     }
+  }
+
+  /** What was charged ahead for a request was not done. */
+  #giveBack(charged: number): void {
+    if (charged > REFUSED_WORK) this.#rate.charge(REFUSED_WORK - charged);
   }
 
   async #open(connect: Connect, bytes: number): Promise<void> {
@@ -199,14 +207,18 @@ export class Client implements ConnectionHandler {
       const { record, name } = opened;
       this.#record = record;
       const cost = frameCost(bytes) + connecting(connect.resume.length);
-      this.#rate.join(rates.enter(record.uid, this.#now()), cost);
+      this.#rate.join(rates.enter(record.uid, this.#now()));
       session.rate = this.#rate;
-      this.#metrics().worked(connect.kind, cost);
+      this.#connected(cost);
       this.#connection.authenticated();
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";
-      await welcome(this.#session, name, connect, opening);
+      const plan = await opening.inTurn(() =>
+        planJoin(session, connect.resume, opening),
+      );
+      this.#connected(joining(plan.groups.length));
+      await welcome(session, { name, ref: connect.ref, plan }, opening);
     } catch (error) {
       const ended = isAway(error) ? await this.#endedBy() : undefined;
       if (ended !== undefined) return this.end(ended);
@@ -214,6 +226,11 @@ export class Client implements ConnectionHandler {
       this.#failed(connect.ref, error);
       this.end(refusalReason(error));
     }
+  }
+
+  #connected(cost: number): void {
+    this.#rate.chargeUser(cost);
+    this.#metrics().worked("connect", cost);
   }
 
   /** Why the session may not go on; its node may have been frozen, and the user logged in elsewhere. */

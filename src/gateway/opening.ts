@@ -9,13 +9,14 @@ import type {
   Codec,
   ConnectionLimits,
   Operation,
+  Ref,
 } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
 import {
   type JoinParts,
+  type JoinPlan,
   joinChannels,
   type PlanPorts,
-  planJoin,
 } from "./join.ts";
 import { Session } from "./session.ts";
 
@@ -104,20 +105,23 @@ async function takeRoom(
   session.isAdmitted = true;
 }
 
-/** Sends the connack with the session's name, then what the session missed and its commands, and makes it live. */
+/**
+ * Sends the connack with the session's name, then what the session missed and its commands, and makes it live. `ref`: of the connect. Harmless
+ * when the session is over. Throws `unavailable`.
+ */
 export async function welcome(
   session: Session,
-  name: string,
-  connect: Connect,
+  {
+    name,
+    ref,
+    plan,
+  }: { readonly name: string; readonly ref: Ref; readonly plan: JoinPlan },
   context: OpeningContext,
 ): Promise<void> {
-  const plan = await context.inTurn(() =>
-    planJoin(session, connect.resume, context),
-  );
   if (session.ended !== undefined) return;
   session.reply({
     kind: "connack",
-    ref: connect.ref,
+    ref,
     version: context.protocolVersion,
     sessionId: name,
     nodeId: context.nodeId,

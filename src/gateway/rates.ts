@@ -103,10 +103,14 @@ export class ConnectionRate implements Rate {
     return this.#own.exhausted;
   }
 
-  /** Its frames count for the user too from now on, with what was taken to connect. */
-  join(user: UserRate, connectCost: number): void {
+  /** Its frames count for the user too from now on. */
+  join(user: UserRate): void {
     this.#user = user;
-    user.work.charge(connectCost);
+  }
+
+  /** Work of a connect, which the connection is not slowed down for. */
+  chargeUser(cost: number): void {
+    this.#user?.work.charge(cost);
   }
 }
 

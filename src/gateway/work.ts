@@ -8,8 +8,10 @@ const LOOKUPS_PER_FRAME = 16;
 const REPLY_BYTES_PER_FRAME = 8192;
 /** Histories are charged for the rows they ask for, before they are read, no more than these; what is not there is given back. */
 const MAX_ROWS_AHEAD = 500;
-/** The token, the directory, the groups. */
+/** The token and the directory. */
 const CONNECT_WORK = 10;
+/** A request that is refused or fails: what it was charged beyond this is given back. */
+export const REFUSED_WORK = 1;
 
 /** What is left of the work that a session may ask for. */
 export interface Rate {
@@ -34,3 +36,6 @@ export const copying = (copies: number): number => copies / ROWS_PER_FRAME;
 /** A CONNECT with so many channels to resume. */
 export const connecting = (channels: number): number =>
   CONNECT_WORK + channels / ROWS_PER_FRAME;
+
+/** The session joins so many groups. */
+export const joining = (groups: number): number => groups / ROWS_PER_FRAME;

@@ -22,6 +22,11 @@ const NO_LIMIT: WorkLimits = {
   user: { perSecond: 0, burst: 0 },
   stored: { perSecond: 0, burst: 0 },
 };
+const LIMITS: WorkLimits = {
+  connection: { perSecond: 1, burst: 200 },
+  user: { perSecond: 1, burst: 200 },
+  stored: { perSecond: 0, burst: 0 },
+};
 const CONNECT = {
   ...({
     kind: "connect",
@@ -171,3 +176,23 @@ t.test(
     t.equal(connection.endedWith, 4102);
   },
 );
+
+t.test("a refused HISTORY costs next to nothing", async (t) => {
+  const { connection, receive } = await stage({ limits: LIMITS });
+  for (let at = 0; at < 20; at++) {
+    receive(HISTORY);
+    await turns();
+  }
+  const codes = connection.seen.flatMap((one) =>
+    one.kind === "reply" && one.reply.kind === "error" ? [one.reply.code] : [],
+  );
+  t.same(codes, Array(20).fill("not_in_channel"));
+});
+
+t.test("a CONNECT is charged for the groups of its user", async (t) => {
+  const few = await stage({ limits: LIMITS, groups: 300 });
+  t.equal(few.rates.waitMs("alice", 0), 0, "300 groups leave room");
+  const many = await stage({ limits: LIMITS, groups: 1000 });
+  t.equal(many.connection.seen.at(0)?.kind, "reply", "it is connected");
+  t.ok(many.rates.waitMs("alice", 0) > 0, "1000 groups are a debt");
+});

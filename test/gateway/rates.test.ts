@@ -14,7 +14,7 @@ function stage() {
   const rates = new UserRates(LIMITS);
   const connect = (uid: string) => {
     const rate = new ConnectionRate(LIMITS, () => nowMs);
-    rate.join(rates.enter(uid, nowMs), 0);
+    rate.join(rates.enter(uid, nowMs));
     return rate;
   };
   const pass = (ms: number) => {
