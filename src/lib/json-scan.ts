@@ -26,8 +26,13 @@ const TRUE = [0x74, 0x72, 0x75, 0x65];
 const FALSE = [0x66, 0x61, 0x6c, 0x73, 0x65];
 const NULL = [0x6e, 0x75, 0x6c, 0x6c];
 
-/** Bytes that may follow a backslash, beside `u`. */
-const ESCAPES: ReadonlySet<number> = new Set(Buffer.from('"\\/bfnrt'));
+/** Bytes that may follow a backslash, beside `u`, and what they stand for. */
+const ESCAPES: ReadonlyMap<number, number> = new Map(
+  [...'"\\/bfnrt'].map((letter, i) => [
+    letter.charCodeAt(0),
+    '"\\/\b\f\n\r\t'.charCodeAt(i),
+  ]),
+);
 
 /** Not the end of anything. */
 const INVALID = -1;
@@ -37,8 +42,8 @@ let stack = new Uint8Array(1024);
 let isAscii = true;
 
 /**
- * The value of the top-level field `name` (the last one of that name, as `JSON.parse` has it). Undefined: `bytes` are not the UTF-8 text of
- * one JSON object, or it has no such field, or the value is no integer.
+ * The value of the top-level field `name`, which is ASCII (the last field of that name, as in `JSON.parse`). Undefined: `bytes` are not the
+ * UTF-8 text of one JSON object, or the object has no such field, or the value is not an integer.
  */
 export function integerField(
   bytes: Uint8Array,
@@ -48,12 +53,13 @@ export function integerField(
   isAscii = true;
   if (bytes[at] !== OPEN_OBJECT) return undefined;
   let depth = 0;
-  let found: number | undefined;
+  let foundAt = INVALID; // a document may name the field many times: only the last value is read
+  let foundEnd = INVALID;
   let isNamed = false;
   for (;;) {
     // here a value begins
     const byte = bytes[at];
-    if (isNamed) found = undefined;
+    if (isNamed) foundAt = INVALID;
     if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
       if (depth === stack.length) grow();
       stack[depth] = byte;
@@ -75,7 +81,10 @@ export function integerField(
       const from = at;
       at = endOfScalar(bytes, at);
       if (at === INVALID) return undefined;
-      if (isNamed) found = integerIn(bytes, from, at);
+      if (isNamed) {
+        foundAt = from;
+        foundEnd = at;
+      }
       isNamed = false;
       at = skipSpace(bytes, at);
     }
@@ -88,7 +97,9 @@ export function integerField(
         at = skipSpace(bytes, at + 1);
         if (depth > 0) continue;
         if (at !== bytes.length) return undefined;
-        return isAscii || isUtf8(bytes) ? found : undefined;
+        if (foundAt === INVALID || !(isAscii || isUtf8(bytes)))
+          return undefined;
+        return integerIn(bytes, foundAt, foundEnd);
       }
       if (next !== COMMA) return undefined;
       at = skipSpace(bytes, at + 1);
@@ -203,19 +214,31 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (letter >= 0x61 && letter <= 0x66);
 }
 
-/** Whether the string that begins at `at`, which is a valid one, is `name`. */
-function isName(bytes: Uint8Array, at: number, name: string): boolean {
+/** Whether the string that begins at `from`, which is a valid one, is `name`. Builds nothing: a document may consist of names with escapes. */
+function isName(bytes: Uint8Array, from: number, name: string): boolean {
+  let at = from + 1;
   for (let i = 0; i < name.length; i++) {
-    const byte = bytes[at + 1 + i];
-    if (byte === BACKSLASH) return unescaped(bytes, at) === name;
-    if (byte !== name.charCodeAt(i)) return false;
+    let unit = bytes[at];
+    if (unit === BACKSLASH) {
+      unit = unitOf(bytes, at);
+      at += bytes[at + 1] === LETTER_U ? 6 : 2;
+    } else at += 1;
+    if (unit !== name.charCodeAt(i)) return false;
   }
-  return bytes[at + 1 + name.length] === QUOTE;
+  return bytes[at] === QUOTE;
 }
 
-/** A name with escapes. */
-function unescaped(bytes: Uint8Array, at: number): unknown {
-  return JSON.parse(textOf(bytes, at, endOfString(bytes, at)));
+/** What the escape that begins at `at`, which is a valid one, stands for. */
+function unitOf(bytes: Uint8Array, at: number): number {
+  const escaped = bytes[at + 1] ?? 0;
+  if (escaped !== LETTER_U) return ESCAPES.get(escaped) ?? INVALID;
+  let unit = 0;
+  for (let i = at + 2; i < at + 6; i++) {
+    const digit = bytes[i] ?? 0;
+    const value = isDigit(digit) ? digit - ZERO : (digit | LOWER_CASE) - 0x57;
+    unit = unit * 16 + value;
+  }
+  return unit;
 }
 
 function integerIn(

@@ -33,6 +33,8 @@ const DOCUMENT_SEEDS: readonly string[] = [
   "{}",
   '{"typ":1,"types":2,"type":12345678901234567890}',
   '{"type":1e999}',
+  '{"t\\u0079pe":3,"\\u0054ype":4,"\\type":5,"\\u0074\\u0079\\u0070\\u0065":6}',
+  '{"\\n\\"":1,"type\\n":2,"\\\\type":3}',
   '[{"type":1}]',
 ];
 const PIECES = '{}[]",:\\tyrufalsen0123456789.eE+- \n\u0001';
@@ -66,6 +68,32 @@ t.test("nesting of any depth is read", async (t) => {
     t.equal(integerField(bytes(`{"a":${inner}],"type":5}`), "type"), undefined);
   }
 });
+
+t.test(
+  "a document of one kind of field costs what JSON.parse takes",
+  async (t) => {
+    const fields = ['"\\n":0,', '"\\u0074yp":0,', '"t\\u0079pe":12,'];
+    for (const field of fields) {
+      const text = `{${field.repeat(60_000 / field.length)}"type":-5}`;
+      const document = bytes(text);
+      t.equal(integerField(document, "type"), -5);
+      const scan = quickest(() => integerField(document, "type"));
+      const parse = quickest(() => JSON.parse(text));
+      t.ok(scan <= 3 * parse, `${field} ${scan} ms, JSON.parse ${parse} ms`);
+    }
+  },
+);
+
+/** Milliseconds: the least of several runs is hardly that of a busy machine. */
+function quickest(run: () => unknown): number {
+  let least = Number.POSITIVE_INFINITY;
+  for (let i = 0; i < 30; i++) {
+    const from = performance.now();
+    run();
+    least = Math.min(least, performance.now() - from);
+  }
+  return least;
+}
 
 function mutated(random: Random): Uint8Array {
   const document = [...bytes(random.pick(DOCUMENT_SEEDS))];
