@@ -7,7 +7,9 @@ export interface Sized {
 }
 
 interface Flow<Item> {
-  readonly items: Item[];
+  /** Those before `head` are taken. */
+  readonly items: (Item | undefined)[];
+  head: number;
   size: number;
   bytes: number;
   /** Work that it may still do in this turn. */
@@ -16,6 +18,8 @@ interface Flow<Item> {
 
 /** Work of one key's turn. An item that is larger waits for as many turns as it takes. */
 const QUANTUM = 500;
+/** Taken items are cut off when there are that many, and as many as are left: `shift` of a long array moves all of it. */
+const MIN_CUT = 64;
 
 export class FairQueue<Item extends Sized> {
   readonly #max: Sized;
@@ -40,7 +44,7 @@ export class FairQueue<Item extends Sized> {
   push(key: string, item: Item): void {
     let flow = this.#flows.get(key);
     if (flow === undefined) {
-      flow = { items: [], size: 0, bytes: 0, credit: QUANTUM };
+      flow = { items: [], head: 0, size: 0, bytes: 0, credit: QUANTUM };
       this.#flows.set(key, flow);
     }
     flow.items.push(item);
@@ -49,23 +53,43 @@ export class FairQueue<Item extends Sized> {
 
   /** The item whose turn it is, if it is no larger than `maxSize`; undefined: it is, or none waits. */
   take(maxSize = Number.POSITIVE_INFINITY): Item | undefined {
-    for (const [key, flow] of this.#flows) {
-      const [item] = flow.items;
-      if (item === undefined) return undefined; // a flow without items is removed
-      if (item.size > flow.credit) {
-        flow.credit += QUANTUM;
-        this.#flows.delete(key); // the loop comes to it again, behind the others
-        this.#flows.set(key, flow);
-        continue;
-      }
-      if (item.size > maxSize) return undefined;
-      flow.items.shift();
-      flow.credit -= item.size;
-      this.#count(flow, item, -1);
-      if (flow.items.length === 0) this.#flows.delete(key);
-      return item;
+    let key = "";
+    let flow: Flow<Item> | undefined;
+    let rounds = Number.POSITIVE_INFINITY;
+    for (const [itsKey, one] of this.#flows) {
+      const itsRounds = roundsOf(one);
+      if (itsRounds >= rounds) continue;
+      key = itsKey;
+      flow = one;
+      rounds = itsRounds;
+      if (rounds === 0) break;
     }
-    return undefined;
+    const item = flow?.items[flow.head];
+    if (flow === undefined || item === undefined) return undefined;
+    this.#advance(flow, rounds);
+    if (item.size > maxSize) return undefined;
+    flow.items[flow.head] = undefined;
+    flow.head += 1;
+    flow.credit -= item.size;
+    this.#count(flow, item, -1);
+    if (flow.head === flow.items.length) this.#flows.delete(key);
+    else if (flow.head >= MIN_CUT && flow.head * 2 >= flow.items.length) {
+      flow.items.splice(0, flow.head);
+      flow.head = 0;
+    }
+    return item;
+  }
+
+  /** Turns pass until that of `next`, which is `rounds` of all keys away. */
+  #advance(next: Flow<Item>, rounds: number): void {
+    if (rounds > 0)
+      for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;
+    for (const [key, flow] of this.#flows) {
+      if (flow === next) return;
+      flow.credit += QUANTUM;
+      this.#flows.delete(key); // behind the others
+      this.#flows.set(key, flow);
+    }
   }
 
   #count(flow: Flow<Item>, { size, bytes }: Sized, sign: 1 | -1): void {
@@ -74,4 +98,10 @@ export class FairQueue<Item extends Sized> {
     this.#size += sign * size;
     this.#bytes += sign * bytes;
   }
+}
+
+/** Turns that the first item has to wait for. */
+function roundsOf<Item extends Sized>(flow: Flow<Item>): number {
+  const size = flow.items[flow.head]?.size ?? 0;
+  return Math.max(0, Math.ceil((size - flow.credit) / QUANTUM));
 }

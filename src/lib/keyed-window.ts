@@ -6,14 +6,14 @@ export interface Pass {
   readonly turn: Promise<void>;
   /** The work is that large. To be called at most once, after `turn`. */
   weigh(size: number): void;
-  /** It is over, begun or not. To be called once. */
+  /** It is over; work that has not begun never will: `turn` does not resolve. To be called once. */
   leave(): void;
 }
 
 interface Flow {
   size: number;
   count: number;
-  readonly waiting: (() => void)[];
+  readonly waiting: Set<() => void>;
 }
 
 export class KeyedWindow {
@@ -32,8 +32,8 @@ export class KeyedWindow {
 
   /** Undefined: too much waits. */
   enter(key: string): Pass | undefined {
-    const flow = this.#flows.get(key) ?? { size: 0, count: 0, waiting: [] };
-    if (flow.waiting.length >= this.#maxWaiting) return undefined;
+    const flow = this.#flows.get(key) ?? newFlow();
+    if (flow.waiting.size >= this.#maxWaiting) return undefined;
     this.#flows.set(key, flow);
     flow.count += 1;
     let size = 0;
@@ -41,12 +41,14 @@ export class KeyedWindow {
       flow.size += to - size;
       size = to;
     };
+    let begin = () => {};
     const turn = new Promise<void>((resolve) => {
-      flow.waiting.push(() => {
+      begin = () => {
         resize(this.#assumed);
         resolve();
-      });
+      };
     });
+    flow.waiting.add(begin);
     this.#begin(flow);
     return {
       turn,
@@ -55,6 +57,7 @@ export class KeyedWindow {
         this.#begin(flow);
       },
       leave: () => {
+        flow.waiting.delete(begin);
         resize(0);
         flow.count -= 1;
         this.#begin(flow);
@@ -64,10 +67,14 @@ export class KeyedWindow {
   }
 
   #begin(flow: Flow): void {
-    while (flow.size < this.#max) {
-      const next = flow.waiting.shift();
-      if (next === undefined) return;
-      next();
+    for (const begin of flow.waiting) {
+      if (flow.size >= this.#max) return;
+      flow.waiting.delete(begin);
+      begin();
     }
   }
+}
+
+function newFlow(): Flow {
+  return { size: 0, count: 0, waiting: new Set() };
 }

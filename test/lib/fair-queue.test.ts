@@ -52,3 +52,63 @@ t.test("a key may queue as much as is free, others less than it", async (t) => {
   while (q.take() !== undefined);
   t.notOk(q.isFull("attacker"), "it is free again");
 });
+
+t.test(
+  "keys get the same share of the work, whatever their items' sizes",
+  async (t) => {
+    const q = queue();
+    for (const [key, size] of SHARES)
+      for (let work = 0; work < 20_000; work += size)
+        q.push(key, item(key, size));
+    const work = new Map<string, number>();
+    for (let at = 0; at < 200; at++) {
+      const taken = q.take();
+      if (taken === undefined) break;
+      work.set(taken.name, (work.get(taken.name) ?? 0) + taken.size);
+    }
+    const shares = [...work.values()];
+    t.equal(shares.length, SHARES.length, "all are served");
+    const difference = Math.max(...shares) - Math.min(...shares);
+    t.ok(difference <= 3500, `a turn and the largest item: ${difference}`);
+  },
+);
+const SHARES = [
+  ["tiny", 50],
+  ["odd", 730],
+  ["large", 3000],
+] as const;
+
+t.test(
+  "what waits behind the first item does not cost a take more",
+  async (t) => {
+    const few = quickest(() => full(["a"], 2001, 1), 2000);
+    const many = quickest(() => full(["a"], 99_000, 1), 2000);
+    t.ok(many <= 5 * few, `2000 of 99000: ${many} ms, of 2001: ${few} ms`);
+  },
+);
+
+t.test("how large the items are does not cost a take more", async (t) => {
+  const keys = Array.from({ length: 200 }, (_, at) => `k${at}`);
+  const small = quickest(() => full(keys, 2, 600), 200);
+  const large = quickest(() => full(keys, 2, 190_000), 200);
+  t.ok(large <= 5 * small, `of 190000: ${large} ms, of 600: ${small} ms`);
+});
+
+function full(keys: readonly string[], count: number, size: number) {
+  const q = queue();
+  for (let at = 0; at < count; at++)
+    for (const key of keys) q.push(key, item(key, size));
+  return q;
+}
+
+/** Milliseconds of `takes`: the least of several runs is hardly that of a busy machine. */
+function quickest(fill: () => ReturnType<typeof queue>, takes: number): number {
+  let least = Number.POSITIVE_INFINITY;
+  for (let run = 0; run < 8; run++) {
+    const q = fill();
+    const from = performance.now();
+    for (let at = 0; at < takes; at++) q.take();
+    least = Math.min(least, performance.now() - from);
+  }
+  return least;
+}

@@ -50,3 +50,23 @@ t.test("too much that waits is refused", async (t) => {
   for (let at = 0; at < 5; at++) t.ok(window.enter("k"));
   t.equal(window.enter("k"), undefined);
 });
+
+t.test("work that leaves before its turn frees its place", async (t) => {
+  const window = new KeyedWindow(10, 2);
+  const begun: string[] = [];
+  const first = enter(window, "k", begun, "a");
+  first.weigh(1000);
+  const left = enter(window, "k", begun, "b");
+  const last = enter(window, "k", begun, "c");
+  t.equal(window.enter("k"), undefined, "two wait");
+  left.leave();
+  const next = enter(window, "k", begun, "d");
+  first.leave();
+  await turn();
+  t.same(begun, ["a", "c", "d"], "what left does not begin");
+  last.leave();
+  next.leave();
+  for (const name of ["e", "f"]) enter(window, "k", begun, name);
+  await turn();
+  t.same(begun.slice(3), ["e", "f"], "nothing of the earlier work is counted");
+});
