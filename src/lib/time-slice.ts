@@ -7,6 +7,11 @@ const STEPS_PER_READ = 4;
 export class Turns {
   readonly #waiting: (() => void)[] = [];
 
+  /** Slices wait. */
+  get isBusy(): boolean {
+    return this.#waiting.length > 0;
+  }
+
   /** Resolves in a later iteration of the event loop: one caller per iteration, in the order of the calls. */
   next(): Promise<void> {
     return new Promise((resolve) => {

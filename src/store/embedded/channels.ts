@@ -1,5 +1,5 @@
 // Channels, their members and the groups of each user: the steps of the port. Steps on one channel run one after the other; what a step
-// changes is one transaction, decided on before its first write. No state but the tables'.
+// changes is one transaction, decided on before its first write. State: beside the tables', the turns of long lists of groups.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../broker/errors.ts";
@@ -10,7 +10,7 @@ import {
   PERSON_CHANNEL,
 } from "../../broker/model.ts";
 import type { ChannelStore, Membership } from "../../broker/ports.ts";
-import { TimeSlice } from "../../lib/time-slice.ts";
+import { TimeSlice, Turns } from "../../lib/time-slice.ts";
 import type {
   ChannelRecord,
   ChannelTables,
@@ -26,6 +26,8 @@ const TEMPORARY = 2;
 const MAX_ID_UNITS = 256;
 /** Members read in one event-loop turn. */
 const MEMBERS_PER_TURN = 500;
+/** A longer list of a user's groups waits for those under way: many may be asked for in one iteration of the event loop. */
+const GROUPS_AT_ONCE = 20;
 
 export interface ChannelParts extends Omit<ControlParts, "tables"> {
   readonly tables: ChannelTables;
@@ -46,6 +48,8 @@ export function createChannelSteps({
 }: ChannelParts): ChannelStore {
   const step = <T>(channel: ChannelRef, run: () => Promise<T>): Promise<T> =>
     lock.run(channelLock(channel), () => tables.changing(channel, run));
+
+  const listings = new Turns();
 
   /** Writes a channel with changed members. */
   function put(
@@ -149,9 +153,10 @@ export function createChannelSteps({
 
     async groupsOf(uid) {
       const ids: string[] = [];
-      const slice = new TimeSlice();
+      const slice = new TimeSlice(undefined, listings);
       for (const { id } of tables.groupsOf(uid)) {
-        if (slice.isUsedUp()) await slice.rest();
+        const mustWait = ids.length === GROUPS_AT_ONCE && listings.isBusy;
+        if (mustWait || slice.isUsedUp()) await slice.rest();
         ids.push(id);
       }
       return ids;
