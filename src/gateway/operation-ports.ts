@@ -25,7 +25,7 @@ export interface OperationPorts {
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly hub: Pick<Hub, "shown">;
   readonly watch: Pick<PresenceWatch, "watch">;
-  /** In which the histories of all sessions are read. */
+  /** In which the histories of all sessions begin. */
   readonly turns: FairSemaphore;
   readonly clock: Clock;
   readonly metrics: GatewayMetrics;

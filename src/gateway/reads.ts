@@ -1,6 +1,6 @@
 // The line in which the reads of one session wait: their answers may be large, so few are made at once, and none is made while much of the
-// earlier ones is not taken yet. Histories also wait for their user's turn on the node. State: who waits. How many may wait is the client's
-// bound on operations.
+// earlier ones is not taken yet. Histories also begin in turns between the users of the node. State: the waiting reads. How many may wait is the
+// client's bound on operations.
 
 import { BrokerError } from "../broker/errors.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
@@ -12,8 +12,8 @@ import type { Rate } from "./work.ts";
 const READS_AT_ONCE = 4;
 /** A list goes through all conversations of the user. */
 const LISTS_AT_ONCE = 1;
-/** Histories of all sessions of a node that are read in one turn of the event loop, each for up to 4 ms. */
-const HISTORIES_AT_ONCE = 8;
+/** Histories of all sessions of a node that begin in one turn of the event loop; a store in the process takes up to 4 ms for each. */
+const HISTORIES_PER_TURN = 8;
 /** More than the sessions of a user have under way by default. */
 const MAX_HISTORIES_WAITING = 1000;
 
@@ -31,13 +31,13 @@ export function isRead(kind: OperationKind): boolean {
 
 type Read = () => Promise<number | undefined> | undefined;
 
-/** The line of all histories that are read over sockets of a node, in turns between users. */
+/** The line of all histories that are read over sockets of a node: they begin in turns between users. */
 export function createHistoryTurns(): FairSemaphore {
   const full = () =>
     new BrokerError("overloaded", {
       message: "Too many of the user's reads wait",
     });
-  return new FairSemaphore(HISTORIES_AT_ONCE, MAX_HISTORIES_WAITING, full);
+  return new FairSemaphore(HISTORIES_PER_TURN, MAX_HISTORIES_WAITING, full);
 }
 
 /** A session, as its reads see it. */
@@ -84,8 +84,11 @@ export class Reads {
     return this.#answer(read);
   }
 
-  #history(read: Read): Promise<number | undefined> {
-    return this.#turns.run(this.#reader.uid, read);
+  /** A place is held for one turn of the event loop, not for a round trip: where one shard is slow, the histories of the others go on. */
+  async #history(read: Read): Promise<number | undefined> {
+    const begin = () => ({ work: read() });
+    const begun = await this.#turns.run(this.#reader.uid, begin);
+    return begun.work;
   }
 
   async #answer(read: Read): Promise<number | undefined> {

@@ -51,7 +51,7 @@ export class FairQueue<Item extends Sized> {
     this.#count(flow, item, 1);
   }
 
-  /** The item whose turn it is, if it is no larger than `maxSize`; undefined: it is, or none waits. */
+  /** The next item in turn; undefined when it is larger than `maxSize`, or the queue is empty. */
   take(maxSize = Number.POSITIVE_INFINITY): Item | undefined {
     let key = "";
     let flow: Flow<Item> | undefined;

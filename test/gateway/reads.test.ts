@@ -13,10 +13,10 @@ const turns = async (): Promise<void> => {
   for (let i = 0; i < 5; i++) await new Promise((done) => setImmediate(done));
 };
 
-/** Reads of a session, each of which goes on when told to. */
-function stage() {
-  const { session, connection } = new World(seeded(1)).session({ uid: "a" });
-  const reads = new Reads(session, MAX_UNREAD, createHistoryTurns());
+/** Reads of a session, each of which goes on with `end`. */
+function stage(uid = "a", line = createHistoryTurns()) {
+  const { session, connection } = new World(seeded(1)).session({ uid });
+  const reads = new Reads(session, MAX_UNREAD, line);
   const begun: string[] = [];
   const ends = new Map<string, () => void>();
   const run = (kind: OperationKind, name: string) =>
@@ -31,7 +31,7 @@ function stage() {
   return { session, connection, begun, run, end };
 }
 
-t.test("what reads is told from what does not", async (t) => {
+t.test("operations that read are known by their kind", async (t) => {
   const kinds: OperationKind[] = [
     ...(["history", "conversations", "stream", "presence", "watch"] as const),
     ...(["send", "recvack", "commandack", "cancel", "ping"] as const),
@@ -75,6 +75,21 @@ t.test("a read keeps its place until the client took its answer", async (t) => {
   await turns();
   t.same(begun.slice(4), ["5"]);
 });
+
+t.test(
+  "histories begin a few in a turn of the event loop, and hold up no others while the store is asked",
+  async (t) => {
+    const line = createHistoryTurns();
+    const users = Array.from({ length: 20 }, (_, at) => stage(`u${at}`, line));
+    const done = users.map(({ run }) => run("history", "1"));
+    const begun = () => users.filter((one) => one.begun.length > 0).length;
+    t.equal(begun(), 8, "at once");
+    for (let at = 0; at < 3; at++) await turns();
+    t.equal(begun(), 20, "though none has ended");
+    for (const { end } of users) await end("1");
+    await Promise.all(done);
+  },
+);
 
 t.test("a read that fails gives up its place", async (t) => {
   const { session } = stage();

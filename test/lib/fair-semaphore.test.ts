@@ -24,7 +24,7 @@ function stage(places: number, maxWaiting = 100) {
   return { line, begun, run, end };
 }
 
-t.test("whose turn it is goes round among those that wait", async (t) => {
+t.test("permits go round among the keys that wait", async (t) => {
   const { begun, run, end } = stage(1);
   const names = ["a1", "a2", "a3", "a4", "b1", "b2", "c1"];
   const done = names.map(run);
