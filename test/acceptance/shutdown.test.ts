@@ -31,7 +31,7 @@ import { judgeHistory } from "./history-judge.ts";
 import { farewellOf, standingOf } from "./logins.ts";
 
 const CROWD = 500;
-const DRAIN_MS = 3000;
+const DRAIN_MS = 8000; // waiting costs nothing, and a busy machine is late
 const DRAINING = CLOSE_REASONS.draining.code;
 const KEY = "2:team";
 const OPEN = { JINDOU_AUTH_CLIENTS: "none" };
