@@ -372,20 +372,30 @@ export class Hub {
     );
   }
 
-  /** The session follows exactly these groups; once resolved they are live, and it has what was sent in them since its user joined. */
+  /**
+   * The session follows exactly these groups; once resolved they are live, and it has what was sent in them since its user joined. Stops when a
+   * membership changes meanwhile: the caller reads them again.
+   */
   async #adopt(session: Session, channelIds: readonly string[]): Promise<void> {
+    const isOutdated = () =>
+      session.membershipsStale || session.ended !== undefined;
     const wanted = new Set(channelIds);
-    const { joining, groups } = session;
-    for (const { channelId } of [
-      ...groups.values(),
-      ...(joining ? [joining] : []),
-    ])
-      if (!wanted.has(channelId)) this.#dismiss(session, channelId);
-    const missing = channelIds.filter((id) => !session.follows(id));
-    const adopted = await Promise.allSettled(
-      missing.map((id) => this.#admissions.admit(session, id, this)),
-    );
-    for (const one of adopted) if (one.status === "rejected") throw one.reason;
+    const slice = this.slice();
+    const { joining } = session;
+    if (joining && !wanted.has(joining.channelId))
+      this.#dismiss(session, joining.channelId);
+    for (const id of session.groups.keys()) {
+      if (slice.isUsedUp()) await slice.rest();
+      if (isOutdated()) return;
+      if (!wanted.has(id)) this.#dismiss(session, id);
+    }
+    const failures: unknown[] = [];
+    await slice.each(channelIds, async (id) => {
+      if (isOutdated() || session.follows(id)) return;
+      const admitted = this.#admissions.admit(session, id, this);
+      await admitted.catch((error) => failures.push(error));
+    });
+    if (failures.length > 0) throw failures[0];
   }
 
   /** Reads the session's groups as they are at each step. */

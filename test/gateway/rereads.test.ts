@@ -232,3 +232,51 @@ t.test(
     t.ok(sessions.every(({ session }) => session.ended === undefined));
   },
 );
+
+t.test(
+  "memberships that changed unheard are applied in slices, also when one changes in between",
+  async (t) => {
+    const world = new World(seeded(3));
+    const ids = (name: string) =>
+      Array.from({ length: 24 }, (_, at) => `${name}${at}`);
+    for (const id of ids("old")) world.server.changeMember(id, "alice", true);
+    const alice = await world.live({ uid: "alice" });
+    for (const id of ids("old")) world.server.changeMember(id, "alice", false);
+    for (const id of ids("new")) world.server.changeMember(id, "alice", true);
+    const seen = { leaving: 0, joining: 0 };
+    const inTurn = { leaving: 0, joining: 0 };
+    const work = (what: "leaving" | "joining") => {
+      const untilMs = performance.now() + 1;
+      while (performance.now() < untilMs);
+      if (inTurn[what] === 0)
+        setImmediate(() => {
+          inTurn[what] = 0;
+        });
+      inTurn[what] += 1;
+      seen[what] = Math.max(seen[what], inTurn[what]);
+    };
+    const { connection } = alice;
+    const unsubscribe = connection.unsubscribe.bind(connection);
+    let left = 0;
+    connection.unsubscribe = (topic) => {
+      if (topic.includes("#")) work("leaving");
+      left += 1;
+      if (left === 8) world.server.setMember("old20", "alice", true);
+      unsubscribe(topic);
+    };
+    const { admissions } = world.parts;
+    const admit = admissions.admit.bind(admissions);
+    admissions.admit = (...asked) => {
+      work("joining");
+      return admit(...asked);
+    };
+    missed(world, "alice");
+    await world.server.settle();
+    t.same(followed(alice), [...world.server.groupsOf("alice")].sort());
+    t.ok(alice.session.follows("old20"));
+    t.ok(seen.leaving > 0 && seen.joining > 0, "it left and joined groups");
+    t.ok(seen.leaving < 12, `${seen.leaving} left in one turn`);
+    t.ok(seen.joining < 12, `${seen.joining} joined in one turn`);
+    t.same(world.bugs, []);
+  },
+);
