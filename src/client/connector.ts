@@ -58,7 +58,7 @@ export class Connector {
   #round = 0;
   /** Which session to continue. Until the server has named it, a name of our own: a try whose CONNACK is lost is no second login. */
   #session = randomName();
-  /** The token it was opened with. */
+  /** The token that it was opened with, or that the first CONNECT with its name brought: the server may have opened it. */
   #sessionToken: string | undefined;
 
   constructor(parts: ConnectorParts) {
@@ -105,10 +105,7 @@ export class Connector {
         uid: settings.uid,
         greeting: hello.frame,
         timeouts: settings.timeouts,
-        opened: (connack) => {
-          this.#sessionToken = token;
-          this.#opened(link, connack);
-        },
+        opened: (connack) => this.#opened(link, connack),
         pushed: this.#parts.pushed,
         ended: (end) => this.#ended(end, { ...hello, token }),
       });
@@ -149,6 +146,8 @@ export class Connector {
       if (end.isGreeted && UNEXPLAINED.includes(end.code))
         this.#maxFrameBytes = frame.length / 2; // or smaller frames, until it tells
     }
+    if (wasOpen || (end.isGreeted && this.#sessionToken === undefined))
+      this.#sessionToken = token;
     if (!wasOpen && this.#hasNewToken(end.code, token)) {
       this.#session = randomName(); // a login
       return this.#waitFor(0);

@@ -195,6 +195,28 @@ t.test(
 );
 
 t.test(
+  "a new token is used for a login also where the first CONNACK was lost",
+  async (t) => {
+    const tokens = ["t1", "t2", "t2"];
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind !== "connect") return;
+      if (server.sockets.length === 1) return socket.end(1006); // it is entered
+      if (operation.session !== server.sockets[0]?.all("connect")[0]?.session)
+        return acknowledge(operation, socket);
+      socket.push({ kind: "disconnect", reason: "token_changed" });
+      socket.end(4203);
+    });
+    const client = play(t, server, { token: () => tokens.shift() ?? "" });
+    await client.ready();
+    const login = await server.heard("connect", 0, 2);
+    t.match(login, { token: "t2", session: /^[0-9a-f]{24}$/ });
+    const names = server.sockets.map((one) => one.all("connect")[0]?.session);
+    t.equal(names[1], names[0], "the lost one was continued first");
+    t.not(login.session, names[0]);
+  },
+);
+
+t.test(
   "a server that takes fewer channels is asked to resume fewer",
   async (t) => {
     const counts: number[] = [];

@@ -7,7 +7,7 @@ import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { createEncoder } from "../../src/protocol/native/encode.ts";
-import { WIRE_CODES, WIRE_REASONS } from "../../src/protocol/native/errors.ts";
+import { WIRE_REASONS, wireCodeOf } from "../../src/protocol/native/errors.ts";
 import {
   CLIENT_OPS,
   NATIVE_SUBPROTOCOL,
@@ -115,7 +115,7 @@ t.test("each frame has a section under its number", async (t) => {
 t.test("the error codes are those of the table", async (t) => {
   const rows = rowsOf("Error codes").map(([code, retry]) => [code, retry]);
   const codes = Object.entries(ERRORS).map(([code, { retry }]) => [
-    `\`${WIRE_CODES[code as keyof typeof ERRORS]}\``,
+    `\`${wireCodeOf(code as keyof typeof ERRORS)}\``,
     retry ? "yes" : "no",
   ]);
   t.same(rows, codes);

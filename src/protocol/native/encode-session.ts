@@ -4,7 +4,7 @@
 import { CLOSE_REASONS, ERRORS } from "../../broker/errors.ts";
 import type { Presence } from "../../broker/model.ts";
 import type { Push, Reply } from "../protocol.ts";
-import { WIRE_CODES, WIRE_REASONS } from "./errors.ts";
+import { WIRE_REASONS, wireCodeOf } from "./errors.ts";
 import { begin, FIXED_BYTES, type Head } from "./frame-head.ts";
 import { PUSH_OPS, REPLY_OPS, RESUME_STATUS } from "./ops.ts";
 import { type FrameWriter, textBytes } from "./writer.ts";
@@ -69,7 +69,7 @@ export function writeError(
   reply: Extract<Reply, { kind: "error" }>,
 ): void {
   const { ref } = reply;
-  const code = WIRE_CODES[reply.code];
+  const code = wireCodeOf(reply.code);
   const message = reply.message || ERRORS[reply.code].message;
   begin(
     writer,

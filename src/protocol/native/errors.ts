@@ -7,38 +7,41 @@ import {
   type ErrorCode,
 } from "../../broker/errors.ts";
 
-/** Each code as an ERROR frame spells it; whether a retry may help stands in the domain's table. */
-export const WIRE_CODES = {
-  bad_request: "bad_request",
-  bad_id: "bad_id",
-  bad_payload: "bad_payload",
-  too_large: "too_large",
-  reserved_uid: "reserved_uid",
-  unauthorized: "unauthorized",
-  bad_credentials: "bad_credentials",
-  forbidden: "forbidden",
-  too_many_attempts: "too_many_attempts",
-  channel_exists: "channel_exists",
-  channel_not_found: "channel_not_found",
-  not_in_channel: "not_in_channel",
-  channel_disbanded: "channel_disbanded",
-  channel_banned: "channel_banned",
-  send_banned: "send_banned",
-  not_subscriber: "not_subscriber",
-  stranger_refused: "stranger_refused",
-  event_type_empty: "event_type_empty",
-  stream_running: "stream_running",
-  stream_not_found: "stream_not_found",
-  stream_closed: "stream_closed",
-  stream_unknown: "stream_unknown",
-  not_connected: "not_connected",
-  unsupported_version: "unsupported_version",
-  malformed_frame: "malformed_frame",
-  rate_limited: "rate_limited",
-  overloaded: "overloaded",
-  unavailable: "unavailable",
-  internal: "internal",
-} as const satisfies Record<ErrorCode, string>;
+/**
+ * The name of each code in an ERROR frame, 0: the code itself (a browser bundle holds this table); whether a retry may help stands in the
+ * domain's table.
+ */
+const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
+  bad_request: 0,
+  bad_id: 0,
+  bad_payload: 0,
+  too_large: 0,
+  reserved_uid: 0,
+  unauthorized: 0,
+  bad_credentials: 0,
+  forbidden: 0,
+  too_many_attempts: 0,
+  channel_exists: 0,
+  channel_not_found: 0,
+  not_in_channel: 0,
+  channel_disbanded: 0,
+  channel_banned: 0,
+  send_banned: 0,
+  not_subscriber: 0,
+  stranger_refused: 0,
+  event_type_empty: 0,
+  stream_running: 0,
+  stream_not_found: 0,
+  stream_closed: 0,
+  stream_unknown: 0,
+  not_connected: 0,
+  unsupported_version: 0,
+  malformed_frame: 0,
+  rate_limited: 0,
+  overloaded: 0,
+  unavailable: 0,
+  internal: 0,
+};
 
 /** Each close reason as a DISCONNECT frame names it; its number is the WebSocket close code. */
 export const WIRE_REASONS = {
@@ -57,8 +60,13 @@ export const WIRE_REASONS = {
 } as const satisfies Record<CloseReason, string>;
 
 const CODES: ReadonlyMap<string, ErrorCode> = new Map(
-  keysOf(WIRE_CODES).map((code) => [WIRE_CODES[code], code]),
+  keysOf(NAMES).map((code) => [wireCodeOf(code), code]),
 );
+
+/** As an ERROR frame spells it. */
+export function wireCodeOf(code: ErrorCode): string {
+  return NAMES[code] || code;
+}
 
 /** For clients: the code of a wire name. A name of a newer server becomes one with the same answer to "retry?". */
 export function errorCodeOf(name: string, retry: boolean): ErrorCode {

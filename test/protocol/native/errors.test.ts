@@ -10,7 +10,7 @@ import {
 import {
   closeReasonOf,
   errorCodeOf,
-  WIRE_CODES,
+  wireCodeOf,
 } from "../../../src/protocol/native/errors.ts";
 
 t.test(
@@ -18,7 +18,7 @@ t.test(
   async (t) => {
     const codes = Object.keys(ERRORS) as ErrorCode[];
     for (const code of codes)
-      t.equal(errorCodeOf(WIRE_CODES[code], false), code);
+      t.equal(errorCodeOf(wireCodeOf(code), false), code);
     const reasons = Object.keys(CLOSE_REASONS) as CloseReason[];
     for (const reason of reasons)
       t.equal(closeReasonOf(CLOSE_REASONS[reason].code), reason);
