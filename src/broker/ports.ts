@@ -221,7 +221,7 @@ export interface InboxStore {
     afterSeq: number,
     page: Pick<HistoryRange, "limit" | "maxBytes">,
   ): Promise<readonly InboxCommand[]>;
-  /** Takes copies out for good, durably; returns how many were there. Unknown ones cost a look each and no write. */
+  /** Removes copies durably; returns how many existed. Each unknown seq costs one lookup and no write. */
   acknowledgeCommands(
     uid: string,
     inboxSeqs: readonly number[],

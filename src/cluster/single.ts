@@ -22,7 +22,7 @@ import { KeyedLock } from "../lib/keyed-lock.ts";
 import { type AboutNode, createSelfPortrait } from "./about-node.ts";
 import { type Entry, endedBy, place, presenceOf } from "./session-rules.ts";
 
-const NOBODY: readonly Entry[] = [];
+const NO_ENTRIES: readonly Entry[] = [];
 /** Of a node without storage. */
 const FORGETFUL: LoginStore = {
   async newestLogin() {
@@ -88,8 +88,12 @@ export class SingleNode implements Cluster {
       const now = this.#clock() * 1000;
       const placed = place(session, claim, { entries, newest, now });
       if (placed.kind === "refused") return placed;
-      if (placed.newest !== undefined)
-        await this.#logins.putNewestLogin(uid, flag, placed.newest);
+      if (placed.newest !== undefined) {
+        const kept = this.#logins.putNewestLogin(uid, flag, placed.newest);
+        if (isSameLogin(placed.newest, newest))
+          kept.catch(() => {}); // only a later end of its time is lost: a full disk keeps nobody from reconnecting
+        else await kept;
+      }
       const gone = new Set([sessionId]);
       for (const { session } of placed.ended) gone.add(session.sessionId);
       const staying = this.#entriesOf(uid).filter(
@@ -138,7 +142,7 @@ export class SingleNode implements Cluster {
   }
 
   #entriesOf(uid: string): readonly Entry[] {
-    return this.#sessions.get(uid) ?? NOBODY;
+    return this.#sessions.get(uid) ?? NO_ENTRIES;
   }
 
   #find({
@@ -182,6 +186,16 @@ export class SingleNode implements Cluster {
     if (entries.length > 0) this.#sessions.set(uid, entries);
     else this.#sessions.delete(uid);
   }
+}
+
+/** A reconnect of it changed nothing that a later decision needs. */
+function isSameLogin(next: NewestLogin, before: NewestLogin | undefined) {
+  return (
+    next.order === before?.order &&
+    next.label === before.label &&
+    next.deviceId === before.deviceId &&
+    next.ended === before.ended
+  );
 }
 
 interface Failures {

@@ -9,6 +9,8 @@ import type {
 } from "../../src/broker/ports.ts";
 import { LocalThrottle, SingleNode } from "../../src/cluster/single.ts";
 import { clusterContract } from "../contract/cluster.ts";
+import { brittleDatabase } from "../store/embedded/brittle-database.ts";
+import { openStore, testFolder } from "../store/embedded/folder.ts";
 
 t.test("contract", async (t) => {
   const events: ClusterEvent[] = [];
@@ -36,6 +38,32 @@ function loginTable(): LoginStore {
     },
   };
 }
+
+t.test("a full disk keeps no main device from reconnecting", async (t) => {
+  const { fail, databaseWrites } = brittleDatabase();
+  const store = await openStore(t, testFolder(t), { databaseWrites });
+  const cluster = new SingleNode("n1");
+  cluster.keepLoginsIn(store);
+  const session = (sessionId: string): SessionRecord => ({
+    ...{ sessionId, nodeId: "n1", uid: "u", flag: 0, level: 1 },
+    ...{ deviceId: "phone", tokenTag: "" },
+  });
+  const login = await cluster.register(session("s1"), { label: "name" });
+  if (login.kind !== "entered") throw new Error("a login is entered");
+  const again = { order: login.order };
+  fail.commit = 1;
+  t.match(await cluster.register(session("s2"), again), {
+    ...{ kind: "entered", order: login.order },
+  });
+  t.equal(fail.commit, 0, "it was written all the same, and the write failed");
+  fail.commit = 1;
+  await t.rejects(
+    cluster.register({ ...session("s3"), deviceId: "other" }),
+    { code: "unavailable" },
+    "a login waits for the disk",
+  );
+  t.match(await cluster.sessionsOf("u"), [{ sessionId: "s2" }]);
+});
 
 t.test("a node tells of itself", async (t) => {
   const about = { clientAddress: "h:1", version: "1.2.3", startedAtMs: 7 };

@@ -81,8 +81,8 @@ export class RedisDirectory implements SessionDirectory {
   }
 
   /**
-   * Asked until Redis answers, `PATIENCE_MS` at most: after a freeze the connection has to come back first. A session that left `local` meanwhile
-   * was told why.
+   * Asked until Redis answers, `PATIENCE_MS` at most: after a freeze the connection has to come back first. The reason of a
+   * session that left `local` meanwhile was published.
    */
   async endedBy({
     uid,

@@ -1,9 +1,9 @@
 // Makes the directory agree with the sessions this node serves, after anything that may have parted them: Redis was away or lost data, events
-// were missed, the node was declared dead; and now and then without a reason, so that no word that was lost is lost for ever. State: what of this
-// is still to be done. It never ends a session that logged in later.
+// were missed, the node was declared dead; and periodically, so that a lost event has no lasting effect. State: the sessions still to be compared.
+// It never ends a session that logged in later.
 //
-// A session that is missing was either ended by somebody or lost by Redis. A later login is recorded as the newest one: it is ended here. Who ended
-// it by a new token or a logout changed the device: the credential tells. Else it was lost, and is entered again.
+// A missing session was either ended by another node or lost by Redis. Where a later login is recorded as the newest one, the session is ended here.
+// A new token or a logout changed the device, which the credential shows. Otherwise Redis lost the session, and it is entered again.
 
 import { type CloseReason, isAway } from "../../broker/errors.ts";
 import type { SessionRecord } from "../../broker/model.ts";

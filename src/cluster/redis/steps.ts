@@ -70,14 +70,14 @@ export class DirectorySteps {
     const { uid } = session;
     const order = claim !== undefined && "order" in claim ? claim.order : "";
     const label = claim !== undefined && "label" in claim ? claim.label : "";
-    const [kind, ...told] = (await this.#link.run(register, this.#keys(uid), [
+    const [kind, ...rest] = (await this.#link.run(register, this.#keys(uid), [
       ...this.#args(session, life),
       order,
       label,
       LOGIN_TTL_MS,
     ])) as [Buffer, ...Buffer[]];
-    if (kind.toString() === "refused") return refusal(told[0]);
-    const [since, place, ...ended] = told;
+    if (kind.toString() === "refused") return refusal(rest[0]);
+    const [since, place, ...ended] = rest;
     return {
       kind: "entered",
       since: Number(since),
@@ -122,7 +122,7 @@ export class DirectorySteps {
     await this.#end(session, reason, looseFrame(`end ${randomUUID()}`, event));
   }
 
-  /** The same of a session of this node, which need not be told. */
+  /** The same of a session of this node, which needs no event. */
   async revoke(session: SessionRecord, reason: CloseReason): Promise<void> {
     await this.#end(session, reason, "");
   }

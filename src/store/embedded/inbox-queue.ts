@@ -1,5 +1,6 @@
-// The one queue through which inboxes change: what is taken from it together is one transaction. So no step needs a lock, events come in the order of
-// the commits, and a crowd of small commands costs few of them. Users are served in turn, each in the order of its calls. Owns the queue, the commands that are not to be shown yet, and the count of dropped copies.
+// The one queue through which inboxes change: what is taken from it together is one transaction. So no step needs a lock, events come in the order
+// of the commits, and many small commands share one. Users are served in turn, each in the order of its calls. Owns the queue, the commands that
+// must not be shown yet, and the count of dropped copies.
 // A large step is decided in short stretches; only its writes, in memory, are one stretch. Must never publish or answer before the commit. What
 // cannot be decided fails alone; a commit that fails fails all of its batch.
 

@@ -1,5 +1,5 @@
--- Takes a session out and tells its node why, in one step: what was taken out and not told would be served for ever. Told even if it is not in, or is
--- not any more: the word of an earlier call may not have come. A main session that was in cannot be continued.
+-- Removes a session and publishes the reason to its node, atomically: a session removed without that event would be served for ever. Publishes also
+-- when the session is not in the directory: the event of an earlier call may be lost. A main session that was in it cannot be continued.
 -- KEYS: the user's sessions HASH sessionId → entry; the user's newest logins HASH flag → login
 -- ARGV: sessionId, the user's topic, the LOOSE frame (`wire.ts`) that tells or '', the reason, ms that a login is kept
 -- Reply: 1, or 0 when it was not in
