@@ -1,6 +1,6 @@
-// Issue 8, done when: ten sessions that send what costs the broker most, as fast as they can, do not slow a good client down. Prints what the
-// good client saw; JINDOU_TEST_QUIET=1 judges it, on a machine that does nothing else. JINDOU_TEST_ATTACK_MS lengthens the attack, JINDOU_TEST_CONVERSATIONS the lists, JINDOU_TEST_ATTACK picks one kind, or
-// `all` of them, those with commands too.
+// Issue 8, done when: ten hostile sessions that send what costs the broker most, as fast as they can, do not slow a good client down by more than
+// the times seen without them explain. JINDOU_TEST_QUIET=1 also holds the promised 250 ms, on a machine that does nothing else.
+// JINDOU_TEST_ATTACK_MS lengthens the attack, JINDOU_TEST_CONVERSATIONS the lists, JINDOU_TEST_ATTACK selects one kind, or `all` of them, with commands.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -28,6 +28,9 @@ const PAUSE_MS = 20;
 const TIMEOUT_MS = 60_000;
 /** The promise, on a machine that does nothing else. */
 const MAX_P99_MS = 250;
+/** The median under attack, on any machine: by the times of the same machine without the attack. Without limits of work no answer comes for a minute. */
+const SLOWDOWN = 10;
+const ALLOWANCE_MS = 20_000;
 const IS_QUIET = process.env.JINDOU_TEST_QUIET === "1";
 
 t.setTimeout(120_000 + ATTACK_MS * 4);
@@ -88,7 +91,7 @@ t.test("ten hostile sessions do not slow a good client down", async (t) => {
       connectNative(t, { port, uid, token: "t", timeoutMs: TIMEOUT_MS }),
     ),
   );
-  if (alice === undefined || bob === undefined) throw new Error("nobody");
+  if (alice === undefined || bob === undefined) throw new Error("no client");
   const calm = await roundTrips(alice, bob, (done) => done < CALM_ROUNDS);
   const attack = await startAttack(t);
   const endMs = performance.now() + ATTACK_MS;
@@ -101,8 +104,15 @@ t.test("ten hostile sessions do not slow a good client down", async (t) => {
   );
   t.comment(`the attack: ${counts}`);
   t.comment(`first round after it: ${afterMs.toFixed(0)} ms`);
-  for (const [what, times] of Object.entries(rounds)) {
+  for (const what of ["sends", "commands"] as const) {
+    const times = rounds[what];
     t.ok(times.length > 0, `${what} were answered`);
+    const median = percentile(times, 0.5);
+    const most = SLOWDOWN * percentile(calm[what], 0.99) + ALLOWANCE_MS;
+    t.ok(
+      median < most,
+      `${what}: p50 ${median.toFixed(0)} of ${most.toFixed(0)} ms`,
+    );
     const p99 = percentile(times, 0.99);
     if (IS_QUIET) t.ok(p99 < MAX_P99_MS, `${what}: p99 ${p99.toFixed(0)} ms`);
   }
