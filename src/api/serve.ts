@@ -31,6 +31,8 @@ export interface ServeParts {
 export type Serve = (route: ApiRoute) => HttpRoute;
 
 const OUTAGE_LOG_MS = 1000;
+/** A login of the longest name and password fits, with every character escaped. */
+const MAX_PUBLIC_BODY_BYTES = 8192;
 
 export function createServe({ guard, log, observe }: ServeParts): Serve {
   const report = createReport(log);
@@ -54,6 +56,7 @@ export function createServe({ guard, log, observe }: ServeParts): Serve {
     const handle = observed(answered, path, observe);
     return {
       ...{ method, path, headers, isPublic },
+      ...(isPublic ? { maxBodyBytes: MAX_PUBLIC_BODY_BYTES } : {}),
       admit: isForPages ? openToPages(admit) : admit,
       handle: isForPages ? openToPages(handle) : handle,
     };

@@ -1,4 +1,4 @@
-// How many files and sockets the process may have open, and what is done when there is none left. State: a few descriptors that are kept back.
+// How many files and sockets the process may have open, and what happens when all descriptors are in use. State: a few descriptors that are kept back.
 
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { devNull } from "node:os";

@@ -66,11 +66,11 @@ export function createHandshake(
 
   return {
     upgrade(res, req, context) {
+      const network = networkText(res.getRemoteAddress());
+      limits.requested(network);
       const problem = head.problem(req);
       if (problem !== undefined)
         return writeReplyAndClose(res, http?.malformed(problem) ?? MALFORMED);
-      const network = networkText(res.getRemoteAddress());
-      limits.requested(network);
       const upgrade = readUpgrade(res, req);
       const answer = decide(upgrade, req.getHeader("sec-websocket-version"));
       if (typeof answer !== "string") return writeReplyAndClose(res, answer);

@@ -4,8 +4,10 @@
 import type { HttpResponse } from "uWebSockets.js";
 import type { BodyBudget } from "./body-budget.ts";
 
-/** Whose body it is. Either of the last two is called at most once, in a native callback. */
+/** Owner of a body. Its methods are called in native callbacks, each at most once, and only one of the last two. */
 export interface BodyOwner {
+  /** The last byte came, also after `discard`; called before `collected`. */
+  ended(): void;
   /** Only a part came; called once. */
   partial(): void;
   collected(body: Uint8Array): void;
@@ -37,6 +39,7 @@ export class BodyCollector {
 
   collect(res: HttpResponse, owner: BodyOwner): void {
     res.onData((chunk, isLast) => {
+      if (isLast) owner.ended();
       if (this.#isOver) return; // refused, and the peer has not noticed yet
       if (this.#size + chunk.byteLength > this.#maxBytes) {
         this.discard();

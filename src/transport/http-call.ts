@@ -29,6 +29,9 @@ import type {
 
 const NO_BODY = new Uint8Array(0);
 
+/** How long the answer to a refused call waits for the rest of a declared body. Many clients send head and body in two packets. */
+const REST_WAIT_MS = 250;
+
 /** What of a call is known before its request is read. */
 export interface CallTarget {
   readonly method: string;
@@ -61,6 +64,11 @@ export class HttpCall implements HttpRequest {
   /** Whether the connection's slot was given back. */
   #isReported = false;
   #release: (() => void) | undefined;
+  #isBodyOver = false;
+  /** Waits for the rest of the body. */
+  #refusal:
+    | { readonly reply: HttpReply; readonly timer: NodeJS.Timeout }
+    | undefined;
 
   constructor(res: HttpResponse, req: NativeRequest, target: CallTarget) {
     this.method = target.method;
@@ -87,19 +95,33 @@ export class HttpCall implements HttpRequest {
   /** The peer went away. */
   abort(): void {
     this.#res = undefined;
-    this.#letGo();
+    clearTimeout(this.#refusal?.timer);
+    this.letGo();
     this.#stream?.aborted();
   }
 
-  /** From now on the call counts against its address, until it is answered. False: that is one too many, and the connection is closed. */
+  /** The last byte of the body came. Call it in the native callback. */
+  bodyEnded(): void {
+    this.#isBodyOver = true;
+    this.#finishRefusal();
+  }
+
+  /**
+   * From now on the call counts against its address, until `letGo` or its answer. False: the address is at its limit, and the connection is
+   * closed.
+   */
   hold(): boolean {
     const res = this.#res;
-    if (res === undefined || this.#release !== undefined) return true;
-    this.#release = this.#limits.held(this.#report(res));
-    if (this.#release !== undefined) return true;
+    if (res === undefined || this.#reserve(res)) return true;
     this.#res = undefined;
     res.close();
     return false;
+  }
+
+  /** Ends `hold`. Safe to call again. */
+  letGo(): void {
+    this.#release?.();
+    this.#release = undefined;
   }
 
   /** What `admit` says, or a bare 500 where it breaks its contract. */
@@ -117,22 +139,20 @@ export class HttpCall implements HttpRequest {
   }
 
   /**
-   * Answers and has the connection closed; `rest` is what may still come of the request. A body of declared length is left to the peer, which
-   * the header tells, and to uWebSockets.js 12 s later: closing at once would reset the connection, and many clients would lose the reply. With
-   * a chunked body the library would wait for as long as bytes come, so that connection is closed at once.
+   * Answers and closes the connection; `rest` is the body announced. The answer waits a moment for the rest of a declared body that is not large. If
+   * it does not end by then, the connection stays open, and the peer (which gets `connection: close`) or uWebSockets.js after 12 s closes it: a
+   * close with bytes unread would reset the connection, and many clients would lose the reply. With a chunked body the library would wait
+   * while bytes come, so that connection is closed at once. `bodyEnded` must be called for a declared body.
    */
   refuse(reply: HttpReply, rest: AnnouncedBody): void {
     const res = this.#res;
     if (res === undefined) return;
-    const isBare = reply.status === 204 || this.method === "HEAD";
-    const mayLinger = rest === "declared" || (isBare && rest === "none");
-    const lingers = mayLinger && this.#limits.lingers(this.#report(res));
-    const write = this.method === "HEAD" ? writeReplyHead : writeReply;
-    res.cork(() =>
-      lingers
-        ? this.#answer(withHeader(reply, "connection", "close"), write)
-        : this.#answer(reply, writeReplyAndClose),
-    );
+    if (this.#isBodyOver || rest === "none" || rest === "chunked")
+      return this.#answerAndClose(res, reply);
+    if (rest === "large") return this.#answerAndLinger(res, reply);
+    if (!this.#reserve(res)) return this.#answerAndClose(res, reply);
+    const timer = setTimeout(() => this.#finishRefusal(), REST_WAIT_MS);
+    this.#refusal = { reply, timer };
   }
 
   /** The same with what `reply` makes of the call. */
@@ -172,6 +192,32 @@ export class HttpCall implements HttpRequest {
     this.#res?.cork(() => this.run(handle, write));
   }
 
+  #finishRefusal(): void {
+    const refusal = this.#refusal;
+    const res = this.#res;
+    if (refusal === undefined || res === undefined) return;
+    this.#refusal = undefined;
+    clearTimeout(refusal.timer);
+    this.letGo();
+    const { reply } = refusal;
+    if (this.#isBodyOver) this.#answerAndClose(res, reply);
+    else this.#answerAndLinger(res, reply);
+  }
+
+  #answerAndLinger(res: HttpResponse, reply: HttpReply): void {
+    this.letGo();
+    const isBare = reply.status === 204 || this.method === "HEAD";
+    if (isBare || !this.#limits.lingers(this.#report(res)))
+      return this.#answerAndClose(res, reply);
+    const closing = withHeader(reply, "connection", "close");
+    res.cork(() => this.#answer(closing, writeReply));
+  }
+
+  #answerAndClose(res: HttpResponse, reply: HttpReply): void {
+    const write = this.method === "HEAD" ? writeReplyHead : writeReplyAndClose;
+    res.cork(() => this.#answer(reply, write));
+  }
+
   async #later(outcome: Promise<Outcome>, write: WriteReply): Promise<void> {
     try {
       const reply = await outcome;
@@ -186,7 +232,7 @@ export class HttpCall implements HttpRequest {
     const res = this.#res;
     if (res === undefined) return dismiss(reply);
     this.#res = undefined;
-    this.#letGo();
+    this.letGo();
     try {
       if ("opened" in reply) this.#open(reply, res);
       else write(res, reply);
@@ -215,12 +261,13 @@ export class HttpCall implements HttpRequest {
     return BARE_500;
   }
 
-  #letGo(): void {
-    this.#release?.();
-    this.#release = undefined;
+  /** Counts the call against its address. False: the address is at its limit. */
+  #reserve(res: HttpResponse): boolean {
+    this.#release ??= this.#limits.held(this.#report(res));
+    return this.#release !== undefined;
   }
 
-  /** Gives back the slot that the connection had while nothing was known of it. Answers with its network. */
+  /** Gives back the slot that the connection had before its first request. Answers with its network. */
   #report(res: HttpResponse): string {
     const network = networkText(res.getRemoteAddress());
     if (!this.#isReported) this.#limits.requested(network);

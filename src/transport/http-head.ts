@@ -1,11 +1,14 @@
-// What must not stand in the head of a request, although the library lets it pass: what two servers may read in two ways, and hosts that are none.
+// Checks the head of a request for what the library lets pass: headers that two servers may read in two ways, and invalid hosts.
 // State: what of the head under way was seen, and the last host found valid. One for each listener.
 
 import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";
 
 /** What of a body a request's head announces. */
-export type AnnouncedBody = "none" | "declared" | "chunked";
+export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
+
+/** A declared body above this is large: a refused call's answer does not wait for it. */
+const LARGE_BYTES = 65_536;
 
 export class HeadCheck {
   #host = "";
@@ -31,7 +34,7 @@ export class HeadCheck {
     }
   };
 
-  /** Why the request is to be refused with 400 and its connection closed, as a sentence; undefined: nothing is wrong [RFC 9112 3.2, 6.3]. */
+  /** Why the request must be refused with 400 and its connection closed: an error message. Undefined: the head is valid [RFC 9112 3.2, 6.3]. */
   problem(req: NativeRequest): string | undefined {
     this.#hosts = 0;
     this.#lengths = 0;
@@ -53,7 +56,9 @@ export class HeadCheck {
   /** Of the request last looked at. */
   get body(): AnnouncedBody {
     if (this.#codings > 0) return "chunked";
-    return this.#lengths > 0 && this.bodyBytes > 0 ? "declared" : "none";
+    const bytes = this.bodyBytes;
+    if (bytes > LARGE_BYTES) return "large";
+    return bytes > 0 ? "declared" : "none";
   }
 
   /** The declared length of the request last looked at; 0 without one. */

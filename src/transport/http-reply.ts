@@ -27,14 +27,10 @@ export const writeReplyAndClose: WriteReply = (res, reply) => {
   res.end(reply.body, true);
 };
 
-/**
- * The reply to a HEAD request: all of it but the body. The length is not given to `endWithoutBody`, which then takes the response for
- * unfinished and ends the process.
- */
+/** The reply to a HEAD request, without its body; closes the connection at once, which `endWithoutBody` does not. */
 export const writeReplyHead: WriteReply = (res, reply) => {
   writeHead(res, reply);
-  res.writeHeader("content-length", `${Buffer.byteLength(reply.body)}`);
-  res.endWithoutBody();
+  res.end("", true);
 };
 
 /** Status and headers only; the body is to follow in the same cork. */

@@ -8,6 +8,7 @@ import type {
   HttpRequest as NativeRequest,
   TemplatedApp,
 } from "uWebSockets.js";
+import { networkText } from "./address.ts";
 import type { BodyBudget } from "./body-budget.ts";
 import { BodyCollector, type BodyOwner } from "./http-body.ts";
 import { HttpCall } from "./http-call.ts";
@@ -80,7 +81,7 @@ export function refuseHttp(app: TemplatedApp): void {
 
 function serveGet(route: HttpRoute, site: Site): NativeHandler {
   const open = callOpener(route, site);
-  const { admit, handle, write } = stepsOf(route);
+  const { admit, handle, write } = stepsOf(route, site.endpoint);
   return (res, req) => {
     if (isMalformed(res, req, site)) return;
     const call = open(res, req);
@@ -99,21 +100,24 @@ function serveGet(route: HttpRoute, site: Site): NativeHandler {
 
 function servePost(route: HttpRoute, site: Site): NativeHandler {
   const open = callOpener(route, site);
-  const steps = stepsOf(route);
   const { endpoint, head } = site;
+  const steps = stepsOf(route, endpoint);
   return (res, req) => {
     if (isMalformed(res, req, site)) return;
     const rest = head.body;
     const call = open(res, req);
     if (call === undefined) return serveOther(res, req, site);
+    const isTooLarge = head.bodyBytes > steps.maxBodyBytes;
     const post = new PostCall(call, steps, { site, rest });
     res.onAborted(() => post.aborted());
+    // Else the library would let a refused caller send on for as long as bytes come.
+    if (rest !== "large") post.collect(res);
     const verdict = call.judge(steps.admit);
     if (verdict !== undefined && !(verdict instanceof Promise))
-      return call.refuse(verdict, rest);
-    if (head.bodyBytes > endpoint.maxBodyBytes)
-      return call.refuse(endpoint.tooLarge(call), rest);
-    post.start(res, verdict);
+      return post.refuse(verdict);
+    if (isTooLarge) return post.refuse(endpoint.tooLarge(call));
+    if (rest === "large") post.collect(res);
+    post.start(verdict);
   };
 }
 
@@ -122,13 +126,18 @@ interface Steps {
   readonly admit: HttpRoute["admit"];
   readonly handle: HttpRoute["handle"];
   readonly write: WriteReply;
+  readonly isPublic: boolean;
+  readonly maxBodyBytes: number;
 }
 
-function stepsOf(route: HttpRoute): Steps {
+function stepsOf(route: HttpRoute, endpoint: HttpEndpoint): Steps {
+  const { maxBodyBytes = endpoint.maxBodyBytes, isPublic = false } = route;
   return {
+    isPublic,
+    maxBodyBytes: Math.min(maxBodyBytes, endpoint.maxBodyBytes),
     admit: route.admit?.bind(route),
     handle: (request) => route.handle(request),
-    write: route.isPublic === true ? writeReplyAndClose : writeReply,
+    write: isPublic ? writeReplyAndClose : writeReply,
   };
 }
 
@@ -152,16 +161,16 @@ class PostCall implements BodyOwner {
     this.#steps = steps;
     this.#site = site;
     this.#rest = rest;
-    this.#body = new BodyCollector(site.bodies, site.endpoint.maxBodyBytes);
+    this.#body = new BodyCollector(site.bodies, steps.maxBodyBytes);
   }
 
-  /** Call it in the native handler. */
-  start(
-    res: HttpResponse,
-    verdict: Promise<HttpReply | undefined> | undefined,
-  ): void {
-    this.#isLetIn = verdict === undefined;
+  /** Call it in the native handler, before `start` or `refuse`. */
+  collect(res: HttpResponse): void {
     this.#body.collect(res, this);
+  }
+
+  start(verdict: Promise<HttpReply | undefined> | undefined): void {
+    this.#isLetIn = verdict === undefined;
     if (verdict !== undefined)
       void verdict.then((refused) => this.#judged(refused));
   }
@@ -172,12 +181,27 @@ class PostCall implements BodyOwner {
     this.#call.abort();
   }
 
+  refuse(reply: HttpReply): void {
+    this.#body.discard();
+    this.#call.refuse(reply, this.#rest);
+  }
+
+  ended(): void {
+    this.#call.bodyEnded();
+  }
+
   partial(): void {
+    if (this.#isAuthenticated) return;
     if (!this.#call.hold()) this.#body.discard();
   }
 
   collected(body: Uint8Array): void {
-    if (this.#isLetIn) return this.#run(body);
+    // A caller without a credential may be made to wait for its answer.
+    if (this.#steps.isPublic && !this.#call.hold()) return;
+    if (this.#isLetIn) {
+      this.#call.body = body;
+      return this.#call.run(this.#steps.handle, this.#steps.write);
+    }
     if (!this.#site.bodies.take(body.length)) return this.givenUp("no_room");
     this.#whole = body;
   }
@@ -190,18 +214,17 @@ class PostCall implements BodyOwner {
 
   #judged(refused: HttpReply | undefined): void {
     const whole = this.#dropWhole();
-    if (refused !== undefined) {
-      this.#body.discard();
-      this.#call.refuse(refused, whole === undefined ? this.#rest : "none");
-      return;
-    }
+    if (refused !== undefined) return this.refuse(refused);
     this.#isLetIn = true;
-    if (whole !== undefined) this.#run(whole);
+    if (this.#isAuthenticated) this.#call.letGo();
+    if (whole === undefined) return;
+    this.#call.body = whole;
+    this.#call.runCorked(this.#steps.handle, this.#steps.write);
   }
 
-  #run(body: Uint8Array): void {
-    this.#call.body = body;
-    this.#call.run(this.#steps.handle, this.#steps.write);
+  /** Whether the caller has shown a credential, or needs none by the node's settings. */
+  get #isAuthenticated(): boolean {
+    return this.#isLetIn && !this.#steps.isPublic;
   }
 
   #dropWhole(): Uint8Array | undefined {
@@ -211,6 +234,7 @@ class PostCall implements BodyOwner {
     return whole;
   }
 }
+
 /** Reads calls of `route`; its result is undefined for a path whose `:name` part is no valid percent-encoding. */
 function callOpener(
   { method, path, headers = [] }: HttpRoute,
@@ -252,12 +276,18 @@ function serveOther(res: HttpResponse, req: NativeRequest, site: Site): void {
   const allow = allowed(path);
   const isWrongMethod = allow !== "" && !allow.split(", ").includes(method);
   const call = new HttpCall(res, req, target);
+  const rest = head.body;
+  res.onAborted(() => call.abort());
+  if (rest === "declared")
+    res.onData((_chunk, isLast) => {
+      if (isLast) call.bodyEnded();
+    });
   call.refuseWith(
     (request) =>
       isWrongMethod
         ? withHeader(endpoint.wrongMethod(request, allow), "allow", allow)
         : endpoint.notFound(request),
-    head.body,
+    rest,
   );
 }
 
@@ -265,10 +295,11 @@ function serveOther(res: HttpResponse, req: NativeRequest, site: Site): void {
 function isMalformed(
   res: HttpResponse,
   req: NativeRequest,
-  { head, endpoint }: Site,
+  { head, endpoint, limits }: Site,
 ): boolean {
   const problem = head.problem(req);
   if (problem === undefined) return false;
+  limits.requested(networkText(res.getRemoteAddress()));
   writeReplyAndClose(res, endpoint.malformed(problem));
   return true;
 }

@@ -2,10 +2,10 @@
 // credential. State: how many sockets are open, and for each address how many of them are unauthenticated. Shared by the listeners of a node.
 //
 // uWebSockets.js names no connection when it closes, but for one on which no request has come yet: until its first request a connection
-// holds a slot, and gives it back when it closes. From its first request on the calls count, each for as long as it lasts, and a connection that
-// goes on without a credential is closed with the answer. What is not given back is forgotten after one to two rounds, which are longer than the
-// library lets a connection be silent. A request gives back the oldest slot of its address; that takes a look at its address, which is made only
-// while some address has many.
+// holds a slot, and gives it back when it closes. From its first request on calls without a credential count while they last, and their
+// connection is closed with the answer. What is not given back is forgotten after one to two rounds, which are longer than the
+// library lets a connection be silent. A request gives back the oldest slot of its address (its own connection's is not known); its address is
+// read only while some address has many slots.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
@@ -31,10 +31,12 @@ interface Tally {
   held: number;
 }
 
-/** Longer than uWebSockets.js waits for a request, 12 s, whatever comes of it. */
+/** Longer than uWebSockets.js waits for a request, 12 s. */
 const ROUND_MS = 15_000;
 /** Above this share of its limit, a quarter, an address is watched. */
 const WATCHED_SHARE = 4;
+/** Addresses counted at once. Above a quarter, all are watched, so that only connections without a request keep an entry. */
+const MAX_ADDRESSES = 65_536;
 const SPARE_SHARE = 8;
 
 export class SocketLimits {
@@ -99,6 +101,7 @@ export class SocketLimits {
     if (this.#open > this.#max - left) return this.#refuse("max", address);
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return nothing;
     const tally = this.#tally(address);
+    if (tally === undefined) return this.#refuse("max", address);
     if (total(tally) >= this.#maxPerAddress)
       return this.#refuse("address", address);
     tally.young += 1;
@@ -108,6 +111,7 @@ export class SocketLimits {
     return () => {
       if (round === this.#round) tally.young = less(tally.young);
       else if (round === this.#round - 1) tally.old = less(tally.old);
+      this.#tidy(address, tally);
     };
   }
 
@@ -122,6 +126,7 @@ export class SocketLimits {
     if (tally === undefined) return;
     if (tally.old > 0) tally.old -= 1;
     else tally.young = less(tally.young);
+    this.#tidy(address, tally);
   }
 
   /**
@@ -131,11 +136,13 @@ export class SocketLimits {
   held(address: string): (() => void) | undefined {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return nothing;
     const tally = this.#tally(address);
+    if (tally === undefined) return this.#refuse("max", address);
     if (total(tally) >= this.#maxPerAddress)
       return this.#refuse("address", address);
     tally.held += 1;
     return () => {
       tally.held -= 1;
+      this.#tidy(address, tally);
     };
   }
 
@@ -143,23 +150,33 @@ export class SocketLimits {
   lingers(address: string): boolean {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return true;
     const tally = this.#tally(address);
-    if (total(tally) >= this.#maxPerAddress) return false;
+    if (tally === undefined || total(tally) >= this.#maxPerAddress)
+      return false;
     tally.young += 1;
     return true;
   }
 
-  #tally(address: string): Tally {
+  /** Undefined: too many other addresses are counted. */
+  #tally(address: string): Tally | undefined {
     const known = this.#tallies.get(address);
     if (known !== undefined) return known;
+    if (this.#tallies.size >= MAX_ADDRESSES) return undefined;
+    if (this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES)
+      this.#isWatching = true;
     const tally: Tally = { young: 0, old: 0, held: 0 };
     this.#tallies.set(address, tally);
     this.#rounds ??= setInterval(() => this.#nextRound(), ROUND_MS).unref();
     return tally;
   }
 
+  #tidy(address: string, tally: Tally): void {
+    if (total(tally) === 0 && this.#tallies.get(address) === tally)
+      this.#tallies.delete(address);
+  }
+
   #nextRound(): void {
     this.#round += 1;
-    this.#isWatching = false;
+    this.#isWatching = this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES;
     for (const [address, tally] of this.#tallies) {
       tally.old = tally.young;
       tally.young = 0;

@@ -62,6 +62,8 @@ export interface HttpRoute {
   readonly headers?: readonly string[];
   /** Anyone may call it: the connection closes with the answer, so that it counts as unauthenticated no longer than the call takes. */
   readonly isPublic?: boolean;
+  /** A lower limit than the endpoint's. */
+  readonly maxBodyBytes?: number;
   /**
    * Judges who calls, by the headers, before any of the body is waited for: the reply that refuses the call, or undefined. Absent: all may.
    * Must not throw and must not reject. A refused call's connection is closed.

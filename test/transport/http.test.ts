@@ -106,21 +106,15 @@ t.test("a known path with another method names those it takes", async (t) => {
   }
 });
 
-t.test(
-  "HEAD is answered without a body and the connection goes on",
-  async (t) => {
-    const { port } = await serve(t, [get("/a", () => text("got a"))]);
-    const client = new RawClient(t, port);
-    client.write("HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
-    await client.has("\r\n\r\n");
-    t.match(client.text, /^HTTP\/1.1 405 /);
-    t.match(client.text, /content-length: 7\r\n/i);
-    t.match(client.text, /allow: GET\r\n/);
-    client.write("GET /a HTTP/1.1\r\nhost: x\r\n\r\n");
-    await client.has("got a");
-    t.notMatch(client.text, "use GET");
-  },
-);
+t.test("HEAD is answered without a body", async (t) => {
+  const { port } = await serve(t, [get("/a", () => text("got a"))]);
+  const client = new RawClient(t, port);
+  client.write("HEAD /a HTTP/1.1\r\nhost: x\r\n\r\n");
+  await client.closed(); // as after every call without a credential
+  t.match(client.text, /^HTTP\/1.1 405 /);
+  t.match(client.text, /allow: GET\r\n/);
+  t.notMatch(client.text, "use GET");
+});
 
 t.test("a body that comes in pieces is put together", async (t) => {
   const { port } = await serve(t, [

@@ -1,0 +1,260 @@
+// Limits on sockets over real connections: how many are taken, and that each way a call may end frees its place. All peers share an address.
+
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { text as readAll } from "node:stream/consumers";
+import t, { type Test } from "tap";
+import type { SocketLimits } from "../../src/transport/socket-limits.ts";
+import type { HttpReply, HttpRoute } from "../../src/transport/types.ts";
+import { endsWithParent } from "../support/child.ts";
+import {
+  HOST,
+  httpEndpoint,
+  RawClient,
+  socketEndpoint,
+  socketLimits,
+  startListener,
+  text,
+  until,
+} from "./support.ts";
+
+const LIMIT = 8;
+/** More than the limit lets stay open. */
+const MANY = 24;
+
+/** Judges the header `token`, at once or later. */
+const judged = (
+  handle: HttpRoute["handle"],
+  refusal: HttpReply,
+): readonly HttpRoute[] => {
+  const verdict = (token: string | undefined) =>
+    token === "right" ? undefined : refusal;
+  const common = { method: "POST", headers: ["token"], handle } as const;
+  return [
+    {
+      ...{ ...common, path: "/now" },
+      admit: ({ headers }) => verdict(headers.token),
+    },
+    {
+      ...{ ...common, path: "/later" },
+      admit: async ({ headers: { token } }) => {
+        await new Promise((resolve) => setImmediate(resolve));
+        return verdict(token);
+      },
+    },
+  ];
+};
+
+async function serve(t: Test, routes: readonly HttpRoute[]): Promise<number> {
+  const limits = socketLimits({ maxUnauthenticatedPerAddress: LIMIT });
+  const http = httpEndpoint(routes);
+  const { port } = await startListener(t, { http, limits });
+  return port;
+}
+
+const head = (line: string, token: string, bytes = 2) =>
+  `${line} HTTP/1.1\r\nhost: x\r\ntoken: ${token}\r\ncontent-length: ${bytes}\r\n\r\n`;
+
+/** Writes the pieces, each in a packet of its own; the status, or "" when the connection was closed without one. */
+async function ask(
+  t: Test,
+  port: number,
+  pieces: readonly string[],
+): Promise<string> {
+  const client = new RawClient(t, port);
+  for (const piece of pieces) {
+    client.write(piece);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await until(() => client.isClosed || client.text.includes("\r\n\r\n"));
+  client.socket.destroy();
+  return client.text.slice("HTTP/1.1 ".length, "HTTP/1.1 200".length);
+}
+
+const ok = () => text("ok");
+
+for (const [name, status, pieces] of [
+  ["in one piece", 401, [`${head("POST /now", "wrong")}{}`]],
+  ["in two pieces", 401, [head("POST /now", "wrong"), "{}"]],
+  ["judged later", 401, [head("POST /later", "wrong"), "{}"]],
+  ["answered with 204", 204, [`${head("POST /now", "wrong", 0)}`]],
+  ["with HEAD", 405, ["HEAD /now HTTP/1.1\r\nhost: x\r\n\r\n"]],
+  ["to an unknown path", 404, [`${head("POST /none", "wrong")}{}`]],
+  ["with an ambiguous head", 400, ["GET /now HTTP/1.1\r\nhost: a b\r\n\r\n"]],
+] as const)
+  t.test(`refused calls ${name} do not lock out their address`, async (t) => {
+    const refusal = status === 204 ? { status, body: "" } : text("no", 401);
+    const port = await serve(t, judged(ok, refusal));
+    for (let n = 0; n < MANY; n++)
+      t.equal(await ask(t, port, pieces), `${status}`, `call ${n}`);
+    const right = [`${head("POST /now", "right")}{}`];
+    t.equal(await ask(t, port, right), "200", "the right token");
+  });
+
+t.test("malformed handshakes do not lock out their address", async (t) => {
+  const limits = socketLimits({ maxUnauthenticatedPerAddress: LIMIT });
+  const { endpoint } = socketEndpoint();
+  const parts = { http: httpEndpoint([]), sockets: endpoint, limits };
+  const { port } = await startListener(t, parts);
+  const upgrade =
+    "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+  for (let n = 0; n < MANY; n++)
+    t.equal(await ask(t, port, [upgrade]), "400", `handshake ${n}`);
+});
+
+t.test("a half-sent body of a refused call is not waited for", async (t) => {
+  const port = await serve(t, judged(ok, text("no", 401)));
+  const half = new RawClient(t, port);
+  half.write(`${head("POST /now", "wrong", 1000)}{`);
+  await half.has("connection: close");
+  t.match(half.text, /^HTTP\/1.1 401 /);
+});
+
+for (const path of ["/now", "/later"])
+  t.test(`uploads that were let in at ${path} do not count`, async (t) => {
+    const answers: ((reply: HttpReply) => void)[] = [];
+    const slow = () =>
+      new Promise<HttpReply>((resolve) => answers.push(resolve));
+    const port = await serve(t, judged(slow, text("no", 401)));
+    const clients: RawClient[] = [];
+    while (clients.length < MANY) {
+      const client = new RawClient(t, port);
+      clients.push(client);
+      client.write(`${head(`POST ${path}`, "right")}{`);
+      await new Promise((resolve) => setTimeout(resolve, 2)); // a packet of its own
+      client.write("}");
+      await until(() => client.isClosed || answers.length === clients.length);
+    }
+    t.equal(answers.length, MANY, "all reached the handler");
+    for (const answer of answers) answer(text("ok"));
+    for (const client of clients) await client.has("ok");
+  });
+
+t.test("calls that need no credential count while they wait", async (t) => {
+  const answers: ((reply: HttpReply) => void)[] = [];
+  const handle = () =>
+    new Promise<HttpReply>((resolve) => answers.push(resolve));
+  const port = await serve(t, [
+    { method: "POST", path: "/login", isPublic: true, handle },
+  ]);
+  const clients = Array.from({ length: MANY }, () => new RawClient(t, port));
+  for (const client of clients) client.write(`${head("POST /login", "")}{}`);
+  await until(
+    () =>
+      answers.length + clients.filter((one) => one.isClosed).length === MANY,
+  );
+  t.equal(answers.length, LIMIT);
+  for (const answer of answers) answer(text("ok"));
+  await until(() => clients.every((one) => one.isClosed));
+  t.equal(clients.filter((one) => one.text.includes("ok")).length, LIMIT);
+});
+
+t.test("a route's own limit of bodies is the lower one", async (t) => {
+  const common = { method: "POST", handle: ok } as const;
+  const port = await serve(t, [
+    { ...common, path: "/small", maxBodyBytes: 10 },
+    { ...common, path: "/large", maxBodyBytes: 1_000_000 },
+  ]);
+  const sized = (path: string, bytes: number) => [
+    head(`POST ${path}`, "", bytes) + "x".repeat(bytes),
+  ];
+  const chunked =
+    "POST /small HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nb\r\n12345678901\r\n";
+  t.equal(await ask(t, port, sized("/small", 10)), "200");
+  t.equal(await ask(t, port, sized("/small", 11)), "413");
+  t.equal(await ask(t, port, [chunked]), "413");
+  t.equal(await ask(t, port, sized("/large", 1000)), "200");
+  t.equal(await ask(t, port, sized("/large", 1001)), "413");
+});
+
+t.test("answers after an awaited verdict are written corked", async (t) => {
+  const url = (file: string) =>
+    JSON.stringify(
+      new URL(`../../dist/transport/${file}.js`, import.meta.url).href,
+    );
+  const source = `
+    import { once } from "node:events";
+    import { connect } from "node:net";
+    import { createListener } from ${url("listener")};
+    import { BodyBudget } from ${url("body-budget")};
+    import { SocketLimits } from ${url("socket-limits")};
+    const limits = new SocketLimits({ capacity: () => 100, maxUnauthenticatedPerAddress: 10, reserve: { start() {}, stop() {} }, onRefused() {} });
+    let letIn;
+    const admit = () => new Promise((resolve) => { letIn = resolve; });
+    const handle = () => ({ status: 200, headers: { "x-a": "b" }, body: "ok" });
+    const routes = [{ method: "POST", path: "/", admit, handle }];
+    const listener = createListener({ limits, spareSockets: 0, bodies: new BodyBudget(1000), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},
+      http: { routes, headers: [], maxBodyBytes: 10 } });
+    const client = connect(await listener.start(), "${HOST}");
+    client.write("POST / HTTP/1.1\\r\\nhost: x\\r\\ncontent-length: 2\\r\\n\\r\\n{}");
+    while (letIn === undefined) await new Promise((resolve) => setTimeout(resolve, 1));
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    letIn();
+    const [answer] = await once(client, "data");
+    process.stdout.write(answer);
+    client.destroy();
+    listener.close();
+  `;
+  const args = ["--input-type=module", "--eval", source];
+  const child = spawn(...endsWithParent(process.execPath, args));
+  const outputs = Promise.all([readAll(child.stdout), readAll(child.stderr)]);
+  await once(child, "close");
+  const [stdout, stderr] = await outputs;
+  t.match(stdout, /^HTTP\/1.1 200 OK/);
+  t.equal(stderr, "", "the library warns about uncorked writes");
+});
+
+t.test("sockets beyond the maximum are closed; some are spared", async (t) => {
+  const reasons: string[] = [];
+  const limits = socketLimits({
+    capacity: () => 16,
+    onRefused: (reason) => reasons.push(reason),
+  });
+  const http = httpEndpoint([{ method: "GET", path: "/", handle: ok }]);
+  const client = await startListener(t, { http, limits, spareSockets: 5 });
+  const api = await startListener(t, { http, limits });
+  const fill = async (port: number, count: number) => {
+    const before = limits.open;
+    const clients = Array.from({ length: count }, () => new RawClient(t, port));
+    await until(() => limits.open === before + count);
+    return clients;
+  };
+  const first = await fill(client.port, 14);
+  const surplus = new RawClient(t, client.port);
+  await surplus.closed();
+  t.same(reasons, ["max"], "an eighth is left for the other listener");
+  await fill(api.port, 2);
+  const last = new RawClient(t, api.port);
+  await last.closed();
+  t.same(reasons, ["max", "max"]);
+  first[0]?.socket.destroy();
+  await until(() => limits.open === 15);
+  const call = ["GET / HTTP/1.1\r\nhost: x\r\n\r\n"];
+  t.equal(await ask(t, api.port, call), "200", "one closed, one may come");
+});
+
+// No door has 65,536 addresses.
+t.test("the addresses counted at once have a bound", (t) => {
+  const reasons: string[] = [];
+  const limits: SocketLimits = socketLimits({
+    maxUnauthenticatedPerAddress: LIMIT,
+    onRefused: (reason) => reasons.push(reason),
+  });
+  limits.start();
+  t.teardown(() => limits.stop());
+  const most = 65_536;
+  const releases = Array.from({ length: most }, (_, n) =>
+    limits.accepted(`a${n}`, 0),
+  );
+  t.ok(releases.every((one) => one !== undefined));
+  t.ok(limits.isWatching, "requests are reported");
+  t.equal(limits.accepted("new", 0), undefined);
+  t.same(reasons, ["max"]);
+  t.not(limits.accepted("a1", 0), undefined, "a known one may go on");
+  limits.requested("a0");
+  t.not(limits.accepted("new", 0), undefined, "an address left");
+  t.equal(limits.held("newer"), undefined);
+  releases[2]?.();
+  t.not(limits.held("newer"), undefined);
+  t.end();
+});
