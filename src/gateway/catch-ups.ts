@@ -1,4 +1,4 @@
-// Takes sessions that join, or that lagged, to where everybody is with the events of their channels: no gap, no repeat, merged where much was
+// Catches sessions that join, or that lagged, up with the events of their channels: no gap, no repeat, merged where much was
 // missed. Reads streams from the store at the pace the client takes them. State: which session is catching up just now.
 
 import { BrokerError } from "../broker/errors.ts";

@@ -1,5 +1,5 @@
 // One group as this node sees it: which wire formats its live members speak, two transport topics each, one for messages and one for events,
-// and who is still catching up with either. Owned by the hub; exists while the node holds a session that follows or joins the group.
+// and the sessions that are still catching up with either. Owned by the hub; exists while the node holds a session that follows or joins the group.
 
 import {
   type ChannelEvent,

@@ -41,7 +41,7 @@ export interface HubParts {
   readonly admissions: {
     /** Makes it live in one more group, with what was sent since its user became a member; not if the store says that it is none. */
     admit(session: Session, channelId: string, hub: Hub): Promise<void>;
-    /** The same of a group that its user was told out of. */
+    /** The same of a group that its user was removed from. */
     readmit(session: Session, channelId: string, hub: Hub): Promise<void>;
   };
   readonly rereads: {
@@ -182,7 +182,7 @@ export class Hub {
   /**
    * Gives the session the group's messages live, ending a `join` before it: at once those that reach the node, and once resolved all. Events
    * follow as soon as it knows where the active stream stands. `lastSeq`: of the newest message that it was given before.
-   * Harmless when it follows already or was told out of the group. Throws `unavailable`: then it does not follow.
+   * Harmless when it follows already or its user was removed from the group. Throws `unavailable`: then it does not follow.
    */
   async follow(
     session: Session,
@@ -233,7 +233,7 @@ export class Hub {
     this.#catchUps.lag(session, groups, this.slice());
   }
 
-  /** The client is told otherwise how a stream stands, in a message or an answer: what comes next begins there. */
+  /** A message or an answer gave the client the state of a stream: its next event begins there. */
   shown(session: Session, snapshot: StreamSnapshot | undefined): void {
     if (snapshot === undefined) return;
     const { id, type } = snapshot.channel;
@@ -321,7 +321,7 @@ export class Hub {
     );
   }
 
-  /** What is told last need not have happened last: it takes effect at once, and the store is asked how it stands. */
+  /** Notifications may be out of order: a removal takes effect at once, and the store is asked for the state. */
   #changeMembership(event: EventOf<"membership">): void {
     const { uid, channelId, member } = event;
     for (const session of this.sessionsOf(uid)) {
@@ -355,7 +355,7 @@ export class Hub {
     this.unfollow(session, channelId);
   }
 
-  /** What was told under the topic may be lost: what it was about is read. */
+  /** Events of the topic may be lost: their subjects are read again. */
   #reread(topic: Topic): void {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#watch.heard(uid);

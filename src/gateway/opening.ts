@@ -59,7 +59,7 @@ export function prepareSession(
 }
 
 /**
- * Enters the hub before the directory, so that whoever is told to end this session finds it. The bound is asked last: a session makes room
+ * Enters the hub before the directory, so that a request to end this session finds it. The bound is asked last: a session makes room
  * for itself where it replaces or kicks another. Throws `overloaded`, `unavailable` and what `Sessions.open` does.
  */
 export async function admit(
