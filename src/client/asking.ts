@@ -1,8 +1,8 @@
 // What an app asks the server for: history, conversations, presence. No state; every call may be repeated without harm.
 
 import type { ChannelRef } from "../broker/model.ts";
-import type { Client, ConversationView, HistoryOptions } from "./api.ts";
-import { checkNames, type Names } from "./named.ts";
+import type { Client, ConversationView } from "./api.ts";
+import { checkNames } from "./named.ts";
 import type { Receiving } from "./received.ts";
 import type { Ask, Request } from "./requests.ts";
 
@@ -16,13 +16,8 @@ type Asking = Pick<
   | "presence"
 >;
 
-const HISTORY_OPTIONS: Names<HistoryOptions> = {
-  fromSeq: 1,
-  toSeq: 1,
-  limit: 1,
-  newestFirst: 1,
-};
-const PAGE_OPTIONS = { limit: 1, offset: 1 } as const;
+const HISTORY_OPTIONS = "fromSeq toSeq limit newestFirst";
+const PAGE_OPTIONS = "limit offset";
 
 const HISTORY_LIMIT = 50;
 const CONVERSATION_LIMIT = 100;

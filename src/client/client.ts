@@ -1,22 +1,13 @@
 // The client: what an app may call, and its beginning and end. State: none but its parts'.
 
-import type { Client, ClientEvents } from "./api.ts";
+import type { Client } from "./api.ts";
 import { createAsking } from "./asking.ts";
-import { badOption, checkName, type Names } from "./named.ts";
+import { badOption, checkName } from "./named.ts";
 import type { Settings } from "./options.ts";
 import { createParts, type Parts } from "./parts.ts";
 
-const EVENTS: Names<ClientEvents> = {
-  message: 1,
-  event: 1,
-  stream: 1,
-  command: 1,
-  conversation: 1,
-  presence: 1,
-  status: 1,
-  kicked: 1,
-  error: 1,
-};
+const EVENTS =
+  "message event stream command conversation presence status kicked error";
 
 /** A client that connects, and comes back until it is closed. */
 export function createClient(settings: Settings): Client {

@@ -2,30 +2,17 @@
 
 import { JindouError } from "./errors.ts";
 
-/** The names of a type, checked for completeness by the compiler. */
-export type Names<T> = Readonly<Record<keyof T, 1>>;
-
-/** Throws `bad_option` unless `given` is an object with names of `known` only. `what` says what the names belong to. */
-export function checkNames<T>(
-  what: string,
-  given: unknown,
-  known: Names<T>,
-): void {
+/** Throws `bad_option` unless `given` is an object with names of `known` only, which are separated by spaces. `what` has the names. */
+export function checkNames(what: string, given: unknown, known: string): void {
   if (typeof given !== "object" || given === null)
     throw badOption(`${what} must be an object`);
   for (const name of Object.keys(given)) checkName(what, name, known);
 }
 
 /** Throws `bad_option` when `name` is not in `known`. */
-export function checkName<T>(
-  what: string,
-  name: string,
-  known: Names<T>,
-): void {
-  if (!Object.hasOwn(known, name))
-    throw badOption(
-      `${what}: there is no ${JSON.stringify(name)}, only ${Object.keys(known).join(", ")}`,
-    );
+export function checkName(what: string, name: string, known: string): void {
+  if (!known.split(" ").includes(name))
+    throw badOption(`${what}: there is no "${name}", only ${known}`);
 }
 
 /** `message` says what to pass. */

@@ -9,7 +9,7 @@ import {
 import type { Cursor } from "./api.ts";
 import { within } from "./deferred.ts";
 import { asJindouError, JindouError } from "./errors.ts";
-import { badId, badOption, checkNames, type Names } from "./named.ts";
+import { badId, badOption, checkNames } from "./named.ts";
 import { randomName } from "./names.ts";
 import type { SocketConstructor } from "./socket.ts";
 
@@ -63,29 +63,10 @@ export interface Settings {
   readonly timeouts: Timeouts;
 }
 
-const OPTIONS: Names<ConnectOptions> = {
-  url: 1,
-  uid: 1,
-  token: 1,
-  deviceFlag: 1,
-  deviceId: 1,
-  cursors: 1,
-  webSocket: 1,
-  reconnect: 1,
-  maxQueued: 1,
-  timeouts: 1,
-};
-const RECONNECT: Names<NonNullable<ConnectOptions["reconnect"]>> = {
-  minMs: 1,
-  maxMs: 1,
-};
-const TIMEOUTS: Names<Timeouts> = {
-  connectMs: 1,
-  requestMs: 1,
-  sendMs: 1,
-  pingMs: 1,
-  pongMs: 1,
-};
+const OPTIONS =
+  "url uid token deviceFlag deviceId cursors webSocket reconnect maxQueued timeouts";
+const RECONNECT = "minMs maxMs";
+const TIMEOUTS = "connectMs requestMs sendMs pingMs pongMs";
 
 /** Timers take no more. */
 const MAX_NUMBER = 2 ** 31 - 1;

@@ -1,21 +1,14 @@
 // From what an app gives to `send` to a message in the outbox. State: the outbox.
 
-import type { Client, SendOptions } from "./api.ts";
+import type { Client } from "./api.ts";
 import { JindouError } from "./errors.ts";
-import { checkNames, type Names } from "./named.ts";
+import { checkNames } from "./named.ts";
 import { randomName } from "./names.ts";
 import type { Settings } from "./options.ts";
 import { Outbox, type OutboxParts } from "./outbox.ts";
 import { payloadOf } from "./received.ts";
 
-const SEND_OPTIONS: Names<SendOptions> = {
-  clientMsgNo: 1,
-  redDot: 1,
-  expireS: 1,
-  noPersist: 1,
-  syncOnce: 1,
-  tagKey: 1,
-};
+const SEND_OPTIONS = "clientMsgNo redDot expireS noPersist syncOnce tagKey";
 
 export interface Sending extends Pick<Client, "send"> {
   readonly outbox: Outbox;
