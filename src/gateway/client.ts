@@ -83,9 +83,12 @@ export class Client implements ConnectionHandler {
     const waitMs = this.#rate.frame(data.length, nowMs);
     if (waitMs > 0 && this.#rate.isExhausted) return this.end("rate_limited");
     try {
+      if (waitMs > 0) {
+        const ref = this.#codec.refOf(data, isText);
+        return this.#error(ref, "rate_limited", { waitMs });
+      }
       for (const operation of this.#codec.decode(data, isText))
-        if (waitMs > 0) this.#error(operation.ref, "rate_limited", { waitMs });
-        else this.#take(operation, data.length, nowMs);
+        this.#take(operation, data.length, nowMs);
     } catch (error) {
       this.#malformed(error);
     }

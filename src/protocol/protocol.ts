@@ -294,6 +294,8 @@ export interface Codec {
   readonly format: string;
   /** The operations in one incoming frame. Copies what it keeps of `data`. Throws FrameError. */
   decode(data: Uint8Array, isText: boolean): readonly Operation[];
+  /** The ref to answer a frame with that is refused without reading the rest of it. Throws FrameError. */
+  refOf(data: Uint8Array, isText: boolean): Ref;
   encodeReply(reply: Reply): Frame;
   encodePush(push: Push): Frame;
 }

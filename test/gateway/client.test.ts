@@ -70,6 +70,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
     connection,
     {
       format: "f",
+      refOf: () => 0,
       decode: () => [next],
       encodeReply: (reply) => encodeReply(reply),
       encodePush: (push) => codec.encodePush(push),

@@ -76,6 +76,10 @@ export class CountingCodec implements Codec {
     this.format = format;
   }
 
+  refOf(): never {
+    throw new Error("nothing is decoded");
+  }
+
   decode(): never {
     throw new BrokerError("internal", { message: "Only pushes are tested" });
   }

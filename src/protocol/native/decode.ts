@@ -58,6 +58,11 @@ export function createDecoder(limits: NativeLimits): Decoder {
   };
 }
 
+/** The ref of a frame whose other fields are not looked at. Throws FrameError. */
+export function decodeRef(data: Uint8Array): Ref {
+  return readHead(new FrameReader(data)).ref;
+}
+
 /** `op` and `ref`: where these cannot be read, it is not this protocol's frame but still one frame. */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
