@@ -3,6 +3,9 @@
 
 /** Steps between two reads of the clock. */
 const STEPS_PER_READ = 4;
+/** The longest slice, and the share of a busy event loop that a slice may take: with a fixed length the work would all but stop there. */
+const MAX_MS = 10;
+const SHARE = 1 / 4;
 
 export class Turns {
   readonly #waiting: (() => void)[] = [];
@@ -26,13 +29,15 @@ export class Turns {
 }
 
 export class TimeSlice {
-  readonly #ms: number;
+  readonly #leastMs: number;
   readonly #turns: Turns;
+  #ms: number;
   #sinceMs = performance.now();
   #steps = 0;
 
-  /** `ms`: how long the work may hold the event loop at a time. */
+  /** `ms`: how long the work may hold an event loop that is not busy at a time; a busy one for up to MAX_MS. */
   constructor(ms = 1, turns = new Turns()) {
+    this.#leastMs = ms;
     this.#ms = ms;
     this.#turns = turns;
   }
@@ -45,8 +50,11 @@ export class TimeSlice {
   }
 
   async rest(): Promise<void> {
+    const restMs = performance.now();
     await this.#turns.next();
     this.#sinceMs = performance.now();
+    const share = (this.#sinceMs - restMs) * SHARE;
+    this.#ms = Math.max(this.#leastMs, Math.min(share, MAX_MS));
   }
 
   /** Begins `step` with each item, resting in between. Resolves when all have ended; rejects with the first failure once all have begun. */
