@@ -1,8 +1,10 @@
 // What operations cost, in frames: a frame is the work of a PING or a small SEND, about 25 µs of the event loop. Pure.
 // docs/protocol/native.md has the same table for clients.
 
-/** Rows read and encoded, and copies of a command stored, for one frame of work. */
+/** Rows read and encoded for one frame of work. */
 const ROWS_PER_FRAME = 4;
+/** Copies of a command stored: each is decided, written and delivered by itself. */
+const COPIES_PER_FRAME = 2;
 /** Users whose state is looked up, inbox seqs that are acknowledged, conversations looked at to find the newest. */
 const LOOKUPS_PER_FRAME = 16;
 const REPLY_BYTES_PER_FRAME = 8192;
@@ -31,7 +33,7 @@ export const reading = (rows: number, bytes: number): number =>
   rows / ROWS_PER_FRAME + bytes / REPLY_BYTES_PER_FRAME;
 
 /** Copies of a command, each in the inbox of a recipient. */
-export const copying = (copies: number): number => copies / ROWS_PER_FRAME;
+export const copying = (copies: number): number => copies / COPIES_PER_FRAME;
 
 /** A CONNECT with so many channels to resume. */
 export const connecting = (channels: number): number =>

@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import { spawnBroker, textPayload } from "../support/broker.ts";
+import { endsWithParent, TYPESCRIPT } from "../support/child.ts";
 import { connectNative } from "../support/native-client.ts";
 import {
   type NativeClient,
@@ -81,7 +82,9 @@ let refused = 0;
 
 interface Rounds {
   readonly sends: number[];
+  /** Until the recipient has it. */
   readonly commands: number[];
+  readonly acknowledgements: number[];
 }
 
 t.test("ten hostile sessions do not slow a good client down", async (t) => {
@@ -104,7 +107,7 @@ t.test("ten hostile sessions do not slow a good client down", async (t) => {
   );
   t.comment(`the attack: ${counts}`);
   t.comment(`first round after it: ${afterMs.toFixed(0)} ms`);
-  for (const what of ["sends", "commands"] as const) {
+  for (const what of ["sends", "commands", "acknowledgements"] as const) {
     const times = rounds[what];
     t.ok(times.length > 0, `${what} were answered`);
     const median = percentile(times, 0.5);
@@ -122,14 +125,14 @@ t.test("ten hostile sessions do not slow a good client down", async (t) => {
   t.equal(await broker.terminate(), 0, "it ends in order");
 });
 
-/** Sends and commands from alice to bob, one after the other; milliseconds of each. */
+/** Sends, commands and their acknowledgements between alice and bob, one after the other; milliseconds of each. */
 async function roundTrips(
   alice: NativeClient,
   bob: NativeClient,
   goesOn: (done: number) => boolean,
 ): Promise<Rounds> {
   const channel = { type: PERSON_CHANNEL, id: bob.uid } as const;
-  const rounds: Rounds = { sends: [], commands: [] };
+  const rounds: Rounds = { sends: [], commands: [], acknowledgements: [] };
   for (let done = 0; goesOn(done); done++) {
     const sendMs = performance.now();
     await accepted(() => alice.send(channel, "hello"));
@@ -138,9 +141,11 @@ async function roundTrips(
     const command = { type: 99, cmd: "x", param: {} };
     await accepted(() => alice.send(channel, command));
     const push = await bob.nextPush(({ kind }) => kind === "command");
+    const ackMs = performance.now();
+    rounds.commands.push(ackMs - commandMs);
     if (push.kind === "command")
       await accepted(() => bob.acknowledge([push.inboxSeq]));
-    rounds.commands.push(performance.now() - commandMs);
+    rounds.acknowledgements.push(performance.now() - ackMs);
     await delay(PAUSE_MS);
   }
   return rounds;
@@ -170,9 +175,18 @@ async function recovered(alice: NativeClient, bob: NativeClient) {
 async function startAttack(t: Test) {
   const file = fileURLToPath(new URL("./hostile-sessions.ts", import.meta.url));
   const args = ["attack", `${broker.clientPort}`, `${SESSIONS}`, ONLY];
-  const child = spawn(process.execPath, ["--import=tsx", file, ...args], {
-    stdio: ["pipe", "pipe", "inherit"],
-  });
+  const child = spawn(
+    // Attackers come from other machines: what they take of this one's processors is not the broker's to give.
+    ...endsWithParent("nice", [
+      "-n",
+      "19",
+      process.execPath,
+      ...TYPESCRIPT,
+      file,
+      ...args,
+    ]),
+    { stdio: ["pipe", "pipe", "inherit"] },
+  );
   t.teardown(() => child.kill("SIGKILL"));
   let output = "";
   child.stdout.on("data", (data: Buffer) => {

@@ -159,6 +159,7 @@ t.test(
     const slow = await startWorld(t, {
       JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "1",
       JINDOU_CLIENT_FRAME_BURST: "4",
+      JINDOU_CLIENT_USER_RATE_FACTOR: "0",
     });
     const client = await slow.join(t, "alice"); // takes one of the four
     const codes = await Promise.all(

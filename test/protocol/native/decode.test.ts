@@ -245,7 +245,10 @@ t.test("optional fields may be left out or nil", async (t) => {
     session: "",
   };
   t.same(decode(pack(CONNECT.slice(0, 6))), connect);
-  t.same(decode(pack([...CONNECT.slice(0, 6), null, null, null, null])), connect);
+  t.same(
+    decode(pack([...CONNECT.slice(0, 6), null, null, null, null])),
+    connect,
+  );
   for (const point of [
     [2, "team", 41],
     [2, "team", 41, null],
