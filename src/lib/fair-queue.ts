@@ -68,6 +68,28 @@ export class FairQueue<Item extends Sized> {
     if (flow === undefined || item === undefined) return undefined;
     this.#advance(flow, rounds);
     if (item.size > maxSize) return undefined;
+    this.#remove(key, flow, item);
+    return item;
+  }
+
+  /** Items that fit into what is left of their keys' turns, out of turn; no larger than `maxSize` in all. */
+  takeSmall(maxSize: number): Item[] {
+    const taken: Item[] = [];
+    let left = maxSize;
+    for (const [key, flow] of this.#flows)
+      for (;;) {
+        const item = flow.items[flow.head];
+        if (item === undefined || item.size > Math.min(left, flow.credit))
+          break;
+        this.#remove(key, flow, item);
+        left -= item.size;
+        taken.push(item);
+      }
+    return taken;
+  }
+
+  /** Takes out the first item of a key. */
+  #remove(key: string, flow: Flow<Item>, item: Item): void {
     flow.items[flow.head] = undefined;
     flow.head += 1;
     flow.credit -= item.size;
@@ -77,7 +99,6 @@ export class FairQueue<Item extends Sized> {
       flow.items.splice(0, flow.head);
       flow.head = 0;
     }
-    return item;
   }
 
   /** Turns pass until that of `next`, which is `rounds` of all keys away. */

@@ -43,6 +43,29 @@ t.test("an item larger than the caller takes stays first", async (t) => {
   t.equal(q.take(), undefined);
 });
 
+t.test(
+  "small items may be taken out of turn, as far as their keys' turns go",
+  async (t) => {
+    const q = queue();
+    q.push("attacker", item("large", 5000));
+    q.push("good", item("g0", 1));
+    for (let at = 0; at < 4; at++) q.push("busy", item(`b${at}`, 200));
+    const names = q.takeSmall(1000).map(({ name }) => name);
+    t.same(names, ["g0", "b0", "b1"], "500 of work a turn");
+    t.same(q.takeSmall(1000), []);
+    t.equal(q.take()?.name, "b2", "a turn later");
+    q.push("other", item("o0", 300));
+    t.same(
+      q.takeSmall(299).map(({ name }) => name),
+      ["b3"],
+      "no more than asked for",
+    );
+    const rest = [q.take(), q.take()].map((one) => one?.name);
+    t.same(rest.sort(), ["large", "o0"]);
+    t.equal(q.take(), undefined);
+  },
+);
+
 t.test("a key may queue as much as is free, others less than it", async (t) => {
   const q = queue(100);
   let count = 0;

@@ -15,6 +15,8 @@ import type { Secure } from "./transact.ts";
 
 /** Copies and acknowledgements in one transaction (the first step of it may be larger), and in the queue. */
 const MAX_BATCH = 2000;
+/** Of small steps that are queued while a batch is decided and join it: else they would wait for a whole batch more. */
+const MAX_JOINING = 500;
 const MAX_QUEUED = 200_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 
@@ -106,13 +108,14 @@ export class InboxQueue {
     return steps;
   }
 
-  async #apply(steps: readonly InboxStep[]): Promise<void> {
+  async #apply(first: readonly InboxStep[]): Promise<void> {
+    const steps = [...first];
     let batch: InboxBatch;
     try {
       batch = await this.#decide(steps);
     } catch (error) {
-      const [first] = steps;
-      if (steps.length === 1) first?.fail(toBrokerError(error));
+      const [only] = steps;
+      if (steps.length === 1) only?.fail(toBrokerError(error));
       else for (const step of steps) await this.#apply([step]);
       return;
     }
@@ -127,11 +130,20 @@ export class InboxQueue {
     for (const step of steps) this.#finish(step, failure);
   }
 
-  async #decide(steps: readonly InboxStep[]): Promise<InboxBatch> {
+  /** Adds the small steps that join to `steps`. */
+  async #decide(steps: InboxStep[]): Promise<InboxBatch> {
     const { tables, maxInbox } = this.#parts;
     const batch = new InboxBatch(tables, maxInbox);
     const slice = new TimeSlice();
-    for (const step of steps) await step.decide(batch, slice);
+    let free = MAX_JOINING;
+    for (let at = 0; at < steps.length; at++) {
+      await steps[at]?.decide(batch, slice);
+      if (at < steps.length - 1) continue;
+      for (const step of this.#queue.takeSmall(free)) {
+        steps.push(step);
+        free -= step.size;
+      }
+    }
     await batch.seal(slice);
     return batch;
   }
