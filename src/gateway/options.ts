@@ -85,7 +85,7 @@ export const clientOptions = Type.Object(
         "Sustained work of one connection. A small frame counts as one, other frames as what they cost: by their KiB, and by the messages, users and conversations that are read for them (the table under Rate in docs/protocol/native.md). 0: unlimited, also for users.",
     }),
     frameBurst: Type.Integer({
-      default: 500,
+      default: 1000,
       minimum: 1,
       maximum: 10_000_000,
       unit: "frames",

@@ -31,7 +31,7 @@ import { judgeHistory } from "./history-judge.ts";
 import { farewellOf, standingOf } from "./logins.ts";
 
 const CROWD = 500;
-const DRAIN_MS = 8000; // waiting costs nothing, and a busy machine is late
+const DRAIN_MS = 3000;
 const DRAINING = CLOSE_REASONS.draining.code;
 const KEY = "2:team";
 const OPEN = { JINDOU_AUTH_CLIENTS: "none" };
@@ -39,6 +39,7 @@ const OPEN = { JINDOU_AUTH_CLIENTS: "none" };
 const drainWithin = (ms: number) => ({
   ...OPEN,
   JINDOU_DRAIN_TIMEOUT_MS: String(ms),
+  JINDOU_CLIENT_AUTH_TIMEOUT_MS: "120000", // a tenth of the crowd never says CONNECT, and a busy machine is late
 });
 
 /** Senders over HTTP and sockets that go on until the node is gone, and the checker of what they were told. */
