@@ -3,7 +3,6 @@
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { request } from "node:https";
-import { createServer } from "node:net";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
@@ -11,6 +10,7 @@ import { WebSocket } from "ws";
 import { ConfigError } from "../../src/config/errors.ts";
 import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
+import { freePort } from "../support/redis.ts";
 import { t } from "./suite.ts";
 import { codeOf, PATIENCE_MS, person, startWorld } from "./world.ts";
 
@@ -49,17 +49,6 @@ async function secureClient(t: Test, port: number, uid: string) {
   await once(socket, "open");
   await client.connect();
   return client;
-}
-
-/** A port that was free a moment ago: two listeners on port 0 would never be one address. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  if (address === null || typeof address === "string") throw new Error("none");
-  return address.port;
 }
 
 const register = (uid: string) => ({

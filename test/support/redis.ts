@@ -40,15 +40,23 @@ export function redisSettings(
   };
 }
 
-/** A free port that was nobody's a moment ago. */
+/** Below the ports that the system gives to connections: one of those may take the port between two starts of a node. */
+const FIRST_PORT = 10_000;
+const PORTS = 22_000;
+
+/** A port that nobody listens on now. */
 export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, HOST, resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === "string")
-    throw new Error("no port");
-  return address.port;
+  for (;;) {
+    const port = FIRST_PORT + Math.floor(Math.random() * PORTS);
+    const server = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      server.once("error", () => resolve(false));
+      server.listen(port, HOST, () => resolve(true));
+    });
+    if (!isFree) continue;
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
 }
 
 /** Starts a server of its own; `args` follow its options, e.g. `["--appendonly", "yes"]`. */
