@@ -29,7 +29,7 @@ export class MovingTokens {
     this.#inFolder = look?.tokens;
   }
 
-  /** The owner as stored; undefined: the token is nobody's. Throws `unavailable` while that cannot be told. */
+  /** The owner as stored; undefined: the token is nobody's. Throws `unavailable` while neither the folder nor Redis can say. */
   async ownerOf(
     hash: Uint8Array,
     { link, areMoved }: TokensNow,

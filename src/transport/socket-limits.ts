@@ -1,7 +1,7 @@
 // Which connections a node takes: as many as there are descriptors, and of one client address no more than a few that have not shown a
 // credential. State: how many sockets are open, and for each address how many of them are unauthenticated. Shared by the listeners of a node.
 //
-// uWebSockets.js names no connection when it closes, but for one on which no request has come yet: until its first request a connection
+// uWebSockets.js names no connection when it closes, except one on which no request has come yet: until its first request a connection
 // holds a slot, and gives it back when it closes. From its first request on calls without a credential count while they last, and their
 // connection is closed with the answer. What is not given back is forgotten after one to two rounds, which are longer than the
 // library lets a connection be silent. A request gives back the oldest slot of its address (its own connection's is not known); its address is

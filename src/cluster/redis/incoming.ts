@@ -1,5 +1,5 @@
 // Takes each frame that came to where it belongs: the group's line, the personal channels' lines, or, out of turn, straight to the listener, once.
-// What cannot be read, or does not belong where it came, is counted, reported and left out. State: ids of what was told lately, the last frame of a personal channel.
+// What cannot be read, or does not belong where it came, is counted, reported and left out. State: ids of what was delivered lately, the last frame of a personal channel.
 
 import { decodeFrame } from "../../redis/wire.ts";
 import { isOrderedUnder, isUnordered } from "./event-check.ts";
