@@ -181,6 +181,11 @@ export const METRICS = {
     "Size of the journal's files, in bytes",
   ),
 
+  storeUnreadable: counter(
+    "store_unreadable_records_total",
+    "Reads of a record in Redis that cannot be decoded, such as one of a newer build; it is left out of what is answered and delivered",
+  ),
+
   redisUp: gauge(
     "redis_up",
     "1 while Redis takes this node's commands, else 0",

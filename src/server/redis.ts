@@ -142,4 +142,5 @@ function exposeStats(
   families.storeAppends.of().from(() => store.stats().appends);
   families.messagesDuplicate.of().from(() => store.stats().duplicates);
   families.commandsDropped.of().from(() => store.stats().inboxDropped);
+  families.storeUnreadable.of().from(() => store.stats().unreadable);
 }

@@ -6,7 +6,6 @@ import { Line } from "../../lib/line.ts";
 import type { ChannelFeed } from "../../redis/arrivals.ts";
 import type { ArrivalLine } from "./arrival-line.ts";
 import { Gate } from "./deadline.ts";
-import { ReadableFeed } from "./readable.ts";
 import { begin, beginMidway, repair } from "./repair.ts";
 
 export interface RepairParts {
@@ -117,9 +116,8 @@ export class Repairs {
   }
 
   async #once(line: ArrivalLine, beginning: Beginning): Promise<void> {
-    const { mayReorder, onRepaired, onProblem } = this.#parts;
+    const { feed, mayReorder, onRepaired } = this.#parts;
     if (line.isClosed) return;
-    const feed = new ReadableFeed(this.#parts.feed, onProblem);
     if (line.isNew) {
       const { pub, isAfterLoss = false } = beginning;
       await beginMidway(line, feed, {

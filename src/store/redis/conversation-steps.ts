@@ -51,8 +51,9 @@ export class ConversationSteps {
 
   /** Without reading what the message holds. Throws as every call of the link. */
   async glance(uid: string, channel: ChannelRef): Promise<Glance> {
-    const reply = await this.#run(READ, { uid, channel, wants: "head" });
-    if (reply === undefined) return NOTHING;
+    const found = await this.#run(READ, { uid, channel, wants: "head" });
+    if (found === undefined) return NOTHING;
+    const { reply } = found;
     const last = lastHead(reply.slice(FACTS));
     const head = last && { ...factsOf(channel, reply), last };
     return { head, isEmpty: reply[LOGGED] === 0 };
@@ -63,8 +64,8 @@ export class ConversationSteps {
     uid: string,
     channel: ChannelRef,
   ): Promise<Conversation | undefined> {
-    const reply = await this.#run(READ, { uid, channel, wants: "whole" });
-    return reply && wholeOf(channel, reply);
+    const found = await this.#run(READ, { uid, channel, wants: "whole" });
+    return found && wholeOf(channel, found);
   }
 
   /** Applies the change and returns how it stands then, when that is durable. Undefined as above. */
@@ -74,11 +75,11 @@ export class ConversationSteps {
     change: ConversationChange,
   ): Promise<Conversation | undefined> {
     const asked = { uid, channel, wants: "whole", change } as const;
-    const reply = await this.#run(CHANGE, asked);
-    return reply && wholeOf(channel, reply);
+    const found = await this.#run(CHANGE, asked);
+    return found && wholeOf(channel, found);
   }
 
-  async #run(script: Script, asked: Asked): Promise<Reply | undefined> {
+  async #run(script: Script, asked: Asked): Promise<Found | undefined> {
     const { link, arrivals, written } = this.#parts;
     const { uid, channel, change } = asked;
     const key = channelKey(channel, uid);
@@ -86,15 +87,25 @@ export class ConversationSteps {
     const keys = parts.map((part) => link.keys.channel(part, key));
     const more = change === undefined ? [] : [change.kind, amountOf(change)];
     let reply = await this.#step(script, keys, [...this.#args(asked), ...more]);
-    while (reply !== null && Number(reply[LOOK_ON]) > 0) {
-      const { [HEAD]: head, [LOOK_ON]: through } = reply;
-      const args = [...this.#args(asked), Number(head), Number(through)];
+    let last: Message | undefined;
+    while (reply !== null) {
+      last = this.#lastMessage(asked, reply);
+      const through = lookOnFrom(asked, reply, last);
+      if (through === 0) break;
+      const args = [...this.#args(asked), Number(reply[HEAD]), through];
       reply = await this.#step(READ, keys, args);
     }
     if (reply === null) return undefined;
     if (change !== undefined) await written(keys[0]);
     await arrivals.level(key, Number(reply[0]));
-    return reply;
+    return { reply, last };
+  }
+
+  /** Undefined: the reply has none, or one that cannot be read. */
+  #lastMessage({ wants }: Asked, reply: Reply): Message | undefined {
+    const facts = reply.slice(FACTS);
+    if (wants === "head" || facts.length === 0) return undefined;
+    return this.#parts.unreadable.leaveOut([facts], lastMessage)[0];
   }
 
   /** What every step is given. */
@@ -124,6 +135,12 @@ interface Asked {
   readonly change?: ConversationChange;
 }
 
+/** What the steps found, and the message they showed. */
+interface Found {
+  readonly reply: Reply;
+  readonly last: Message | undefined;
+}
+
 type Reply = readonly (number | Buffer | readonly unknown[] | null)[];
 
 /** The number of a change as the step reads it: an integer from 0 on. */
@@ -149,8 +166,20 @@ function factsOf(
   };
 }
 
-function wholeOf(channel: ChannelRef, reply: Reply): Conversation {
-  return { ...factsOf(channel, reply), last: lastMessage(reply.slice(FACTS)) };
+function wholeOf(channel: ChannelRef, { reply, last }: Found): Conversation {
+  return { ...factsOf(channel, reply), last };
+}
+
+/** The seq through which a further step looks for the newest message; 0: none is needed. */
+function lookOnFrom(
+  { wants }: Asked,
+  reply: Reply,
+  last: Message | undefined,
+): number {
+  const [, messageSeq] = reply.slice(FACTS);
+  const isUnreadable =
+    wants === "whole" && messageSeq !== undefined && last === undefined;
+  return isUnreadable ? Number(messageSeq) - 1 : Number(reply[LOOK_ON]);
 }
 
 function lastHead(last: Reply): MessageHead | undefined {
@@ -164,8 +193,7 @@ function lastHead(last: Reply): MessageHead | undefined {
   };
 }
 
-function lastMessage(last: Reply): Message | undefined {
-  if (last.length === 0) return undefined;
+function lastMessage(last: Reply): Message {
   const [messageId, messageSeq, record, shown] = last;
   const stream = shown === null ? undefined : decodeSnapshot(shown);
   return decodeRecord(record as Buffer, {

@@ -15,12 +15,12 @@ export const feedScripts: readonly Script[] = [STANDING];
 
 export type ChannelFeedParts = Pick<
   RedisStoreParts,
-  "link" | "clock" | "limits"
+  "link" | "clock" | "limits" | "unreadable"
 > &
   Pick<ChannelFeed, "personalChannelsSince">;
 
 export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
-  const { link, personalChannelsSince } = parts;
+  const { link, unreadable, personalChannelsSince } = parts;
   return {
     async standing(key, streams) {
       const keys = [
@@ -29,10 +29,11 @@ export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
         link.keys.bucket("id", bucketOf(key)),
       ];
       const reply = await link.run(STANDING, keys, streams);
-      const [pub, headSeq, lastId, shown] = reply as [
+      const [pub, headSeq, lastId, found] = reply as [
         ...[number, number, number, unknown[]],
       ]; // as its header says
-      return { pub, headSeq, lastId, streams: shown.map(decodeSnapshot) };
+      const shown = unreadable.leaveOut(found, decodeSnapshot);
+      return { pub, headSeq, lastId, streams: shown };
     },
     async pubOf(key) {
       const head = link.keys.channel("head", key);

@@ -28,7 +28,10 @@ export interface ReadSlice extends HistorySlice {
   readonly pub: number;
 }
 
-type HistoryParts = Pick<RedisStoreParts, "link" | "clock" | "limits">;
+type HistoryParts = Pick<
+  RedisStoreParts,
+  "link" | "clock" | "limits" | "unreadable"
+>;
 
 /** As the port's `readMessages`, however far this node's listener is. */
 export async function readSlice(
@@ -45,7 +48,10 @@ export async function readSlice(
     const rest = { ...range, fromSeq, toSeq, limit, maxBytes };
     const piece = await readPiece(parts, key, { ...rest, isFirst });
     for (const message of piece.messages) messages.push(message);
-    const { pub, more, headSeq, nextSeq } = piece;
+    const { pub, more, headSeq } = piece;
+    let { nextSeq } = piece;
+    if (nextSeq === 0 && more && messages.length === 0)
+      nextSeq = piece.lastSeq + (range.reverse ? -1 : 1); // all that was taken is unreadable: a slice holds at least one message if there is one
     if (nextSeq === 0) return { messages, more, pub };
     maxBytes -= piece.bytes;
     if (range.reverse) toSeq = nextSeq;
@@ -67,11 +73,13 @@ interface Piece extends ReadSlice {
   readonly headSeq: number;
   /** Where to go on; 0: the range is read. */
   readonly nextSeq: number;
+  /** The last one taken, readable or not; 0: none. */
+  readonly lastSeq: number;
   readonly bytes: number;
 }
 
 async function readPiece(
-  { link, clock, limits }: HistoryParts,
+  { link, clock, limits, unreadable }: HistoryParts,
   key: ChannelKey,
   range: HistoryRange & { readonly isFirst: boolean },
 ): Promise<Piece> {
@@ -84,8 +92,10 @@ async function readPiece(
   const [pub, headSeq, more, nextSeq, bytes, taken] = reply as [
     ...[number, number, number, number, number, readonly Taken[]],
   ]; // as its header says
-  const messages = taken.map(messageOf);
-  return { messages, more: more === 1, pub, headSeq, nextSeq, bytes };
+  const messages = unreadable.leaveOut(taken, messageOf);
+  const lastSeq = taken.at(-1)?.[1] ?? 0;
+  const place = { headSeq, nextSeq, lastSeq, bytes };
+  return { messages, more: more === 1, pub, ...place };
 }
 
 type Taken = readonly [

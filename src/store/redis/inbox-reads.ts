@@ -24,10 +24,11 @@ export type InboxPage = Pick<HistoryRange, "limit" | "maxBytes">;
 
 /** The port's `readInbox`. */
 export async function readInbox(
-  { link, clock, arrivals }: RedisStoreParts,
+  parts: RedisStoreParts,
   uid: string,
   { afterSeq, limit, maxBytes }: InboxPage & { readonly afterSeq: number },
 ): Promise<readonly InboxCommand[]> {
+  const { link, clock, arrivals, unreadable } = parts;
   if (isTooLong(uid)) throw new BrokerError("too_large");
   const from = Math.max(0, Math.floor(afterSeq)) + 1;
   if (!(limit > 0) || !(from <= MAX_INBOX_SEQ)) {
@@ -36,18 +37,36 @@ export async function readInbox(
   }
   const args = [clock(), from, limit, maxBytes];
   const reply = await link.run(readScript, [link.keys.user("in", uid)], args);
-  const found: InboxCommand[] = [];
-  const fields = reply as Buffer[];
-  for (let at = 0; at + 2 < fields.length; at += 3) {
-    const [seq, id, record] = fields.slice(at, at + 3);
-    if (record === undefined) break;
-    const inboxSeq = Number(seq);
-    const place = { messageId: Number(id), messageSeq: inboxSeq };
-    found.push({ inboxSeq, message: decodeRecord(record, place) });
-  }
+  const copies = copiesOf(reply as Buffer[]);
+  const found = unreadable.leaveOut(copies, commandOf);
+  const last = copies.at(-1);
+  if (found.length === 0 && last !== undefined)
+    return readInbox(parts, uid, { afterSeq: last.inboxSeq, limit, maxBytes }); // no copy is the end only where none is left
   if (found.length > 0 && arrivals.listensTo(userTopic(uid)))
     await arrivals.barrier();
   return found;
+}
+
+interface Copy {
+  readonly inboxSeq: number;
+  readonly messageId: number;
+  readonly record: Buffer;
+}
+
+/** Of the reply of `lua/inbox_read.lua`. */
+function copiesOf(fields: readonly Buffer[]): readonly Copy[] {
+  const copies: Copy[] = [];
+  for (let at = 0; at + 2 < fields.length; at += 3) {
+    const [seq, id, record] = fields.slice(at, at + 3);
+    if (record === undefined) break;
+    copies.push({ inboxSeq: Number(seq), messageId: Number(id), record });
+  }
+  return copies;
+}
+
+function commandOf({ inboxSeq, messageId, record }: Copy): InboxCommand {
+  const place = { messageId, messageSeq: inboxSeq };
+  return { inboxSeq, message: decodeRecord(record, place) };
 }
 
 /** The port's `acknowledgeCommands`. */

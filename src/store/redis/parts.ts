@@ -27,6 +27,7 @@
 import type { Clock } from "../../broker/ports.ts";
 import type { Arrivals } from "../../redis/arrivals.ts";
 import type { RedisLink } from "../../redis/link.ts";
+import type { UnreadableRecords } from "./unreadable.ts";
 
 /** Plain values of the configuration. */
 export interface RedisStoreLimits {
@@ -52,6 +53,7 @@ export interface RedisStoreParts {
   readonly limits: RedisStoreLimits;
   /** Hears of failures that no caller is told of. */
   readonly onProblem: (error: unknown, what: string) => void;
+  readonly unreadable: UnreadableRecords;
   /**
    * Resolves once `redis.minReplicas` replicas have all that was written and answered before, on the server that holds `key`, or on all;
    * undefined: nothing to wait for. Throws `unavailable`.

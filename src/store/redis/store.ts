@@ -15,11 +15,12 @@ import { Written } from "../../redis/written.ts";
 import { createEngine, type Engine } from "./engine.ts";
 import { Life } from "./life.ts";
 import type { RedisStoreParts } from "./parts.ts";
+import { UnreadableRecords } from "./unreadable.ts";
 
 export { redisStoreScripts } from "./engine.ts";
 
 /** `link`: shared with the cluster, knows `redisStoreScripts`; the store starts it, whoever made it closes it. */
-export type RedisStoreOptions = Omit<RedisStoreParts, "written">;
+export type RedisStoreOptions = Omit<RedisStoreParts, "written" | "unreadable">;
 
 /** Figures for metrics, of this node. Counters start at 0 with the store. */
 export interface RedisStoreStats {
@@ -31,6 +32,8 @@ export interface RedisStoreStats {
   readonly commands: number;
   /** Copies of commands that left a full inbox before they were acknowledged, or came too late to be put into one. */
   readonly inboxDropped: number;
+  /** Records that were left out of what was read, because they cannot be decoded. */
+  readonly unreadable: number;
 }
 
 export interface RedisStore extends Store, ChannelFeed {
@@ -43,7 +46,12 @@ export interface RedisStore extends Store, ChannelFeed {
 export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const { link } = options;
   const written = new Written(link);
-  const parts = { ...options, written: (key?: string) => written.wait(key) };
+  const unreadable = new UnreadableRecords(options.onProblem);
+  const parts = {
+    ...options,
+    unreadable,
+    written: (key?: string) => written.wait(key),
+  };
   const engine = createEngine(parts);
   const life = new Life({
     async open() {
@@ -63,7 +71,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     ...messageCalls(life, engine),
     ...personCalls(life, engine),
     ...feedCalls(life, engine),
-    stats: () => statsOf(engine),
+    stats: () => statsOf(engine, unreadable),
     sweep: () => life.use(() => engine.sweep.run()),
   };
 }
@@ -165,12 +173,16 @@ function feedCalls(life: Life, { feed }: Engine): ChannelFeed {
   };
 }
 
-function statsOf({ messages, inbox }: Engine): RedisStoreStats {
+function statsOf(
+  { messages, inbox }: Engine,
+  unreadable: UnreadableRecords,
+): RedisStoreStats {
   const { appended, duplicates } = messages.counts;
   return {
     appends: appended,
     duplicates: duplicates + inbox.counts.duplicates,
     commands: inbox.counts.commands,
     inboxDropped: inbox.counts.dropped,
+    unreadable: unreadable.count,
   };
 }

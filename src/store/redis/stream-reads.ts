@@ -28,9 +28,10 @@ export function createStreamReads({
   arrivals,
   clock,
   limits,
+  unreadable,
 }: Pick<
   RedisStoreParts,
-  "link" | "arrivals" | "clock" | "limits"
+  "link" | "arrivals" | "clock" | "limits" | "unreadable"
 >): StreamReads {
   const { keys } = link;
   const cache = new StreamCache(MAX_CACHED_UNITS);
@@ -53,7 +54,9 @@ export function createStreamReads({
     const [pub, shown] = reply as [number, unknown]; // Redis' reply
     await arrivals.level(key, pub);
     if (shown === undefined || shown === null) return undefined;
-    const { version, snapshot } = decodeShown(shown);
+    const [found] = unreadable.leaveOut([shown], decodeShown);
+    if (found === undefined) return undefined;
+    const { version, snapshot } = found;
     return snapshot === undefined
       ? cached?.snapshot
       : cache.put({ version, snapshot });

@@ -19,6 +19,7 @@ import {
   managerScripts,
 } from "../../../src/store/redis/managers.ts";
 import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
+import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import {
   createRedisUsers,
   userScripts,
@@ -61,6 +62,7 @@ function controlStore(
     ...{ link, clock, limits: LIMITS },
     arrivals: NOBODY_LISTENS,
     onProblem: () => {},
+    unreadable: new UnreadableRecords(() => {}),
     written: written ?? (() => undefined),
   };
   return {

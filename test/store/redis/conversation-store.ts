@@ -30,6 +30,7 @@ import {
   createRedisStreams,
   streamScripts,
 } from "../../../src/store/redis/streams.ts";
+import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 export interface ConversationOptions {
@@ -76,6 +77,7 @@ export async function openConversations(
       maxChannelMessages,
     },
     onProblem: (error) => problems.push(error),
+    unreadable: new UnreadableRecords((error) => problems.push(error)),
     written: options.written ?? (() => undefined),
   };
   const channels = createRedisChannels(parts);

@@ -17,6 +17,7 @@ import type {
   RedisStoreLimits,
   RedisStoreParts,
 } from "../../../src/store/redis/parts.ts";
+import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";
 
@@ -66,6 +67,7 @@ export async function startInbox(
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const inbox = createRedisInbox({
     ...{ link, arrivals, onProblem, clock: () => time.nowMs },
+    unreadable: new UnreadableRecords(onProblem),
     limits: {
       ...{ dedupeWindowS: HOUR_S, retentionS: 0, sweepIntervalMs: 60_000 },
       maxChannelMessages: 0,

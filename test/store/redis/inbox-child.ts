@@ -6,6 +6,7 @@ import {
   createRedisInbox,
   inboxScripts,
 } from "../../../src/store/redis/inbox.ts";
+import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { redisSettings } from "../../support/redis.ts";
 
@@ -22,6 +23,7 @@ const link = new RedisLink(redisSettings(url, { prefix }), {
 });
 const inbox = createRedisInbox({
   ...{ link, clock: Date.now, onProblem: problem, written: () => undefined },
+  unreadable: new UnreadableRecords(problem),
   arrivals: {
     ...{ level: () => undefined, barrier: () => undefined },
     listensTo: () => false,

@@ -9,6 +9,7 @@ import {
   eventTail,
 } from "../../../src/store/redis/stream-record.ts";
 import { createRedisStreams } from "../../../src/store/redis/streams.ts";
+import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { ALL, Bench, codeOf, draftOf } from "../../contract/store-bench.ts";
 import {
   ACTIVE,
@@ -279,6 +280,7 @@ t.test("an event that is not replicated is not acknowledged", async (t) => {
   let isReplicated = false;
   const streams = createRedisStreams({
     ...{ link, arrivals, clock, onProblem: () => {} },
+    unreadable: new UnreadableRecords(() => {}),
     limits: {
       ...{ dedupeWindowS: 60, retentionS: 0, sweepIntervalMs: 1000 },
       maxChannelMessages: 0,

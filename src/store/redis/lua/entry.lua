@@ -13,15 +13,24 @@ local function log_entry(raw)
   }
 end
 
--- Unix ms of its acceptance. The record is an array with one byte in front; the fields behind it are version, type, id, fromUid, clientMsgNo, time.
-local function accepted_at(record)
-  local _, _, _, _, _, _, at = cmsgpack.unpack_limit(record, 6, 1)
+-- The clientMsgNo, Unix ms of the acceptance and flags of an entry's record: an array with one byte in front, then version, type, id, fromUid and these.
+-- Of a record that cannot be read: '', the time in the message's id, 0.
+local function record_facts(entry)
+  local is_read, _, _, _, _, _, no, at, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
+  if is_read and type(no) == 'string' and type(at) == 'number' and type(flags) == 'number' then return no, at, flags end
+  return '', EPOCH + math.floor((tonumber(entry.id) or 0) / 4096), 0
+end
+
+-- Unix ms of its acceptance.
+local function accepted_at(entry)
+  local _, at = record_facts(entry)
   return at
 end
 
--- Bytes of the payload: what the ten fields before it and the head of a binary (2, 3 or 5 bytes) leave.
+-- Bytes of the payload: what the ten fields before it and the head of a binary (2, 3 or 5 bytes) leave. All bytes of a record that cannot be read.
 local function payload_bytes(record)
-  local behind = cmsgpack.unpack_limit(record, 10, 1)
+  local is_read, behind = pcall(cmsgpack.unpack_limit, record, 10, 1)
+  if not is_read or behind < 0 then return #record end
   local heads = { [0xc4] = 2, [0xc5] = 3, [0xc6] = 5 }
   return #record - behind - (heads[string.byte(record, behind + 1)] or 0)
 end

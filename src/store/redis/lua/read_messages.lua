@@ -16,7 +16,7 @@ end
 
 local function is_shown(entry)
   if entry.expires and now >= entry.expires then return false end
-  return retention == 0 or now < accepted_at(entry.record) + retention
+  return retention == 0 or now < accepted_at(entry) + retention
 end
 
 local function content_bytes(entry)

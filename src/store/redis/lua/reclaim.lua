@@ -20,7 +20,7 @@ local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCOR
 for at = 1, #expired, 2 do remove(tonumber(expired[at]), tonumber(expired[at + 1])) end
 
 local function is_over(entry)
-  return entry.seq <= surplus or retention > 0 and now >= accepted_at(entry.record) + retention
+  return entry.seq <= surplus or retention > 0 and now >= accepted_at(entry) + retention
 end
 
 local waits = nil
@@ -52,7 +52,7 @@ if waits then
 elseif entry.seq <= surplus then
   due = now
 elseif retention > 0 then
-  due = math.min(due, accepted_at(entry.record) + retention)
+  due = math.min(due, accepted_at(entry) + retention)
 end
 local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
 if first[1] then due = math.min(due, tonumber(first[2])) end

@@ -12,8 +12,7 @@ local MAX_PASSED = 1000
 -- An entry of the log as `log_entry` has it; also no (clientMsgNo), at (ms), counts (1: among the counted itself, else 0).
 local function entry_of(raw)
   local entry = log_entry(raw)
-  -- version, type, id, fromUid, clientMsgNo, time and flags, behind the one byte of the array's head
-  local _, _, _, _, _, no, at, flags = cmsgpack.unpack_limit(entry.record, 7, 1)
+  local no, at, flags = record_facts(entry)
   entry.no, entry.at = no, at
   entry.counts = not entry.expires and flags % (2 * RED_DOT) >= RED_DOT and 1 or 0
   return entry
