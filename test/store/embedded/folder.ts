@@ -86,8 +86,7 @@ export async function crashedCopy(
   path: string,
   change: (meta: Map<string, unknown[]>) => void = () => {},
 ): Promise<string> {
-  const copy = testFolder(t);
-  cpSync(path, copy, { recursive: true });
+  const copy = copiedFolder(t, path);
   const env = open({ path: join(copy, "lmdb"), maxDbs: 16 });
   const meta = env.openDB<unknown[], string>({ name: "meta" });
   const facts = new Map(
@@ -101,6 +100,19 @@ export async function crashedCopy(
   });
   await env.close();
   return copy;
+}
+
+/** A thread of the store may rename or delete a file of the journal while the folder is read: then it is copied anew. */
+function copiedFolder(t: Test, path: string): string {
+  for (;;) {
+    const copy = testFolder(t);
+    try {
+      cpSync(path, copy, { recursive: true });
+      return copy;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error; // of node:fs
+    }
+  }
 }
 
 /** Paths of the journal's files, oldest first. */
