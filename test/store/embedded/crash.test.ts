@@ -8,6 +8,7 @@ import { draftOf } from "../../contract/store-bench.ts";
 import {
   ALL,
   journalFiles,
+  openAfterKill,
   openStore,
   seqsIn,
   storeIn,
@@ -32,7 +33,7 @@ t.test(
         acknowledged.set(id, known);
       }
     }
-    const store = await openStore(t, path);
+    const store = await openAfterKill(t, path);
     for (const [id, known] of acknowledged) {
       const { messages } = await store.readMessages(`2:${id}`, ALL);
       t.same(
@@ -69,7 +70,7 @@ t.test(
         acknowledged[lane] = count + 1;
       }
     }
-    const store = await openStore(t, path);
+    const store = await openAfterKill(t, path);
     for (const [lane, events] of acknowledged.entries()) {
       const full = Math.floor(events / (CHUNKS + 2));
       const rest = events % (CHUNKS + 2);

@@ -77,6 +77,15 @@ export async function openStore(
   return store;
 }
 
+/** As `openStore`, of a process that was killed: that may have been in the middle of a write, which nobody was told of and which is cut off. */
+export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
+  return openStore(t, path, {
+    onProblem(error, what) {
+      if (what !== "Recovery found something it could not use") throw error;
+    },
+  });
+}
+
 /**
  * The folder as a crash now would leave it: a copy in which nobody is the owner. The database must be at rest. `change` may edit the copy's
  * single facts.
