@@ -153,7 +153,8 @@ export class Connector {
       return this.#waitFor(0);
     }
     const next = verdict(end.code);
-    const isFailed = !wasOpen && next !== "never";
+    const isGoingAway = end.code === CLOSE_REASONS.draining.code; // another node takes it
+    const isFailed = !wasOpen && !isGoingAway && next !== "never";
     const error = end.error ?? (isFailed ? noSession(end) : undefined);
     if (error !== undefined) this.#parts.emit("error", error);
     if (next === "never") this.#kicked(end);

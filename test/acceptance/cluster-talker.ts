@@ -41,7 +41,7 @@ export class Talker {
     this.client = connect({ url, uid, reconnect: RECONNECT });
     this.client.on("message", (message) => this.heard.push(message));
     this.client.on("error", (error) =>
-      this.surprises.push(`error ${error.code}`),
+      this.surprises.push(`error ${error.code}: ${error.message}`),
     );
     this.client.on("kicked", ({ reason }) =>
       this.surprises.push(`kicked ${reason}`),

@@ -1,6 +1,7 @@
 // Connecting, and connecting again: what each way to lose a connection leads to.
 
 import t from "tap";
+import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import {
   connect,
   group,
@@ -242,6 +243,26 @@ t.test(
     t.same(counts, [40, 20, 10], "without a pause");
     const connects = await server.heard("connect", 0, 2);
     t.equal(connects.resume[0]?.channel.id, "g39", "the newest ones");
+  },
+);
+
+t.test(
+  "a node that is going away is no error: the next try comes at once",
+  async (t) => {
+    let tries = 0;
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind !== "connect") return;
+      tries += 1;
+      if (tries === 1) socket.end(CLOSE_REASONS.draining.code);
+      else acknowledge(operation, socket);
+    });
+    const reconnect = { minMs: 60_000, maxMs: 60_000 };
+    const client = play(t, server, { reconnect });
+    const errors: string[] = [];
+    client.on("error", ({ code }) => errors.push(code));
+    await client.ready();
+    t.equal(tries, 2, "without a pause");
+    t.same(errors, []);
   },
 );
 
