@@ -86,6 +86,7 @@ function draft(i: number): MessageDraft {
     payload,
     origin: undefined,
     recipients: undefined,
+    permission: "granted",
   };
 }
 

@@ -80,7 +80,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
     node: "any",
   },
   "store/": {
-    local: [...COMMON, ...PORTS, "redis/"],
+    // Who may send is judged in the step that appends.
+    local: [...COMMON, ...PORTS, "broker/permissions.ts", "redis/"],
     packages: ["lmdb", "msgpackr"],
     node: "any",
   },

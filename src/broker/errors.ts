@@ -74,6 +74,16 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
+/** Why a sender may not send into a channel. */
+export type SendRefusal = Extract<
+  ErrorCode,
+  | "channel_disbanded"
+  | "channel_banned"
+  | "send_banned"
+  | "not_subscriber"
+  | "stranger_refused"
+>;
+
 /** One place in a request body that a rule refuses. */
 export interface ErrorDetail {
   readonly path: string;

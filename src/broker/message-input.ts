@@ -83,5 +83,6 @@ export function toDraft(input: SendInput): MessageDraft {
     payload: input.payload,
     origin: input.origin,
     recipients: undefined,
+    permission: "check",
   };
 }

@@ -3,7 +3,7 @@
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import { type Audience, audienceOf } from "./commands.ts";
-import { BrokerError } from "./errors.ts";
+import { BrokerError, type SendRefusal } from "./errors.ts";
 import {
   checkMessage,
   type MessageLimits,
@@ -19,7 +19,7 @@ import type {
   MessageDraft,
   MessageStore,
 } from "./ports.ts";
-import { createSendRule, type SendRefusal } from "./send-rule.ts";
+import { createSendRule } from "./send-rule.ts";
 import { type ChannelView, viewedKey } from "./view.ts";
 
 /** Copies of one session's user on their way into inboxes; a larger command goes alone. */
@@ -61,25 +61,12 @@ export function createMessages(
   const rule = createSendRule(store);
   const commands = new KeyedWindow(COPIES_AT_ONCE, MAX_WAITING_COMMANDS);
 
-  /** A retry of what was accepted is answered as it was then, whatever the rules are now; anything else is refused. */
-  async function unlessRetry(
-    draft: MessageDraft,
-    code: SendRefusal,
-  ): Promise<Appended> {
-    const first = draft.dedupe ? await store.earlier(draft) : undefined;
-    if (first === undefined) throw new BrokerError(code);
-    return first;
-  }
-
-  function sendMessage(
-    input: SendInput,
-    draft: MessageDraft,
-  ): Promise<Appended> {
-    const decide = (code: SendRefusal | undefined) =>
-      code === undefined ? store.append(draft) : unlessRetry(draft, code);
-    const { fromUid, channel, origin } = input;
-    const refused = rule.refusal(fromUid, channel, laneOf(origin, draft));
-    return refused instanceof Promise ? refused.then(decide) : decide(refused);
+  /** At once, unless a command of the same origin into the same channel, which came before it, is still being judged. */
+  function sendMessage(draft: MessageDraft): Promise<Appended> {
+    const turn = rule.turn(laneOf(draft.origin, draft));
+    return turn === undefined
+      ? store.append(draft)
+      : turn.then(() => store.append(draft));
   }
 
   /** Who gets it, or why nobody does: a command that is refused costs no list of members. */
@@ -116,7 +103,8 @@ export function createMessages(
     pass?: Pass,
   ): Promise<Appended> {
     const audience = await rule.inTurn(laneOf(origin, draft), judged);
-    if (typeof audience === "string") return unlessRetry(draft, audience);
+    if (typeof audience === "string")
+      return store.append({ ...draft, permission: audience });
     const { recipients } = audience;
     pass?.weigh(Math.max(1, recipients?.length ?? 0));
     if (audience.kind === "keep") {
@@ -127,6 +115,7 @@ export function createMessages(
       ...draft,
       header: { ...draft.header, noPersist: true },
       recipients,
+      permission: "granted",
     });
   }
 
@@ -134,9 +123,10 @@ export function createMessages(
     async send(input) {
       const isCommand = checkMessage(input, limits);
       const draft = toDraft(input);
-      const { messageId, messageSeq } = isCommand
+      const { messageId, messageSeq, refused } = isCommand
         ? await sendCommand(input, draft)
-        : await sendMessage(input, draft);
+        : await sendMessage(draft);
+      if (refused !== undefined) throw new BrokerError(refused);
       return { messageId, messageSeq, clientMsgNo: draft.clientMsgNo };
     },
 

@@ -1,17 +1,9 @@
-// Who may send where: pure decisions on facts, in the order a refusal is told [decisions: Group rules on send, Personal channel record].
+// Who may send where: pure decisions on facts, in the order a refusal is told [decisions: Group rules on send, Personal channel record]. The only
+// implementation: the stores decide by it too, in Redis by a table made from it.
 
-import type { ErrorCode } from "./errors.ts";
+import type { SendRefusal } from "./errors.ts";
 import { SYSTEM_UID } from "./model.ts";
 import type { GroupFacts, PersonFacts } from "./ports.ts";
-
-export type SendRefusal = Extract<
-  ErrorCode,
-  | "channel_disbanded"
-  | "channel_banned"
-  | "send_banned"
-  | "not_subscriber"
-  | "stranger_refused"
->;
 
 /** Why `fromUid` may not send into the group, or undefined. System uids are exempt from all but disband. */
 export function refuseGroupSend(

@@ -6,7 +6,7 @@ import type {
   ConversationChange,
   ConversationStore,
 } from "./conversation-ports.ts";
-import type { CloseReason } from "./errors.ts";
+import type { CloseReason, SendRefusal } from "./errors.ts";
 import type {
   ChannelEvent,
   ChannelFlags,
@@ -106,7 +106,7 @@ export interface ChannelStore {
     uids: readonly string[],
     membership: Membership,
   ): Promise<SubscriberRemoval>;
-  /** A driver that has the facts at hand answers at once: they are asked for with every message. */
+  /** A driver that has the facts at hand answers at once: they are asked for with every command and event. */
   groupFacts(channelId: string, uid: string): Answer<GroupFacts>;
   personFacts(fromUid: string, toUid: string): Answer<PersonFacts>;
   /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
@@ -121,6 +121,12 @@ export interface ChannelStore {
     uids: readonly string[],
   ): Promise<readonly string[]>;
 }
+
+/**
+ * Who judges whether the sender may send: the store, in the step that appends (`check`), or the caller did: the sender may (`granted`), or may not
+ * for this reason, and only a retry of what was accepted is answered.
+ */
+export type SendPermission = "check" | "granted" | SendRefusal;
 
 /** A message before the store gave it its place. */
 export interface MessageDraft {
@@ -139,6 +145,7 @@ export interface MessageDraft {
   readonly origin: string | undefined;
   /** Only these users get the push; undefined: everyone in the channel. */
   readonly recipients: readonly string[] | undefined;
+  readonly permission: SendPermission;
 }
 
 export interface Appended {
@@ -146,6 +153,8 @@ export interface Appended {
   readonly messageSeq: number;
   /** The same sender used this clientMsgNo in this channel before: nothing was stored or published. */
   readonly duplicate: boolean;
+  /** The sender may not send: nothing was stored or published, and the numbers are 0. Absent: it was accepted. */
+  readonly refused?: SendRefusal;
 }
 
 /** A range of history. Bounds are inclusive sequence numbers; `limit` counts messages. */
@@ -167,19 +176,18 @@ export interface HistorySlice {
 
 export interface MessageStore {
   /**
-   * One atomic step: look up (key, fromUid, clientMsgNo), else take the channel's next seq and a growing messageId, store the record,
-   * and, once it is durable, publish it as a `message` event. Calls for one channel take their seqs in the order of the calls, and events of
-   * a channel are published in the order of their seqs. A message is published before, and never after, a read shows it. A concurrent retry
-   * gets the first call's answer, and not before that one is durable. A rejected append leaves no gap and no record.
+   * One atomic step: look up (key, fromUid, clientMsgNo), whose answer beats a refusal, else judge the sender by `permissions.ts`, take the
+   * channel's next seq and a growing messageId, store the record, and, once it is durable, publish it as a `message` event. These calls take
+   * their seqs in a channel in their order, and events of a channel are published in the order of their seqs. A message is published before, and
+   * never after, a read shows it; its event may come to this node after the answer. A concurrent retry gets the first call's answer, and not
+   * before that one is durable. A rejected or refused append leaves no gap and no record. When a call of an `origin` is rejected because the
+   * store could not take it, so are its later ones for that channel which were made before the rejection and are not stored yet.
+   * On a store of several servers the facts of a personal message may be read just before the step.
    *
    * With `header.noPersist` nothing but the memory of clientMsgNo (if `dedupe`) is kept and the seq is 0; it is published in its turn among
    * the channel's other messages.
    */
   append(draft: MessageDraft): Promise<Appended>;
-  /** What a retry of this message would be answered, without appending anything; undefined: it would be a new one. */
-  earlier(
-    message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
-  ): Promise<Appended | undefined>;
   /** Messages of the range that have not expired, in seq order (or reverse). Gaps are messages that expired or were trimmed. */
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** The seq of the newest published message; 0 when there was none. */
@@ -212,7 +220,7 @@ export interface InboxStore {
   /**
    * One atomic step: look up (key, fromUid, clientMsgNo) among commands and messages, else put one copy into each recipient's inbox under
    * its next inboxSeq, and, once that is durable, publish a `command` event. The answer's messageSeq is 0. A retry finds it, also
-   * through `append` and `earlier`. An inbox over its bound loses its oldest copies.
+   * through `append`. An inbox over its bound loses its oldest copies.
    */
   appendCommand(draft: CommandDraft): Promise<Appended>;
   /** Copies behind `afterSeq` that are neither acknowledged nor expired, oldest first; at least one if there is one, none only at the end. */

@@ -1,17 +1,12 @@
-// Who may send where, on the facts of the store: one rule for messages, events and stop buttons. State: the lanes of senders whose facts
-// are waited for; what is waited for is waited for in the order of the calls. Decisions are `permissions.ts`'s.
+// Who may send where, on the facts of the store: one rule for commands, events and stop buttons; of plain messages the store judges by the same
+// rule. State: the lanes of senders whose facts are waited for, in the order of the calls. Decisions are `permissions.ts`'s.
 
 import type { Answer } from "../lib/answer.ts";
 import { Lanes } from "../lib/lanes.ts";
+import type { SendRefusal } from "./errors.ts";
 import { type ChannelRef, GROUP_CHANNEL } from "./model.ts";
-import {
-  refuseGroupSend,
-  refusePersonSend,
-  type SendRefusal,
-} from "./permissions.ts";
+import { refuseGroupSend, refusePersonSend } from "./permissions.ts";
 import type { ChannelStore } from "./ports.ts";
-
-export type { SendRefusal } from "./permissions.ts";
 
 export interface SendRule {
   /**
@@ -25,6 +20,8 @@ export interface SendRule {
   ): Answer<SendRefusal | undefined>;
   /** `ready`, in the lane's turn. */
   inTurn<T>(lane: string | undefined, ready: Promise<T>): Promise<T>;
+  /** Resolves in the lane's turn; undefined: nobody of the lane waits. */
+  turn(lane: string | undefined): Promise<void> | undefined;
 }
 
 export function createSendRule(
@@ -59,5 +56,9 @@ export function createSendRule(
       return inTurn(lane, Promise.resolve(refused));
     },
     inTurn,
+    turn(lane) {
+      if (lane === undefined || !lanes.isBusy(lane)) return undefined;
+      return lanes.enter(lane, Promise.resolve());
+    },
   };
 }

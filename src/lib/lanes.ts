@@ -9,6 +9,11 @@ export class Lanes {
     return this.#last.size === 0;
   }
 
+  /** Somebody waits in lane `key`. */
+  isBusy(key: string): boolean {
+    return this.#last.has(key);
+  }
+
   /**
    * Waits for `ready` and for the turn of everybody who entered lane `key` before, then gives back what `ready` gave.
    * Whatever the caller does synchronously after the await is in lane order. A rejected `ready` gives up its turn.

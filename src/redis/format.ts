@@ -5,6 +5,8 @@ import type { Keys } from "./keys.ts";
 import { WIRE_VERSION } from "./wire.ts";
 
 const MIN_MAJOR = 7;
+/** Format 1 had no batches of frames, and was never published. */
+const OLDEST_FORMAT = 2;
 
 /** A server or data that this build cannot use: no retry helps. */
 export class UnusableRedis extends Error {}
@@ -30,6 +32,10 @@ export async function assertCompatible(
   if (format === undefined)
     throw new UnusableRedis(
       `Redis holds ${JSON.stringify(key)} of another program; choose another redis.prefix`,
+    );
+  if (Number(format) < OLDEST_FORMAT)
+    throw new UnusableRedis(
+      `Redis holds data of format ${format}; this build reads none before ${OLDEST_FORMAT}. Stop all nodes and start them on an empty Redis or with another redis.prefix`,
     );
   if (Number(format) > WIRE_VERSION)
     throw new UnusableRedis(

@@ -29,6 +29,16 @@ export class Keys {
     return `${this.#tag(key)}${part}:${key}${tail === "" ? "" : `\n${tail}`}`;
   }
 
+  /** What the names of all keys of a channel and its bucket begin with, for steps that make them by themselves. */
+  ofChannel(key: ChannelKey): string {
+    return this.#tag(key);
+  }
+
+  /** The same of a user. */
+  ofUser(uid: string): string {
+    return this.user("", uid);
+  }
+
   /** What all channels of a bucket share. */
   bucket(part: string, bucket: number): string {
     return `${this.prefix}:{c${bucket}}:${part}`;

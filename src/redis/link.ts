@@ -153,6 +153,33 @@ export class RedisLink {
     return this.#issue(command, args, { isVital: false });
   }
 
+  /**
+   * Takes a place among the calls in flight for something that goes out with others in one call (`runAdmitted`); `release` gives it back.
+   * Throws `unavailable`, `overloaded`.
+   */
+  admit(): void {
+    if (this.#status !== "up") throw new BrokerError("unavailable");
+    if (this.#inFlight >= this.settings.maxInFlight)
+      throw new BrokerError("overloaded");
+    this.#inFlight += 1;
+  }
+
+  release(): void {
+    this.#inFlight -= 1;
+    if (this.#inFlight === 0) this.#drained?.();
+  }
+
+  /** As `run`, for what was admitted already. */
+  async runAdmitted(
+    script: Script,
+    keys: readonly string[],
+    args: readonly Arg[],
+  ): Promise<unknown> {
+    if (this.#status !== "up") throw new BrokerError("unavailable");
+    const numbered = [script.sha, keys.length, ...keys, ...args];
+    return this.#issue("evalsha", numbered, { isVital: false });
+  }
+
   async #issue(
     command: string,
     args: readonly Arg[],
@@ -170,8 +197,7 @@ export class RedisLink {
       if (isMissingScript(error)) this.#missesScripts();
       throw asBrokerError(error);
     } finally {
-      this.#inFlight -= 1;
-      if (this.#inFlight === 0) this.#drained?.();
+      this.release();
     }
   }
 

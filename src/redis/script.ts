@@ -18,9 +18,17 @@ const shared = readFileSync(
   "utf8",
 );
 
-/** The script of a Lua file, behind what it shares with others of its room. Its header says what KEYS, ARGV and the reply are. */
-export function loadScript(file: URL, ...before: readonly URL[]): Script {
-  const parts = [...before, file].map((part) => readFileSync(part, "utf8"));
+/**
+ * The script of a Lua file, behind what it shares with others of its room: files, or text that was made. Its header says what KEYS, ARGV and the
+ * reply are.
+ */
+export function loadScript(
+  file: URL,
+  ...before: readonly (URL | string)[]
+): Script {
+  const parts = [...before, file].map((part) =>
+    typeof part === "string" ? part : readFileSync(part, "utf8"),
+  );
   const source = [shared, ...parts].join("\n");
   const sha = createHash("sha1").update(source).digest("hex");
   return { name: file.pathname.split("/").at(-1) ?? "", source, sha };

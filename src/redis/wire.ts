@@ -7,6 +7,7 @@
 //   u8 version, u8 EVENT,   f64 pub, f64 messageSeq, f64 index, f64 textOffset, u8 state, event record
 //   u8 version, u8 LOOSE,   msgpack [id, event]
 //   u8 version, u8 MARK,    bytes of who published it
+//   u8 version, u8 BATCH,   then of each frame in it: u32 length, the frame, which is no BATCH
 //   u8 version, u8 COMMAND, f64 messageId, f64 inboxSeq, u32 record length, record, u16 uid length, uid, origin (empty: none)
 
 import { Packr } from "msgpackr";
@@ -27,13 +28,14 @@ import {
 import type { ClusterEvent } from "../broker/ports.ts";
 
 /** The newest format this build writes and reads, of frames, records and keys alike. */
-export const WIRE_VERSION = 1;
+export const WIRE_VERSION = 2;
 
 export const MESSAGE_FRAME = 1;
 export const EVENT_FRAME = 2;
 export const LOOSE_FRAME = 3;
 const MARK_FRAME = 4;
 export const COMMAND_FRAME = 5;
+export const BATCH_FRAME = 6;
 
 /** The order is part of the format. */
 export const STREAM_STATES: readonly StreamState[] = [
@@ -46,11 +48,14 @@ export const STREAM_STATES: readonly StreamState[] = [
 const MESSAGE_BODY_AT = 30;
 const EVENT_BODY_AT = 35;
 const COMMAND_BODY_AT = 22;
+const LENGTH_BYTES = 4;
 const NO_PERSIST = 1;
 const RED_DOT = 2;
 
 /** How values are packed in all that is written into Redis. */
 export const packr = new Packr({ useRecords: false, int64AsType: "number" });
+
+const NO_EXTRA = packr.pack([null, null, null]);
 
 /** A message without its place. */
 type RecordedMessage = Pick<
@@ -157,6 +162,8 @@ function decodeEvent(
 
 export function encodeExtra(extra: MessageExtra): Buffer {
   const { origin, recipients, startData } = extra;
+  if (origin === undefined && recipients === undefined)
+    if (startData === undefined) return NO_EXTRA; // every message over HTTP
   return packr.pack([origin ?? null, recipients ?? null, startData ?? null]);
 }
 
@@ -261,6 +268,23 @@ export function decodeFrame(frame: Buffer): Publication {
     default:
       throw unreadable(`a frame of kind ${frame[1]}`);
   }
+}
+
+/** The frames within a BATCH, in order, and whether it ends where one does: what is behind that cannot be read. */
+export function framesOf(batch: Buffer): {
+  readonly frames: readonly Buffer[];
+  readonly isWhole: boolean;
+} {
+  const frames: Buffer[] = [];
+  let at = 2;
+  while (at + LENGTH_BYTES <= batch.length) {
+    const start = at + LENGTH_BYTES;
+    const end = start + batch.readUInt32BE(at);
+    if (end > batch.length) break;
+    frames.push(batch.subarray(start, end));
+    at = end;
+  }
+  return { frames, isWhole: at === batch.length };
 }
 
 function decodeMessageFrame(frame: Buffer): Publication {

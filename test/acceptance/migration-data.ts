@@ -4,7 +4,7 @@
 import { channelKey } from "../../src/broker/model.ts";
 import type { Store } from "../../src/broker/ports.ts";
 import { crc32 } from "../../src/lib/crc32.ts";
-import { ALL, draftOf, group } from "../contract/store-bench.ts";
+import { ALL, draftOf, earlier, group } from "../contract/store-bench.ts";
 import { hashOf } from "../migrate/data.ts";
 
 export interface Size {
@@ -85,7 +85,7 @@ export async function checksums(
       count: messages.length,
       members: [...(await store.members(channel))].sort(),
       standing: await store.conversation(uid, channel),
-      earlier: first && (await store.earlier(first)),
+      earlier: first && (await earlier(store, first)),
     });
   });
   await each(size.users, async (i) => {

@@ -158,6 +158,8 @@ async function act(
   };
   for (const channel of [TEAM, BOB]) {
     await alice.send(channel, "first");
+    const atOnce = ["one", "two", "three"]; // come as one frame
+    await Promise.all(atOnce.map((text) => alice.send(channel, text)));
     await alice.send(channel, "unkept", { noPersist: true });
     await alice.send(channel, "command", { syncOnce: true });
     const place = { channel_id: channel.id, channel_type: channel.type };

@@ -211,10 +211,11 @@ t.test("content is checked as configured", async (t) => {
 });
 
 t.test(
-  "sends of one origin into one channel keep their order, however long each decision takes",
+  "sends of one origin into one channel keep their order, however long a command is judged",
   async (t) => {
     const { store, channels, cluster } = await startNode(t);
     await channels.create(rules(group("g")), ["alice"]);
+    await channels.create(rules(group("h")), ["alice"]);
     const gates: (() => void)[] = [];
     const messages = createMessages(
       {
@@ -231,24 +232,42 @@ t.test(
     cluster.onEvent((event) => {
       if (event.kind === "message") order.push(event.message.clientMsgNo);
     });
-    const nos = ["a", "b", "c", "d", "e"];
-    const sent = nos.map((clientMsgNo) =>
-      messages.send(input({ channel: group("g"), clientMsgNo, origin: "s1" })),
+    const send = (clientMsgNo: string, id = "g", origin = "s1") =>
+      messages.send(
+        input({
+          channel: group(id),
+          clientMsgNo,
+          origin,
+          ...passing(clientMsgNo),
+        }),
+      );
+    const held = ["a", "command b", "c", "command d", "e"].map((no) =>
+      send(no),
     );
-    while (gates.length < nos.length)
-      await new Promise((turn) => setImmediate(turn));
-    for (const at of [4, 2, 1, 3, 0]) {
-      gates[at]?.();
+    await Promise.all([send("other channel", "h"), send("other", "g", "s2")]);
+    t.same(order, ["a", "other channel", "other"], "nobody else waits");
+    let isDone = false;
+    const all = Promise.all(held).then((results) => {
+      isDone = true;
+      return results;
+    });
+    while (!isDone) {
+      gates.pop()?.(); // the later ones first
       await new Promise((turn) => setImmediate(turn));
     }
-    const results = await Promise.all(sent);
-    t.same(order, nos);
+    t.same(order.slice(3), ["command b", "c", "command d", "e"]);
     t.same(
-      results.map(({ messageSeq }) => messageSeq),
-      [1, 2, 3, 4, 5],
+      (await all).map(({ messageSeq }) => messageSeq),
+      [1, 0, 3, 0, 4],
     );
   },
 );
+
+/** A command that is only told takes its turn among the channel's messages. */
+const passing = (clientMsgNo: string): Partial<SendInput> =>
+  clientMsgNo.startsWith("command")
+    ? { header: { noPersist: true, redDot: false, syncOnce: true } }
+    : {};
 
 t.test("a refused send holds up nobody behind it", async (t) => {
   const { messages, channels } = await startNode(t);

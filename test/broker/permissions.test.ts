@@ -1,6 +1,7 @@
 // Who may send where: every rule of "Group rules on send" and "Personal channel record", one row each.
 
 import t from "tap";
+import type { SendRefusal } from "../../src/broker/errors.ts";
 import {
   type ChannelInfo,
   GROUP_CHANNEL,
@@ -10,7 +11,6 @@ import {
 import {
   refuseGroupSend,
   refusePersonSend,
-  type SendRefusal,
 } from "../../src/broker/permissions.ts";
 import type { GroupFacts, PersonFacts } from "../../src/broker/ports.ts";
 

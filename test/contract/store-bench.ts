@@ -9,6 +9,7 @@ import {
   type MessageHeader,
 } from "../../src/broker/model.ts";
 import type {
+  Appended,
   ClusterEvent,
   MessageDraft,
   Publisher,
@@ -76,6 +77,12 @@ export class Bench {
     await this.store.start();
   }
 
+  /** Resolves once that many events came: one may come after the answer of the call that published it. */
+  async heard(count: number): Promise<void> {
+    while (this.events.length < count)
+      await new Promise((resolve) => setImmediate(resolve));
+  }
+
   get messages(): Message[] {
     return this.events.flatMap((e) =>
       e.kind === "message" ? [e.message] : [],
@@ -128,9 +135,25 @@ export function draftOf(over: Partial<MessageDraft> = {}): MessageDraft {
     payload: new TextEncoder().encode('{"type":1}'),
     origin: undefined,
     recipients: undefined,
+    permission: "granted",
     ...over,
   };
 }
+
+/** What a retry of it would be answered, without appending anything; undefined: it would be a new one. */
+export async function earlier(
+  store: Pick<Store, "append">,
+  { key, fromUid, clientMsgNo }: Retried,
+): Promise<Appended | undefined> {
+  const draft = retryOf(clientMsgNo);
+  const { refused, ...first } = await store.append({
+    ...{ ...draft, key, fromUid },
+    permission: "send_banned",
+  });
+  return refused === undefined ? first : undefined;
+}
+
+type Retried = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">;
 
 /** The code of the BrokerError that `promise` is rejected with; undefined when it is not. */
 export async function codeOf(

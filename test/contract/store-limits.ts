@@ -12,7 +12,14 @@ import {
   withGroup,
   withUser,
 } from "./conversation-bench.ts";
-import { ALL, type Bench, type Given, retryOf, seqsOf } from "./store-bench.ts";
+import {
+  ALL,
+  type Bench,
+  earlier,
+  type Given,
+  retryOf,
+  seqsOf,
+} from "./store-bench.ts";
 import { KEY, producer } from "./store-stream-bench.ts";
 
 const KEEPS = 10;
@@ -109,7 +116,7 @@ export async function limits(t: Test, given: Given): Promise<void> {
       t.notOk((await seqs(bench)).includes(1));
       const again = { ...first, duplicate: true };
       t.same(await bench.store.append(retryOf("n")), again);
-      t.same(await bench.store.earlier(retryOf("n")), again);
+      t.same(await earlier(bench.store, retryOf("n")), again);
       await bench.reopen();
       t.same(await bench.store.append(retryOf("n")), again);
       t.equal(await bench.store.headSeq(KEY), 21);

@@ -19,6 +19,7 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
     const at = { timestampMs: 1234, eventId: "mine" };
     await producer(bench).start("meta", at);
     await bench.store.append(draftOf());
+    await bench.heard(4);
     t.same(
       bench.events.map((e) => e.kind),
       ["message", "message", "event", "message"],
@@ -47,15 +48,11 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
   t.test("events come in turn with messages, with their places", async (t) => {
     const bench = await given(t);
     const { start, content, tool, end } = producer(bench);
-    await Promise.all([
-      start(),
-      content("ab"),
-      bench.store.append(draftOf()),
-      tool("{}"),
-      content("c"),
-      end("fin"),
-      bench.store.append(draftOf()),
-    ]);
+    await Promise.all([start(), content("ab")]);
+    await bench.store.append(draftOf());
+    await Promise.all([tool("{}"), content("c"), end("fin")]);
+    await bench.store.append(draftOf());
+    await bench.heard(8);
     t.same(
       bench.events.map((e) => {
         if (e.kind === "message") return e.message.messageSeq;

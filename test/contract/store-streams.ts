@@ -2,7 +2,7 @@
 
 import type { Test } from "tap";
 import { STREAM_END, STREAM_START } from "../../src/broker/model.ts";
-import { type Given, retryOf } from "./store-bench.ts";
+import { earlier, type Given, retryOf } from "./store-bench.ts";
 import {
   ACTIVE,
   eventsIn,
@@ -167,7 +167,7 @@ export async function streamStates(t: Test, given: Given): Promise<void> {
       await end();
       await bench.reopen();
       await check();
-      t.match(await bench.store.earlier(retryOf("s")), { messageId });
+      t.match(await earlier(bench.store, retryOf("s")), { messageId });
     },
   );
 }

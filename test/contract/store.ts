@@ -18,6 +18,7 @@ import { commandOf, inbox, inboxTime } from "./store-inbox.ts";
 import { limits, limitsOfStreams } from "./store-limits.ts";
 import { members } from "./store-members.ts";
 import { appending, retries } from "./store-messages.ts";
+import { permissions } from "./store-permissions.ts";
 import { conversationTime, positions } from "./store-positions.ts";
 import { streamReads } from "./store-stream-reads.ts";
 import { streamEnds, streamRetries, streamStates } from "./store-streams.ts";
@@ -34,6 +35,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: channels`, (t) => channels(t, given));
   t.test(`${driver.name}: members`, (t) => members(t, given));
   t.test(`${driver.name}: facts`, (t) => facts(t, given));
+  t.test(`${driver.name}: permissions`, (t) => permissions(t, given));
   t.test(`${driver.name}: appending`, (t) => appending(t, given));
   t.test(`${driver.name}: retries`, (t) => retries(t, given));
   t.test(`${driver.name}: history`, (t) => history(t, given));

@@ -44,6 +44,16 @@ t.test("data of a newer build is left alone", async (t) => {
   t.equal(await client.get(FORMAT_KEY), "jindou 99");
 });
 
+t.test("data of an older build is left alone", async (t) => {
+  const redis = await startRedis(t);
+  const client = redis.client();
+  await client.set(FORMAT_KEY, "jindou 1");
+  const ended = await startOn(t, redis.url);
+  isOneSentence(t, ended, /format 1; .*[Ss]top all nodes.*redis\.prefix/);
+  t.same(await client.keys("*"), [FORMAT_KEY]);
+  t.equal(await client.get(FORMAT_KEY), "jindou 1");
+});
+
 t.test("data of another program is left alone", async (t) => {
   const redis = await startRedis(t);
   const client = redis.client();

@@ -13,6 +13,7 @@ import type { StreamDraft } from "../../src/broker/stream-ports.ts";
 import {
   ALL,
   draftOf,
+  earlier,
   group,
   PERMANENT,
   person,
@@ -258,7 +259,7 @@ async function logPicture(store: Store, key: string) {
     head: await store.headSeq(key),
     active: await store.activeStream(key),
     earlier: await Promise.all(
-      numbers.map((number) => store.earlier({ key, ...number })),
+      numbers.map((number) => earlier(store, { key, ...number })),
     ),
     streams: await Promise.all(
       streams.map(async (no) => ({

@@ -1,7 +1,12 @@
 // Takes each frame that came to where it belongs: the group's line, the personal channels' lines, or, out of turn, straight to the listener, once.
 // What cannot be read, or does not belong where it came, is counted, reported and left out. State: ids of what was delivered lately, the last frame of a personal channel.
 
-import { decodeFrame } from "../../redis/wire.ts";
+import {
+  BATCH_FRAME,
+  decodeFrame,
+  framesOf,
+  kindOf,
+} from "../../redis/wire.ts";
 import { isOrderedUnder, isUnordered } from "./event-check.ts";
 import type { Listened } from "./listened.ts";
 import { RecentIds } from "./loose.ts";
@@ -32,12 +37,32 @@ export class Incoming {
   accept(name: string, frame: Buffer): void {
     const topic = this.#parts.topic(name);
     if (topic === undefined) return; // not listened to any more
+    if (kindOf(frame) === BATCH_FRAME) this.#acceptBatch(topic, frame);
+    else this.#acceptOne(topic, frame);
+  }
+
+  /** Each frame for itself: one that cannot be read harms no other. */
+  #acceptBatch(topic: Listened, batch: Buffer): void {
+    const isPersonal = topic.line === undefined;
+    if (isPersonal && this.#lastPersonal.equals(batch)) return; // as of one frame
+    const { frames, isWhole } = framesOf(batch);
+    for (const frame of frames) this.#acceptOne(topic, frame);
+    if (isPersonal) this.#lastPersonal = batch;
+    if (!isWhole || frames.length === 0)
+      this.#unreadable(new Error("frames are cut off"));
+  }
+
+  #acceptOne(topic: Listened, frame: Buffer): void {
     try {
       this.#accept(topic, frame);
     } catch (error) {
-      this.#parts.rejected("unreadable");
-      this.#parts.onProblem(error, "An unreadable publication was dropped");
+      this.#unreadable(error);
     }
+  }
+
+  #unreadable(error: unknown): void {
+    this.#parts.rejected("unreadable");
+    this.#parts.onProblem(error, "An unreadable publication was dropped");
   }
 
   #accept(topic: Listened, frame: Buffer): void {

@@ -2,34 +2,58 @@
 local EPOCH = 1704067200000 -- 2024-01-01 UTC in Unix milliseconds
 local BUCKETS = 64
 
--- The next message id of a bucket: 41 bits of milliseconds, 6 of the bucket, 6 that count. Never twice, always growing, whatever the clocks say.
-local function next_id(key, bucket, now)
-  local id = (now - EPOCH) * 4096 + bucket * BUCKETS
-  local last = redis.call('SET', key, string.format('%d', id), 'GET')
-  if not last or tonumber(last) < id then return id end
-  last = tonumber(last)
-  id = last + 1
-  if math.floor(id / BUCKETS) % BUCKETS ~= bucket then
-    id = (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
-  end
-  redis.call('SET', key, string.format('%d', id))
-  return id
-end
-
 -- A number below 2^53 as a string without exponent.
 local function int(n) return string.format('%d', n) end
 
-local function message_frame(pub, id, seq, record, extra)
-  return struct.pack('>BBdddI4', 1, 1, pub, id, seq, #record) .. record .. extra
+-- The message id of a bucket behind `last`: 41 bits of milliseconds, 6 of the bucket, 6 that count. Never twice, always growing, whatever the clocks say.
+local function id_behind(last, bucket, now)
+  local id = (now - EPOCH) * 4096 + bucket * BUCKETS
+  if last < id then return id end
+  id = last + 1
+  if math.floor(id / BUCKETS) % BUCKETS == bucket then return id end
+  return (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
 end
 
+-- The counter `key` of a bucket's ids, of which a step takes any number: `take_id` for each, `close_ids` behind the last.
+local function open_ids(key, bucket, now) return { key = key, bucket = bucket, now = now } end
+
+local function take_id(ids)
+  if ids.last then
+    ids.last = id_behind(ids.last, ids.bucket, ids.now)
+  else
+    ids.written = id_behind(0, ids.bucket, ids.now)
+    local last = redis.call('SET', ids.key, ids.written, 'GET')
+    ids.last = id_behind(tonumber(last or '0'), ids.bucket, ids.now)
+  end
+  return ids.last
+end
+
+local function close_ids(ids)
+  if ids.last ~= ids.written then redis.call('SET', ids.key, ids.last) end
+end
+
+local function next_id(key, bucket, now)
+  local ids = open_ids(key, bucket, now)
+  local id = take_id(ids)
+  close_ids(ids)
+  return id
+end
+
+-- What stands in front of the record and the extra of a message's frame.
+local function message_head(pub, id, seq, bytes) return struct.pack('>BBdddI4', 2, 1, pub, id, seq, bytes) end
+
+local function message_frame(pub, id, seq, record, extra) return message_head(pub, id, seq, #record) .. record .. extra end
+
+-- In front of several frames, each behind its length (u32): a topic is told of all that a step has for it at once.
+local BATCH_HEAD = struct.pack('>BB', 2, 6)
+
 local function event_frame(pub, seq, index, offset, state, record)
-  return struct.pack('>BBddddB', 1, 2, pub, seq, index, offset, state) .. record
+  return struct.pack('>BBddddB', 2, 2, pub, seq, index, offset, state) .. record
 end
 
 -- One user's copy of a command; origin: the session not to push it to, or empty.
 local function command_frame(id, seq, record, uid, origin)
-  return struct.pack('>BBddI4', 1, 5, id, seq, #record) .. record .. struct.pack('>I2', #uid) .. uid .. origin
+  return struct.pack('>BBddI4', 2, 5, id, seq, #record) .. record .. struct.pack('>I2', #uid) .. uid .. origin
 end
 
 -- Tells every topic in ARGV[from] .. ARGV[#ARGV].

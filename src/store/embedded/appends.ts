@@ -20,6 +20,7 @@ import {
 import type { FirstToCome } from "./dedupe.ts";
 import type { FolderLock } from "./folder-lock.ts";
 import type { Journal } from "./journal.ts";
+import type { Judge } from "./permissions.ts";
 import type { Placing } from "./placing.ts";
 import type { Tail, TailRecord } from "./tail.ts";
 
@@ -41,6 +42,7 @@ export interface AppendsParts {
   readonly placing: Placing;
   readonly clock: Clock;
   readonly publisher: Publisher;
+  readonly judge: Judge;
   /** Wait for the disk before settling. */
   readonly synced: boolean;
   readonly onProblem: (error: Error, what: string) => void;
@@ -97,7 +99,7 @@ export class Appends {
     this.#turn ??= setImmediate(this.#flush);
   }
 
-  /** The port's `earlier`. */
+  /** What a retry would be answered, without appending anything; undefined: it would be a new one. */
   async earlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
   ): Promise<Appended | undefined> {
@@ -178,10 +180,23 @@ export class Appends {
         continue;
       }
       if (draft.dedupe && this.#isRetry(call, nowMs)) continue;
+      if (this.#isRefused(call)) continue;
       const { message, record } = placing.place(draft, nowMs);
       call.message = message;
       call.record = record;
     }
+  }
+
+  /** Answers a sender who may not send; one whose facts cannot be read fails alone. */
+  #isRefused(call: Call): boolean {
+    try {
+      const refused = this.#parts.judge(call.draft);
+      if (refused === undefined) return false;
+      call.resolve({ messageId: 0, messageSeq: 0, duplicate: false, refused });
+    } catch (cause) {
+      call.reject(new BrokerError("internal", { cause }));
+    }
+    return true;
   }
 
   /** Answers the retry of a settled message, or ties the call to the first one. */

@@ -89,6 +89,7 @@ const NO_DRAFT: MessageDraft = {
   payload: new Uint8Array(0),
   origin: undefined,
   recipients: undefined,
+  permission: "granted",
 };
 
 function answersItself(): void {}

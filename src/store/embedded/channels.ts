@@ -7,7 +7,6 @@ import {
   type ChannelKey,
   type ChannelRef,
   GROUP_CHANNEL,
-  PERSON_CHANNEL,
 } from "../../broker/model.ts";
 import type { ChannelStore, Membership } from "../../broker/ports.ts";
 import { TimeSlice, Turns } from "../../lib/time-slice.ts";
@@ -17,6 +16,7 @@ import type {
   MemberChanges,
   MembershipEffect,
 } from "./channel-tables.ts";
+import { groupFacts, personFacts } from "./permissions.ts";
 import type { ControlParts } from "./transact.ts";
 
 /** Bits of a member's value. */
@@ -132,24 +132,8 @@ export function createChannelSteps({
       });
     },
 
-    groupFacts(channelId, uid) {
-      const channel: ChannelRef = { id: channelId, type: GROUP_CHANNEL };
-      const info = tables.row(channel)?.info;
-      const isMember = info !== undefined && tables.kinds(channel, uid) !== 0;
-      return { info, isSubscriber: isMember };
-    },
-
-    personFacts(fromUid, toUid) {
-      const to: ChannelRef = { id: toUid, type: PERSON_CHANNEL };
-      const receiver = tables.row(to);
-      const hasContacts = receiver !== undefined && receiver.members > 0;
-      return {
-        receiver: receiver?.info,
-        receiverHasContacts: hasContacts,
-        isContact: hasContacts && tables.kinds(to, fromUid) !== 0,
-        sender: tables.row({ id: fromUid, type: PERSON_CHANNEL })?.info,
-      };
-    },
+    groupFacts: (channelId, uid) => groupFacts(tables, channelId, uid),
+    personFacts: (fromUid, toUid) => personFacts(tables, fromUid, toUid),
 
     async groupsOf(uid) {
       const ids: string[] = [];

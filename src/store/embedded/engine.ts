@@ -34,6 +34,7 @@ import {
 } from "./message-path.ts";
 import { openConversations } from "./open-conversations.ts";
 import { openInbox } from "./open-inbox.ts";
+import { createJudge } from "./permissions.ts";
 import { closeToOthers } from "./private-files.ts";
 import { removeStrays } from "./stream-strays.ts";
 import { Sweep } from "./sweep.ts";
@@ -103,7 +104,7 @@ function openFolder(options: EmbeddedOptions): Tables {
   }
 }
 
-type Held = Omit<LogPlace, "conversationRows">;
+type Held = Omit<LogPlace, "conversationRows" | "judge">;
 
 async function openOwned(
   options: EmbeddedOptions,
@@ -120,7 +121,8 @@ async function openOwned(
   });
   await conversationRows.complete();
   await removeStrays(tables, onProblem);
-  const path = openMessagePath(options, { ...held, conversationRows });
+  const judge = createJudge(channelTables);
+  const path = openMessagePath(options, { ...held, conversationRows, judge });
   const { appends, placing, dedupe, ids, history, tail, journal } = path;
   const { checkpoint, live, streams, streamRows, rows, surplus } = path;
   const secure = createSecure(tables, options.durability === "disk");

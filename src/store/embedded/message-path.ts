@@ -19,6 +19,7 @@ import { History } from "./history.ts";
 import { Journal } from "./journal.ts";
 import { LiveStreams } from "./live-streams.ts";
 import { MessageIds } from "./message-ids.ts";
+import type { Judge } from "./permissions.ts";
 import { Placing } from "./placing.ts";
 import { recover } from "./recovery.ts";
 import { createStreamReads, createWithStream } from "./stream-reads.ts";
@@ -35,13 +36,14 @@ export interface LogPlace {
   readonly journalFolder: string;
   readonly owner: FolderLock;
   readonly conversationRows: ConversationRows;
+  readonly judge: Judge;
 }
 
 export type MessagePath = ReturnType<typeof openMessagePath>;
 
 /** Throws `internal` when the journal cannot be read, `unavailable` when it cannot be written. */
 export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
-  const { tables, owner, conversationRows } = place;
+  const { tables, owner, conversationRows, judge } = place;
   const { clock, onProblem, publisher } = options;
   const synced = options.durability === "disk";
   const retentionMs = options.retentionS * 1000;
@@ -52,7 +54,7 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const placing = new Placing({ tail, rows, dedupe, ids, frame });
   const appends = new Appends({
     ...{ tail, journal, placing, clock, publisher, synced, onProblem },
-    owner,
+    ...{ owner, judge },
   });
   const surplus = new Surplus(options.maxChannelMessages);
   const checkpoint = new Checkpoint({

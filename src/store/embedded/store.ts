@@ -118,7 +118,6 @@ function messageCalls(
       if (engine === undefined) return Promise.reject(life.notRunning());
       return engine.appends.append(draft);
     },
-    earlier: (message) => use((e) => e.appends.earlier(message)),
     readMessages: (key, range) => use((e) => e.history.read(key, range)),
     headSeq: (key) => use((e) => e.history.headSeq(key)),
     sharedSeq: (...asked) => use((e) => e.history.sharedSeq(...asked)),

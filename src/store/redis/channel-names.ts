@@ -1,7 +1,11 @@
 // The names of a channel's keys and where its publications go, made once per channel: every message needs them. State: those of the channels used
 // lately.
 
-import { type ChannelKey, userTopic } from "../../broker/model.ts";
+import {
+  type ChannelKey,
+  PERSON_CHANNEL,
+  userTopic,
+} from "../../broker/model.ts";
 import { BoundedMap } from "../../lib/bounded-map.ts";
 import { bucketOf, usersOf } from "../../redis/keys.ts";
 import type { RedisLink } from "../../redis/link.ts";
@@ -13,13 +17,13 @@ export interface ChannelNames {
   readonly head: string;
   readonly log: string;
   readonly own: string;
-  readonly exp: string;
-  readonly dot: string;
   /** The bucket's. */
   readonly id: string;
   readonly due: string;
   /** Its users are in other slots: they are told by steps of their own (`tellUsers`), and the three lists below are empty. */
   readonly isApart: boolean;
+  /** What the step that appends is given of the channel (`lua/append.lua`). */
+  readonly step: readonly string[];
   /** What its own steps tell. */
   readonly topics: readonly string[];
   /** `peers` of the users of a personal channel, and whom to enter into each. */
@@ -48,17 +52,24 @@ export class ChannelNamesOf {
     const bucket = bucketOf(key);
     const isApart = areUsersApart(this.#link, key);
     const users = isApart ? [] : usersOf(key);
+    const topics = isApart ? [] : keys.topicsOf(key);
     return {
       bucket,
       head: keys.channel("head", key),
       log: keys.channel("log", key),
       own: keys.channel("own", key),
-      exp: keys.channel("exp", key),
-      dot: keys.channel("dot", key),
       id: keys.bucket("id", bucket),
       due: keys.bucket("due", bucket),
       isApart,
-      topics: isApart ? [] : keys.topicsOf(key),
+      topics,
+      step: [
+        ...[key, `${bucket}`, keys.ofChannel(key), `${users.length}`],
+        users.length > 0 ? "" : (topics[0] ?? ""),
+        ...users.flatMap((uid, at) => [
+          ...[uid, keys.ofChannel(`${PERSON_CHANNEL}:${uid}`)],
+          ...[keys.ofUser(uid), topics[at] ?? ""],
+        ]),
+      ],
       peerKeys: users.map((uid) => keys.user("peers", uid)),
       peers: users.map((uid) => otherUser(users, uid)),
     };

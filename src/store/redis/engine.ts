@@ -65,7 +65,10 @@ export function createEngine(parts: RedisStoreParts): Engine {
     users: createRedisUsers(parts),
     channels,
     managers: createRedisManagers(parts),
-    messages: createRedisMessages({ ...parts, settleCommand: inbox.settle }),
+    messages: createRedisMessages({
+      ...{ ...parts, settleCommand: inbox.settle },
+      personFacts: channels.personFacts,
+    }),
     streams: createRedisStreams(parts),
     inbox,
     conversations,

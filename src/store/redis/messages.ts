@@ -1,19 +1,24 @@
-// The port's messages on Redis: one step in the channel's slot stores a message, takes its place in the order and tells the channel's topics. Nothing
-// is awaited before that step is sent: calls for one channel take their seqs in their order. State: counts, names of keys.
+// The port's messages on Redis: one step in the channel's slot judges the sender, stores a message, takes its place in the order and tells the channel's
+// topics. On a Redis Cluster the users of a personal channel are in other slots: their rules are read before the step, and they are told behind it.
+// State: counts, names of keys, the order of personal messages whose users' rules are being read.
 
 import type { ChannelKey } from "../../broker/model.ts";
+import { refusePersonSend } from "../../broker/permissions.ts";
 import type {
   Appended,
+  ChannelStore,
   HistoryRange,
   HistorySlice,
   MessageDraft,
   MessageStore,
 } from "../../broker/ports.ts";
-import { appendScripts, runAppend } from "./append-step.ts";
+import { Lanes } from "../../lib/lanes.ts";
+import type { Placed } from "./append-call.ts";
+import { Appends, appendScripts } from "./appends.ts";
 import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
 import { historyScripts, readSharedSeq, readSlice } from "./history.ts";
-import { personalScripts, tellUsers } from "./personal.ts";
-import { createRetries, type Retries, type RetryParts } from "./retries.ts";
+import type { RedisStoreParts } from "./parts.ts";
+import { personalScripts, tellAgain, tellUsers } from "./personal.ts";
 
 /** What the link must know. */
 export const messageScripts = [
@@ -22,17 +27,23 @@ export const messageScripts = [
   ...personalScripts,
 ];
 
+export interface MessageParts
+  extends RedisStoreParts,
+    Pick<ChannelStore, "personFacts"> {
+  /** Resolves once a command that a retry is answered with is with its recipients. */
+  readonly settleCommand: (key: ChannelKey, messageId: number) => Promise<void>;
+}
+
 export interface RedisMessages extends MessageStore {
   /** Since the start: messages accepted, stored or not, and retries of them. */
   readonly counts: { readonly appended: number; readonly duplicates: number };
 }
 
 /** Every call throws `unavailable` (it may have taken effect: a retry by clientMsgNo finds it) or `overloaded` as the link does. */
-export function createRedisMessages(parts: RetryParts): RedisMessages {
+export function createRedisMessages(parts: MessageParts): RedisMessages {
   const messages = new Messages(parts);
   return {
     append: (draft) => messages.append(draft),
-    earlier: (message) => messages.earlier(message),
     readMessages: (key, range) => messages.read(key, range),
     headSeq: (key) => messages.headSeq(key),
     sharedSeq: (...asked) => readSharedSeq(parts, ...asked),
@@ -43,44 +54,39 @@ export function createRedisMessages(parts: RetryParts): RedisMessages {
 }
 
 class Messages {
-  readonly #parts: RetryParts;
+  readonly #parts: MessageParts;
   readonly #names: ChannelNamesOf;
-  readonly #retries: Retries;
+  readonly #appends: Appends;
+  /** Personal messages whose users' rules are being read, by channel and sender. */
+  readonly #judging = new Lanes();
   #appended = 0;
   #duplicates = 0;
 
-  constructor(parts: RetryParts) {
+  constructor(parts: MessageParts) {
     this.#parts = parts;
     this.#names = new ChannelNamesOf(parts.link);
-    this.#retries = createRetries(parts);
+    this.#appends = new Appends(parts);
   }
 
   get counts(): RedisMessages["counts"] {
     return { appended: this.#appended, duplicates: this.#duplicates };
   }
 
+  /** Nothing is awaited before the message is in its queue, or its users' rules are asked for. */
   async append(draft: MessageDraft): Promise<Appended> {
-    const { key } = draft;
-    const names = this.#names.get(key);
-    const placed = await runAppend(this.#parts, names, draft);
-    const { messageId, messageSeq, isRetry, atMs } = placed;
-    if (isRetry) return this.#asFirst(draft, names, placed);
-    this.#appended += 1;
-    if (names.isApart) {
-      const keptAtMs = messageSeq === 0 ? undefined : atMs;
-      const frame = placed.frame();
-      await tellUsers(this.#parts.link, key, { frame, keptAtMs });
-    }
-    await this.#settled(key, names, placed);
-    return { messageId, messageSeq, duplicate: false };
-  }
-
-  async earlier(
-    message: Parameters<MessageStore["earlier"]>[0],
-  ): Promise<Appended | undefined> {
-    const first = await this.#retries.find(message);
-    const names = this.#names.get(message.key);
-    return first && this.#asFirst(message, names, first);
+    const names = this.#names.get(draft.key);
+    const judged = names.isApart ? await this.#judge(draft) : draft;
+    const placed = await this.#appends.append(names, judged);
+    const { refused } = placed;
+    if (refused !== undefined)
+      return { messageId: 0, messageSeq: 0, duplicate: false, refused };
+    const { messageId, messageSeq, isRetry, durable } = placed;
+    if (isRetry) this.#duplicates += 1;
+    else this.#appended += 1;
+    if (isRetry) await this.#tellAgain(draft, names, placed);
+    else if (names.isApart) await this.#tellUsers(draft, placed);
+    if (durable !== undefined) await durable;
+    return { messageId, messageSeq, duplicate: isRetry };
   }
 
   async read(key: ChannelKey, range: HistoryRange): Promise<HistorySlice> {
@@ -98,29 +104,42 @@ class Messages {
     return seq;
   }
 
-  /** Answers a retry as the first one, when that is durable and told. */
-  async #asFirst(
-    retry: Parameters<Retries["tell"]>[0],
-    names: ChannelNames,
-    first: Parameters<Retries["tell"]>[2],
-  ): Promise<Appended> {
-    const { messageId, messageSeq } = first;
-    this.#duplicates += 1;
-    await this.#retries.tell(retry, names, first);
-    await this.#settled(retry.key, names, first);
-    return { messageId, messageSeq, duplicate: true };
+  /** The step cannot read the rules of users in other slots. */
+  async #judge(draft: MessageDraft): Promise<MessageDraft> {
+    const { key, fromUid, channel, permission } = draft;
+    if (permission !== "check") return draft;
+    const facts = this.#parts.personFacts(fromUid, channel.id);
+    const known = await this.#judging.enter(
+      `${fromUid} ${key}`,
+      Promise.resolve(facts),
+    );
+    const refused = refusePersonSend(known, fromUid, channel.id);
+    return { ...draft, permission: refused ?? "granted" };
   }
 
-  /** Durable, and given to this node's listener where it listens. */
-  async #settled(
-    key: ChannelKey,
-    names: ChannelNames,
-    { pub, messageId }: { readonly pub: number; readonly messageId: number },
+  async #tellUsers(
+    { key }: MessageDraft,
+    { frame, messageSeq, atMs }: Placed,
   ): Promise<void> {
-    const { written, arrivals } = this.#parts;
-    const durable = written(names.head);
-    if (durable !== undefined) await durable;
-    const arrived = arrivals.level(key, pub, messageId);
-    if (arrived !== undefined) await arrived;
+    const keptAtMs = messageSeq === 0 ? undefined : atMs;
+    await tellUsers(this.#parts.link, key, { frame: frame(), keptAtMs });
+  }
+
+  /** Does what the first call may have left undone. */
+  async #tellAgain(
+    { key, origin }: MessageDraft,
+    names: ChannelNames,
+    place: Placed,
+  ): Promise<void> {
+    const { messageId, messageSeq, pub, frame } = place;
+    const { link, settleCommand } = this.#parts;
+    if (pub === 0) {
+      await settleCommand(key, messageId);
+    } else if (names.isApart && messageSeq === 0) {
+      // It may be lost: the retry says what it said.
+      await tellUsers(link, key, { frame: frame(), keptAtMs: undefined });
+    } else if (names.isApart) {
+      await tellAgain(link, { key, origin, log: names.log, place });
+    }
   }
 }

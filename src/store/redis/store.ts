@@ -121,7 +121,6 @@ function messageCalls(
 ): MessageStore & StreamStore {
   return {
     append: (draft) => life.use(() => messages.append(draft)),
-    earlier: (message) => life.use(() => messages.earlier(message)),
     readMessages: (key, range) =>
       life.use(() => messages.readMessages(key, range)),
     headSeq: (key) => life.use(() => messages.headSeq(key)),

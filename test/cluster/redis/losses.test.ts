@@ -13,6 +13,7 @@ import {
 } from "../../../src/broker/model.ts";
 import { ListenedTopics } from "../../../src/cluster/redis/listened-topics.ts";
 import type { NodeLines } from "../../../src/cluster/redis/node-lines.ts";
+import { WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import { FeedLog } from "./feed-log.ts";
 import {
@@ -321,7 +322,7 @@ async function ofTheFuture(
   const bytes = fields.map((field, at) => {
     if (String(fields[at - 1]) !== "r") return field;
     const record = Buffer.from(field);
-    record[1] = 2; // its version
+    record[1] = WIRE_VERSION + 1;
     return record;
   });
   await admin.xadd(log, `${seq}-0`, ...bytes);

@@ -129,6 +129,7 @@ export function draft(
     header: { noPersist: false, redDot: true },
     ...{ streamNo: undefined, tagKey: undefined, origin: undefined },
     ...{ payload: Buffer.from('{"type":1}'), recipients: undefined },
+    permission: "granted",
     ...over,
   };
 }

@@ -59,9 +59,7 @@ t.test("what two nodes tell comes in order on every node", async (t) => {
       const sender = at % 2 ? one : other;
       const from = at % 3 ? "a" : "b";
       const to = at % 5 ? person(from === "a" ? "b" : "a") : group("g");
-      const { messageSeq } = await sender.send(to, from);
-      const key = at % 5 ? "1:a@b" : "2:g";
-      t.ok(sender.seqs(key).includes(messageSeq), "told before the answer");
+      await sender.send(to, from);
     }),
   );
   for (const { topics, seqs } of nodes) {

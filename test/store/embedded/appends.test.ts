@@ -4,6 +4,7 @@ import * as fs from "node:fs";
 import t from "tap";
 import type { JournalFiles } from "../../../src/store/embedded/journal.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
+import { retry } from "../../contract/store-inbox-bench.ts";
 import { brittleFiles } from "./brittle-files.ts";
 import { crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
 
@@ -24,7 +25,7 @@ function slowFiles() {
 }
 
 t.test(
-  "with durability disk `earlier` waits for its message's fsync and for no later one",
+  "with durability disk a command that repeats a message waits for that message's fsync and for no later one",
   async (t) => {
     const { files, next } = slowFiles();
     const store = await openStore(t, testFolder(t), {
@@ -33,8 +34,8 @@ t.test(
     const first = store.append(retryOf("n"));
     await turn();
     let isAnswered = false;
-    const earlier = store.earlier(retryOf("n"));
-    void earlier.then(() => {
+    const again = store.appendCommand(retry("n"));
+    void again.then(() => {
       isAnswered = true;
     });
     const second = store.append(draftOf());
@@ -42,7 +43,7 @@ t.test(
     t.equal(isAnswered, false, "nothing is on the disk");
     await next();
     const { messageId } = await first;
-    t.same(await earlier, { messageId, messageSeq: 1, duplicate: true });
+    t.same(await again, { messageId, messageSeq: 1, duplicate: true });
     t.equal(await store.headSeq("2:g"), 1, "the second waits for its own");
     await next();
     t.match(await second, { messageSeq: 2 });
@@ -69,7 +70,7 @@ t.test(
 );
 
 t.test(
-  "with durability disk `earlier` of a message that came to nothing knows none",
+  "with durability disk a command that repeats a message which came to nothing is a new one",
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {
@@ -78,8 +79,9 @@ t.test(
     fail.sync = true;
     const first = codeOf(store.append(retryOf("n")));
     await turn();
-    t.equal(await store.earlier(retryOf("n")), undefined);
+    const again = store.appendCommand(retry("n"));
     t.equal(await first, "unavailable");
+    t.match(await again, { duplicate: false });
   },
 );
 

@@ -85,7 +85,10 @@ export async function openConversations(
   const store: TestStore = {
     ...channels,
     ...createRedisConversations({ ...parts, groupsOf }),
-    ...createRedisMessages({ ...parts, settleCommand: async () => {} }),
+    ...createRedisMessages({
+      ...{ ...parts, settleCommand: async () => {} },
+      personFacts: channels.personFacts,
+    }),
     ...createRedisStreams(parts),
   };
   const sweep = new Sweep({ ...parts, also: [] });

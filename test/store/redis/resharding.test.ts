@@ -6,9 +6,16 @@ import {
   STREAM_START,
   streamPayload,
 } from "../../../src/broker/model.ts";
+import type { MessageDraft } from "../../../src/broker/ports.ts";
+import { bucketOf } from "../../../src/redis/keys.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
-import { ALL, codeOf } from "../../contract/store-bench.ts";
+import {
+  ALL,
+  codeOf,
+  draftOf,
+  group as groupInfo,
+} from "../../contract/store-bench.ts";
 import { eventOf } from "../../contract/store-stream-bench.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { openStore } from "./one-store.ts";
@@ -68,3 +75,48 @@ t.test("an active stream is not changed by halves", async (t) => {
   const texts = messages.map(({ payload }) => String(Buffer.from(payload)));
   t.same(texts, [String(Buffer.from(streamPayload("hello world!")))]);
 });
+
+t.test(
+  "messages that go together are stored or refused as a whole",
+  async (t) => {
+    const { store, link } = await openStore(t, servers.url);
+    const group = (id: string, over: Partial<MessageDraft> = {}) =>
+      draftOf({ channel: { id, type: 2 }, ...over });
+    const [one = "", other = ""] = sameBucket(2);
+    await store.createChannel(groupInfo(one), ["alice"]);
+    await store.append(group(one, { permission: "check" }));
+    await store.append(group(other));
+    const head = link.keys.channel("head", `2:${one}`);
+    const { stop, pub } = await beginMove(t, link, head);
+    const before = await pub();
+    const refused = await Promise.all(
+      [
+        group(one, { permission: "check" }),
+        group(other),
+        group(other, { clientMsgNo: "n", dedupe: true }),
+        group(one, { header: { noPersist: true, redDot: false } }),
+      ].map((draft) => codeOf(store.append(draft))),
+    );
+    t.same(new Set(refused), new Set(["unavailable"]));
+    t.equal(await pub(), before, "no number is taken");
+    await stop();
+    const answers = await Promise.all(
+      [
+        group(one, { permission: "check" }),
+        group(other),
+        group(other, { clientMsgNo: "n", dedupe: true }),
+      ].map((draft) => store.append(draft)),
+    );
+    t.same(
+      answers.map(({ messageSeq }) => messageSeq),
+      [2, 2, 3],
+    );
+  },
+);
+
+/** Names of groups that share a bucket. */
+function sameBucket(count: number): readonly string[] {
+  const names = Array.from({ length: 1000 }, (_, at) => `moving-${at}`);
+  const bucket = bucketOf(`2:${names[0]}`);
+  return names.filter((id) => bucketOf(`2:${id}`) === bucket).slice(0, count);
+}

@@ -57,5 +57,5 @@ end
 -- Tells the node of a session that it is ended: in the very step that ends it, so that no lost reply leaves it connected. A LOOSE frame (`wire.ts`).
 local function tell_ended(topic, uid, id, by, old)
   local event = { kind = 'end_session', uid = uid, sessionId = id, reason = reason_of(by, old) }
-  redis.call('SPUBLISH', topic, '\1\3' .. cmsgpack.pack({ 'end ' .. id .. ' ' .. int(by.since), event }))
+  redis.call('SPUBLISH', topic, '\2\3' .. cmsgpack.pack({ 'end ' .. id .. ' ' .. int(by.since), event }))
 end

@@ -39,12 +39,14 @@ if other then
   ended = c.ended
 end
 
-local id, seq, pub = place_message({
-  head = KEYS[1], log = KEYS[2], own = KEYS[3], id = KEYS[4], due = KEYS[5], peers = { unpack(KEYS, 8 + reach) },
+local channel = open_channel({
+  head = KEYS[1], log = KEYS[2], own = KEYS[3], due = KEYS[5], peers = { unpack(KEYS, 8 + reach) },
 }, {
-  bucket = tonumber(ARGV[11]), now = now, key = ARGV[1], record = ARGV[14], uid = ARGV[16], red = true, retention = tonumber(ARGV[12]),
-  keeps = tonumber(ARGV[13]), stream = no, peers = { ARGV[18], ARGV[19] },
+  now = now, key = ARGV[1], retention = tonumber(ARGV[12]), keeps = tonumber(ARGV[13]), peers = { ARGV[18], ARGV[19] },
 })
+local id = next_id(KEYS[4], tonumber(ARGV[11]), now)
+local seq, pub = place_message(channel, { id = id, record = ARGV[14], uid = ARGV[16], red = true, stream = no })
+close_channel(channel)
 remember(KEYS[6], { now = now, window = window, id = id, seq = seq, pub = pub })
 local keys = stream_keys(KEYS[1], no)
 redis.call('HSET', keys.s, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])

@@ -1,0 +1,93 @@
+// The rule of `broker/permissions.ts` as tables for `lua/permission.lua`, which says what their bits are: a digit for each case of facts. Made once.
+
+import type { SendRefusal } from "../../broker/errors.ts";
+import {
+  type ChannelInfo,
+  type ChannelType,
+  GROUP_CHANNEL,
+  PERSON_CHANNEL,
+  SYSTEM_UID,
+} from "../../broker/model.ts";
+import { refuseGroupSend, refusePersonSend } from "../../broker/permissions.ts";
+
+/** In a step: its place, from 1. The order is no format: both sides are of one build. */
+const REFUSALS = [
+  "channel_disbanded",
+  "channel_banned",
+  "send_banned",
+  "not_subscriber",
+  "stranger_refused",
+] as const satisfies readonly SendRefusal[];
+
+const BAN = 1;
+const DISBAND = 2;
+const SEND_BAN = 4;
+const ALLOW_STRANGER = 8;
+const MEMBER = 8;
+const STRANGER = 16;
+const GROUP_SYSTEM = 16;
+const PERSON_SYSTEM = 32;
+const SENDER = "sender";
+
+/** How a step is given a refusal, and gives one; 0: none. */
+export function codeOf(refused: SendRefusal | undefined): number {
+  return refused === undefined ? 0 : REFUSALS.indexOf(refused) + 1;
+}
+
+/** The refusal of a step's reply. */
+export function refusalOf(code: number): SendRefusal {
+  const refused = REFUSALS[code - 1];
+  if (refused === undefined) throw new Error(`no refusal ${code}`);
+  return refused;
+}
+
+/** Lua that defines the tables, in front of `permission.lua`. */
+export function permissionTables(): string {
+  return [
+    `local SYSTEM_UID = '${SYSTEM_UID}'`,
+    `local GROUP_REFUSALS = '${table(GROUP_SYSTEM, refuseInGroup)}'`,
+    `local PERSON_REFUSALS = '${table(PERSON_SYSTEM, refuseToPerson)}'`,
+  ].join("\n");
+}
+
+function table(
+  topBit: number,
+  refuse: (bits: number) => SendRefusal | undefined,
+): string {
+  return Array.from({ length: 2 * topBit }, (_, bits) =>
+    codeOf(refuse(bits)),
+  ).join("");
+}
+
+function refuseInGroup(bits: number): SendRefusal | undefined {
+  return refuseGroupSend(
+    {
+      info: infoOf(GROUP_CHANNEL, bits),
+      isSubscriber: (bits & MEMBER) !== 0,
+    },
+    (bits & GROUP_SYSTEM) !== 0 ? SYSTEM_UID : SENDER,
+  );
+}
+
+function refuseToPerson(bits: number): SendRefusal | undefined {
+  return refusePersonSend(
+    {
+      receiver: infoOf(PERSON_CHANNEL, bits & ~SEND_BAN),
+      receiverHasContacts: (bits & STRANGER) !== 0,
+      isContact: false,
+      sender: infoOf(PERSON_CHANNEL, bits & SEND_BAN),
+    },
+    (bits & PERSON_SYSTEM) !== 0 ? SYSTEM_UID : SENDER,
+    "receiver",
+  );
+}
+
+function infoOf(type: ChannelType, bits: number): ChannelInfo {
+  return {
+    ...{ id: "", type, large: false },
+    ban: (bits & BAN) !== 0,
+    disband: (bits & DISBAND) !== 0,
+    sendBan: (bits & SEND_BAN) !== 0,
+    allowStranger: (bits & ALLOW_STRANGER) !== 0,
+  };
+}
