@@ -15,8 +15,14 @@ import {
   sends,
 } from "./support/cluster-loads.ts";
 import { startNodes, startPeers, startRedis } from "./support/clusters.ts";
-import { type Contender, contender, peer } from "./support/contenders.ts";
+import {
+  type Contender,
+  contender,
+  groupRequest,
+  peer,
+} from "./support/contenders.ts";
 import { compileLoad, LoadClient } from "./support/load.ts";
+import { redisLimit } from "./support/redis-limit.ts";
 import { startBroker } from "./support/servers.ts";
 
 const MANY_IN_FLIGHT = 16;
@@ -108,7 +114,10 @@ async function compareAll(
   const ours = others.slice(0, others.length / 2);
   const peers = others.slice(others.length / 2);
   if (embedded === undefined) throw new Error("There is nothing to measure");
+  const [alone] = ours;
+  if (alone === undefined) throw new Error("No node of ours is on Redis");
   return [
+    ...(await compareLimits(setting, embedded, alone)),
     ...(await compareSends(setting, embedded, ours)),
     ...(await compareFanout(setting, ours, peers)),
     ...(await compareHops(setting, [embedded, ...ours.slice(0, 2)], peers)),
@@ -120,7 +129,7 @@ async function compareSends(
   embedded: Contender,
   ours: readonly Contender[],
 ): Promise<readonly Row[]> {
-  const [alone, ...courses] = [embedded, ...ours].map(sends);
+  const [alone, ...courses] = [embedded, ...ours].map((its) => sends(its));
   const measured = await inTurn(setting, present([alone, ...courses]));
   const more = toFirst(courses);
   const cpu = [...pairs([alone], courses), ...more];
@@ -131,6 +140,61 @@ async function compareSends(
     ...rowsOf(measured, more, REDIS_CPU, redisUs),
   ];
 }
+
+/**
+ * One node on Redis beside what Redis alone costs at least, with as many in flight and as many subscribers, and beside an embedded node: a member of
+ * the group is connected to each.
+ */
+async function compareLimits(
+  setting: Setting,
+  embedded: Contender,
+  ours: Contender,
+): Promise<readonly Row[]> {
+  const { redis } = ours.nodes;
+  if (redis === undefined) throw new Error("The node is not on Redis");
+  const held = await Promise.all(
+    [embedded, ours].map(({ nodes, opening }) =>
+      setting.load.hold({
+        ...{ port: nodes.servers[0]?.clientPort ?? 0, opening },
+        connections: 1,
+      }),
+    ),
+  );
+  const subscribers = 1;
+  const pipelined = { connections: 4, depth: MANY_IN_FLIGHT, subscribers };
+  const many = redisLimit(redis, pipelined);
+  const unheard = redisLimit(redis, { ...pipelined, subscribers: 0 });
+  const one = redisLimit(redis, { connections: 1, depth: 1, subscribers });
+  const [plain, keyed] = [false, true].map(groupRequest);
+  const bare = { what: "a group's, no key", ...given(plain) };
+  const named = { what: "a group's, with a key", ...given(keyed) };
+  const personal = sends(ours, { what: "personal, with a key" });
+  const [group, groupKeyed] = [sends(ours, bare), sends(ours, named)];
+  const alone = { callers: 1 };
+  const [single, singleKeyed] = [bare, named].map((what) =>
+    sends(ours, { ...what, ...alone, what: `${what.what}, 1 in flight` }),
+  );
+  const [home, homeKeyed] = [sends(embedded, bare), sends(embedded, named)];
+  const atRedis = [
+    ...[group, groupKeyed].map((course) => [many, course] as const),
+    [unheard, personal] as const,
+    ...present([single, singleKeyed]).map((course) => [one, course] as const),
+  ];
+  const atNode = [
+    [home, group],
+    [homeKeyed, groupKeyed],
+  ] as const;
+  const courses = new Set([...atRedis, ...atNode].flat());
+  const measured = await inTurn(setting, [...courses]);
+  await Promise.all(held.map((one) => one.release()));
+  return [
+    ...rowsOf(measured, atRedis, REDIS_CPU, redisUs),
+    ...rowsOf(measured, atNode, NODE_CPU, nodesUs),
+  ];
+}
+
+const given = (message: Uint8Array | undefined) =>
+  message === undefined ? {} : { message };
 
 async function compareFanout(
   setting: Setting,
@@ -174,7 +238,7 @@ async function compareBuilds(
   setting: Setting,
   contenders: readonly Contender[],
 ): Promise<readonly Row[]> {
-  const stored = contenders.map(sends);
+  const stored = contenders.map((its) => sends(its));
   const told = contenders.map(many);
   const single = contenders.map(one);
   const hops = contenders.map((its) => hop(its, its.nodes.name));

@@ -32,9 +32,21 @@ export interface Course {
 export type Measured = ReadonlyMap<Course, readonly ClusterSample[]>;
 
 /** Messages stored and acknowledged over HTTP, 64 at a time, spread over all nodes. */
-export function sends({ nodes }: Contender): Course {
+export function sends(
+  { nodes }: Contender,
+  {
+    what = "",
+    message = sendRequest(),
+    callers = CALLERS,
+  }: {
+    /** Said beside the contender's name. */
+    readonly what?: string;
+    readonly message?: Uint8Array;
+    readonly callers?: number;
+  } = {},
+): Course {
   return {
-    name: nodes.name,
+    name: what === "" ? nodes.name : `${nodes.name}, ${what}`,
     run: async ({ load, bench }) =>
       of(
         nodes,
@@ -42,9 +54,9 @@ export function sends({ nodes }: Contender): Course {
           kind: "http",
           port: nodes.servers.map(({ apiPort }) => apiPort),
           pid: pids(nodes),
-          connections: CALLERS,
+          connections: callers,
           depth: 1,
-          message: sendRequest(),
+          message,
           plan: bench.plan,
         }),
       ),

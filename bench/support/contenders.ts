@@ -91,6 +91,17 @@ export function peer(nodes: Nodes): Contender {
   };
 }
 
+/** A message of the first ten to their group, all from one of them. `isKeyed`: with a `client_msg_no` of the sender's. */
+export function groupRequest(isKeyed: boolean): Uint8Array {
+  return httpRequest(
+    "/message/send",
+    sendBody({
+      ...{ channel: GROUPS.few, fromUid: memberName(0) },
+      clientMsgNo: isKeyed ? freshMessageNumber() : undefined,
+    }),
+  );
+}
+
 /** A message to somebody who is not there, from a user of each connection. */
 export function sendRequest(): Uint8Array {
   return httpRequest(
