@@ -2,7 +2,13 @@
 // for what a call does after its turn. State: the last entrant of each busy lane; a lane that is empty is forgotten.
 
 export class Lanes {
-  readonly #last = new Map<string, Promise<void>>();
+  readonly #last = new Map<string, Promise<unknown>>();
+  readonly #followers: "go_on" | "fail";
+
+  /** `followers`: what becomes of those who wait behind a call whose `ready` is rejected. */
+  constructor(followers: "go_on" | "fail" = "go_on") {
+    this.#followers = followers;
+  }
 
   /** Nobody waits in any lane. */
   get isEmpty(): boolean {
@@ -16,12 +22,13 @@ export class Lanes {
 
   /**
    * Waits for `ready` and for the turn of everybody who entered lane `key` before, then gives back what `ready` gave.
-   * Whatever the caller does synchronously after the await is in lane order. A rejected `ready` gives up its turn.
+   * Whatever the caller does synchronously after the await is in lane order. A rejected `ready` gives up its turn, or takes those who entered
+   * before with it.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {
     const before = this.#last.get(key);
     const mine = before === undefined ? ready : this.#after(before, ready);
-    const turn = mine.then(ignore, ignore);
+    const turn = this.#followers === "fail" ? mine : mine.then(ignore, ignore);
     this.#last.set(key, turn);
     try {
       return await mine;
@@ -30,7 +37,7 @@ export class Lanes {
     }
   }
 
-  async #after<T>(before: Promise<void>, ready: Promise<T>): Promise<T> {
+  async #after<T>(before: Promise<unknown>, ready: Promise<T>): Promise<T> {
     ready.catch(ignore); // its caller hears of it in its turn
     await before;
     return ready;

@@ -134,7 +134,10 @@ export class RedisLink {
     return this.call("evalsha", script.sha, keys.length, ...keys, ...args);
   }
 
-  /** As `run`, for a sign of life: it goes out however much waits for an answer, or a busy node would pass for a dead one. */
+  /**
+   * As `run`, and goes out however much waits for an answer: for a sign of life, or a busy node would pass for a dead one, and for what follows a step
+   * that is done.
+   */
   async runVital(
     script: Script,
     keys: readonly string[],

@@ -49,6 +49,7 @@ const MESSAGE_BODY_AT = 30;
 const EVENT_BODY_AT = 35;
 const COMMAND_BODY_AT = 22;
 const LENGTH_BYTES = 4;
+const MIN_FRAME_BYTES = 2;
 const NO_PERSIST = 1;
 const RED_DOT = 2;
 
@@ -280,7 +281,7 @@ export function framesOf(batch: Buffer): {
   while (at + LENGTH_BYTES <= batch.length) {
     const start = at + LENGTH_BYTES;
     const end = start + batch.readUInt32BE(at);
-    if (end > batch.length) break;
+    if (end > batch.length || end < start + MIN_FRAME_BYTES) break;
     frames.push(batch.subarray(start, end));
     at = end;
   }

@@ -128,3 +128,21 @@ t.test(
     }
   },
 );
+
+t.test("where followers fail, nobody overtakes one that failed", async (t) => {
+  const lanes = new Lanes("fail");
+  const [first, second] = [gate<string>(), gate<string>()];
+  const waiting = [
+    lanes.enter("a", first.promise),
+    lanes.enter("a", second.promise),
+  ];
+  second.open("second");
+  first.fail(new Error("no answer"));
+  const answers = await Promise.allSettled(waiting);
+  t.same(
+    answers.map(({ status }) => status),
+    ["rejected", "rejected"],
+  );
+  t.equal(await lanes.enter("a", Promise.resolve("later")), "later");
+  t.ok(lanes.isEmpty);
+});

@@ -49,7 +49,10 @@ export class AppendCall {
   readonly outcome: Promise<Outcome>;
   /** Since when it waits, as `performance.now()` tells. */
   readonly sinceMs = performance.now();
-  readonly #draft: MessageDraft;
+  readonly #fromUid: string;
+  /** "": it is not looked up. */
+  readonly #clientMsgNo: string;
+  readonly #flags: number;
   readonly #atMs: number;
   readonly #endsAtMs: number;
   readonly #record: Buffer;
@@ -60,7 +63,9 @@ export class AppendCall {
   /** Throws `bad_request`. */
   constructor(names: ChannelNames, draft: MessageDraft, atMs: number) {
     this.names = names;
-    this.#draft = draft;
+    this.#fromUid = draft.fromUid;
+    this.#clientMsgNo = draft.dedupe ? draft.clientMsgNo : "";
+    this.#flags = flagsOf(draft);
     this.#atMs = atMs;
     this.#endsAtMs = endOf(draft, atMs);
     this.#record = encodeRecord({ ...draft, timestampMs: atMs });
@@ -76,9 +81,8 @@ export class AppendCall {
 
   /** Adds what the step is given of it. */
   putArgs(channel: number, args: Arg[]): void {
-    const { fromUid, clientMsgNo, dedupe } = this.#draft;
-    args.push(channel, flagsOf(this.#draft), this.#endsAtMs, fromUid);
-    args.push(dedupe ? clientMsgNo : "", this.#record, this.#extra);
+    args.push(channel, this.#flags, this.#endsAtMs, this.#fromUid);
+    args.push(this.#clientMsgNo, this.#record, this.#extra);
   }
 
   /** Answers by its numbers in the step's reply; false: it failed. */
@@ -92,8 +96,9 @@ export class AppendCall {
       first,
       first + REPLY_NUMBERS,
     ) as number[]; // as its header says
-    if (what === REFUSED) this.#resolve({ refused: refusalOf(id) });
-    if (what !== APPENDED && what !== RETRY) return what === REFUSED;
+    const refused = what === REFUSED ? refusalOf(id) : undefined;
+    if (refused !== undefined) this.#resolve({ refused });
+    if (what !== APPENDED && what !== RETRY) return refused !== undefined;
     const place = { messageId: id, messageSeq, pub };
     const record = this.#record;
     const extra = this.#extra;

@@ -29,6 +29,8 @@ export const appendScripts: readonly Script[] = [APPEND];
 const MAX_MESSAGES = 32;
 const MAX_BYTES = 256 * 1024;
 const MAX_UNDER_WAY = 2;
+/** Of messages that wait or are under way; then further ones are refused. */
+const MAX_BYTES_TAKEN = 64 * 1024 * 1024;
 
 interface Batch {
   readonly calls: readonly AppendCall[];
@@ -51,6 +53,8 @@ export class Appends {
   /** By bucket; one server has one. */
   readonly #queues = new Map<number, Queue>();
   readonly #ready = new Set<Queue>();
+  /** Of messages that are not answered yet. */
+  #bytes = 0;
   #turn: NodeJS.Immediate | undefined;
 
   constructor(parts: AppendsParts) {
@@ -59,8 +63,10 @@ export class Appends {
 
   /** Throws `bad_request`, `overloaded`, `unavailable`, and `internal` where Redis holds what cannot be read. */
   async append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
+    if (this.#bytes >= MAX_BYTES_TAKEN) throw new BrokerError("overloaded");
     this.#parts.link.admit();
     const call = this.#begin(names, draft);
+    this.#bytes += call.bytes;
     const queue = this.#queueOf(names);
     queue.waiting.push(call);
     this.#wake(queue);
@@ -114,7 +120,10 @@ export class Appends {
     if (first === undefined || !isLate(first)) return; // in the order of the calls
     const late = queue.waiting.filter(isLate);
     queue.waiting = queue.waiting.slice(late.length);
-    this.#fail(late, new BrokerError("unavailable"));
+    const error = new BrokerError("unavailable");
+    this.#fail(late, error);
+    const orders = new Set(late.flatMap(({ order }) => order ?? []));
+    this.#fail(takeFollowers(queue, orders), error);
   }
 
   async #send(queue: Queue, batch: Batch): Promise<void> {
@@ -126,26 +135,30 @@ export class Appends {
     } catch (error) {
       queue.underWay.delete(batch);
       this.#fail(calls, error);
-      this.#fail(takeFollowers(queue, batch), error);
+      this.#fail(takeFollowers(queue, batch.orders), error);
     }
     if (queue.waiting.length > 0) this.#wake(queue);
   }
 
   async #run(calls: readonly AppendCall[]): Promise<readonly unknown[]> {
     const { link, clock, limits } = this.#parts;
-    const channels = new Map<ChannelNames, number>();
+    // By name: of one channel there may be several `ChannelNames`, and the step must not open it twice.
+    const channels = new Map<string, number>();
+    const named: ChannelNames[] = [];
     for (const { names } of calls)
-      if (!channels.has(names)) channels.set(names, channels.size + 1);
+      if (!channels.has(names.head))
+        channels.set(names.head, named.push(names));
     const args: Arg[] = [
       ...[clock(), limits.dedupeWindowS * 1000, limits.retentionS * 1000],
       ...[limits.maxChannelMessages, link.isCluster ? 1 : 0, channels.size],
     ];
     let key = "";
-    for (const { id, step } of channels.keys()) {
+    for (const { id, step } of named) {
       key = id;
       args.push(...step);
     }
-    for (const call of calls) call.putArgs(channels.get(call.names) ?? 0, args);
+    for (const call of calls)
+      call.putArgs(channels.get(call.names.head) ?? 0, args);
     const reply = await link.runAdmitted(APPEND, [key], args);
     return reply as readonly unknown[]; // as its header says
   }
@@ -158,16 +171,21 @@ export class Appends {
     const errors = errorsOf(reply, calls.length);
     let failed = 0;
     for (const [at, call] of calls.entries()) {
-      this.#parts.link.release();
+      this.#release(call);
       if (call.settle(reply, at, durable)) continue;
       call.fail(errors[failed] ?? new BrokerError("internal"));
       failed += 1;
     }
   }
 
+  #release({ bytes }: AppendCall): void {
+    this.#bytes -= bytes;
+    this.#parts.link.release();
+  }
+
   #fail(calls: readonly AppendCall[], error: unknown): void {
     for (const call of calls) {
-      this.#parts.link.release();
+      this.#release(call);
       call.fail(error);
     }
   }
@@ -203,8 +221,11 @@ function isUnderWay(batches: ReadonlySet<Batch>, order: string): boolean {
   return false;
 }
 
-/** Takes out what waits behind a call of the batch in its order: it must not come in before that one is repeated. */
-function takeFollowers(queue: Queue, { orders }: Batch): AppendCall[] {
+/** Takes out what waits in these orders, of which a call failed: it must not come in before that one is repeated. */
+function takeFollowers(
+  queue: Queue,
+  orders: ReadonlySet<string>,
+): AppendCall[] {
   if (orders.size === 0) return [];
   const follows = ({ order }: AppendCall) =>
     order !== undefined && orders.has(order);

@@ -57,8 +57,8 @@ class Messages {
   readonly #parts: MessageParts;
   readonly #names: ChannelNamesOf;
   readonly #appends: Appends;
-  /** Personal messages whose users' rules are being read, by channel and sender. */
-  readonly #judging = new Lanes();
+  /** Personal messages whose users' rules are being read, by channel and sender: none overtakes one whose rules could not be read. */
+  readonly #judging = new Lanes("fail");
   #appended = 0;
   #duplicates = 0;
 

@@ -10,14 +10,21 @@ import {
 } from "../../broker/model.ts";
 import { refuseGroupSend, refusePersonSend } from "../../broker/permissions.ts";
 
-/** In a step: its place, from 1. The order is no format: both sides are of one build. */
-const REFUSALS = [
-  "channel_disbanded",
-  "channel_banned",
-  "send_banned",
-  "not_subscriber",
-  "stranger_refused",
-] as const satisfies readonly SendRefusal[];
+/** In a step. The numbers are no format: both sides are of one build. */
+const REFUSALS = {
+  channel_disbanded: 1,
+  channel_banned: 2,
+  send_banned: 3,
+  not_subscriber: 4,
+  stranger_refused: 5,
+} as const satisfies Record<SendRefusal, number>;
+
+const BY_CODE = new Map<number, SendRefusal>(
+  Object.entries(REFUSALS).map(([refused, code]) => [
+    code,
+    refused as SendRefusal, // the keys of the table
+  ]),
+);
 
 const BAN = 1;
 const DISBAND = 2;
@@ -31,14 +38,12 @@ const SENDER = "sender";
 
 /** How a step is given a refusal, and gives one; 0: none. */
 export function codeOf(refused: SendRefusal | undefined): number {
-  return refused === undefined ? 0 : REFUSALS.indexOf(refused) + 1;
+  return refused === undefined ? 0 : REFUSALS[refused];
 }
 
-/** The refusal of a step's reply. */
-export function refusalOf(code: number): SendRefusal {
-  const refused = REFUSALS[code - 1];
-  if (refused === undefined) throw new Error(`no refusal ${code}`);
-  return refused;
+/** The refusal of a step's reply; undefined: there is none of that number. */
+export function refusalOf(code: number): SendRefusal | undefined {
+  return BY_CODE.get(code);
 }
 
 /** Lua that defines the tables, in front of `permission.lua`. */

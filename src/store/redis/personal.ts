@@ -15,7 +15,7 @@ export const personalScripts: readonly Script[] = [TO_USER];
 
 /**
  * Publishes a frame to both users of a personal channel and, for a kept message accepted at `keptAtMs`, enters each in the other's `peers`. To be
- * awaited before the caller is answered. Harmless to repeat. Throws as the link does; then one of them may not have been told.
+ * awaited before the caller is answered. It goes out however much waits for an answer: the message is stored already. Harmless to repeat. Throws as the link does; then one of them may not have been told.
  */
 export async function tellUsers(
   link: RedisLink,
@@ -27,7 +27,7 @@ export async function tellUsers(
 ): Promise<void> {
   const users = usersOf(key);
   const tellings = users.map((uid) =>
-    link.run(
+    link.runVital(
       TO_USER,
       [link.keys.user("peers", uid)],
       [topicOfUser(link, uid), frame, otherUser(users, uid), keptAtMs ?? ""],

@@ -282,3 +282,68 @@ t.test(
     );
   },
 );
+
+t.test("a channel that was named anew is opened once in a call", async (t) => {
+  const settings = { maxInFlight: 50_000 };
+  const one = await openStore(t, server.url, { settings });
+  const { store } = one;
+  await store.append(numbered(0, undefined));
+  const sent = [store.append(numbered(1, undefined))];
+  // More names than are kept: that of the channel is made anew.
+  const others = Array.from({ length: 20_001 }, (_, at) =>
+    store.headSeq(`2:other-${at}`).catch(() => undefined),
+  );
+  sent.push(store.append(numbered(2, undefined)));
+  const answers = await Promise.allSettled(sent);
+  await Promise.all(others);
+  t.same(
+    answers.map((one) => one.status),
+    ["fulfilled", "fulfilled"],
+  );
+  t.same(await numbersIn(one), [0, 1, 2]);
+});
+
+t.test(
+  "what waited too long takes those behind it in its order with it",
+  async (t) => {
+    const timeoutMs = 1000;
+    const one = await openStore(t, server.url, { settings: { timeoutMs } });
+    const { store } = one;
+    const first = codeOf(store.append(numbered(1, "phone")));
+    const until = performance.now() + 1.5 * timeoutMs;
+    while (performance.now() < until); // the process is busy with something else
+    const second = codeOf(store.append(numbered(2, "phone")));
+    const other = codeOf(store.append(numbered(3, "laptop")));
+    t.same(await Promise.all([first, second, other]), [
+      ...["unavailable", "unavailable", undefined],
+    ]);
+    t.same(await numbersIn(one), [3]);
+  },
+);
+
+t.test("messages that wait are bounded in bytes", async (t) => {
+  const { store } = await openStore(t, server.url);
+  const payload = new Uint8Array(1 << 20);
+  const codes = await Promise.all(
+    Array.from({ length: 80 }, () =>
+      codeOf(store.append(draftOf({ payload }))),
+    ),
+  );
+  const refused = codes.filter((code) => code !== undefined);
+  t.ok(refused.length >= 80 - 65 && refused.length <= 80 - 60);
+  t.same([...new Set(refused)], ["overloaded"]);
+  t.equal(await codeOf(store.append(draftOf())), undefined, "later it goes");
+});
+
+t.test("members of a group without a record may not send", async (t) => {
+  const { store, link } = await openStore(t, server.url);
+  const flags = { ban: false, disband: false, sendBan: false };
+  const info = { id: "g", type: 2, ...flags } as const;
+  await store.createChannel({ ...info, allowStranger: false, large: false }, [
+    "alice",
+  ]);
+  const asked = draftOf({ permission: "check" });
+  t.notOk((await store.append(asked)).refused);
+  await link.call("del", link.keys.channel("info", "2:g"));
+  t.equal((await store.append(asked)).refused, "not_subscriber");
+});

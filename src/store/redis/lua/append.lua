@@ -1,4 +1,4 @@
--- Appends messages to channels: each one that is no retry, and whose sender may send. Each for itself: what fails leaves nothing of it and harms no other.
+-- Appends messages to channels: each one that is no retry, and whose sender may send. Each for itself: what fails harms no other, and leaves nothing unless a key is of a wrong type.
 -- Reads come before writes. All that a topic is told goes out as one frame. Lua's strings and tables are what most of it costs: names are made when they
 -- are needed.
 -- KEYS  1 the counter of ids of the first channel's bucket; the other keys are in its slot, or all on one server
@@ -142,6 +142,10 @@ for n = 0, count - 1 do
   end
 end
 
+for _, ids in pairs(counters) do
+  if ids.last then close_ids(ids) end
+end
+
 -- A server that takes no writes now refuses the call as a whole: its client has to know.
 if failed > 0 and not changed then
   for _, text in pairs(errors) do
@@ -155,9 +159,6 @@ for _, c in ipairs(channels) do
     local done, cause = pcall(close_channel, c)
     if not done then c.broken = cause end
   end
-end
-for _, ids in pairs(counters) do
-  if ids.last then close_ids(ids) end
 end
 
 -- By topic: its frames in pieces, each behind its length, which is left out where there is one only.

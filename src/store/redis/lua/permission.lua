@@ -33,7 +33,8 @@ local function decision(decisions, bits) return string.byte(decisions, bits + 1)
 local function group_refusal(facts, r, uid)
   local bits = flags_of(facts, r.info, BAN + DISBAND + SEND_BAN)
   if uid == SYSTEM_UID then return decision(GROUP_REFUSALS, bits + GROUP_SYSTEM) end
-  return decision(GROUP_REFUSALS, is_member(r, uid) and bits + MEMBER or bits)
+  local is_subscriber = record_of(facts, r.info) ~= NO_RECORD and is_member(r, uid)
+  return decision(GROUP_REFUSALS, is_subscriber and bits + MEMBER or bits)
 end
 
 -- The receiver lists contacts, and `uid` is none of them.
