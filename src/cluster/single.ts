@@ -19,7 +19,7 @@ import type {
   Throttle,
 } from "../broker/ports.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
-import { type AboutNode, createSelfPortrait } from "./about-node.ts";
+import { type AboutNode, createNodeDescription } from "./about-node.ts";
 import { type Entry, endedBy, place, presenceOf } from "./session-rules.ts";
 
 const NO_ENTRIES: readonly Entry[] = [];
@@ -34,7 +34,7 @@ const FORGETFUL: LoginStore = {
 export class SingleNode implements Cluster {
   readonly nodeId: string;
   readonly #sessions = new Map<string, readonly Entry[]>();
-  readonly #portrait: () => NodeInfo;
+  readonly #describe: () => NodeInfo;
   readonly #clock: () => number;
   /** Logins and ends of one user run one after the other. */
   readonly #lock = new KeyedLock();
@@ -51,14 +51,14 @@ export class SingleNode implements Cluster {
     this.nodeId = nodeId;
     this.#clock = clock;
     const unknown = { clientAddress: "", version: "", startedAtMs: Date.now() };
-    this.#portrait = createSelfPortrait(
+    this.#describe = createNodeDescription(
       { ...unknown, isDraining: () => false, ...about, nodeId },
       () => this.#sessionCount,
     );
   }
 
   async nodes(): Promise<readonly NodeInfo[]> {
-    return [this.#portrait()];
+    return [this.#describe()];
   }
 
   onEvent(listener: (event: ClusterEvent) => void): void {

@@ -21,7 +21,7 @@ export interface Watch {
 
 /**
  * Resolves at once where no node is entered, else when none of them gave a sign of life for as long as a living one would, and those count as dead:
- * one that was only cut off comes back as another life, and is to look for a move then. Throws `internal` with a sentence about one that lives, or
+ * one that was only cut off comes back as another incarnation, and is to look for a move then. Throws `internal` with a sentence about one that lives, or
  * as the link does. Who comes later sees the move and leaves: the move is to be entered before this is called.
  */
 export async function assertNobodyLives(watch: Watch): Promise<void> {
@@ -30,9 +30,9 @@ export async function assertNobodyLives(watch: Watch): Promise<void> {
   const untilMs = performance.now() + watch.deadAfterMs;
   while (performance.now() < untilMs) {
     await watch.pause(LOOK_MS);
-    for (const [life, sign] of await signs(watch)) {
-      if (seen.has(life) && seen.get(life) !== sign) throw lives(watch, life);
-      seen.set(life, sign);
+    for (const [one, sign] of await signs(watch)) {
+      if (seen.has(one) && seen.get(one) !== sign) throw lives(watch, one);
+      seen.set(one, sign);
     }
   }
   await bury(watch, seen);
@@ -43,12 +43,12 @@ async function bury(
   seen: ReadonlyMap<string, string>,
 ): Promise<void> {
   const { link } = watch;
-  const keys = ["beats", "nodes", "dead"].map((part) => link.keys.shared(part));
+  const keys = ["beats", "nodes"].map((part) => link.keys.shared(part));
   const reply = await link.run(buryScript, keys, [...seen].flat());
   if (reply !== null) throw lives(watch, String(reply));
 }
 
-/** When each life gave its last sign, as it is written. */
+/** When each incarnation gave its last sign, as it is written. */
 async function signs({ link }: Watch): Promise<Map<string, string>> {
   const key = link.keys.shared("beats");
   const reply = await link.call("zrange", key, 0, -1, "WITHSCORES");
@@ -59,8 +59,8 @@ async function signs({ link }: Watch): Promise<Map<string, string>> {
   return found;
 }
 
-function lives({ link }: Watch, life: string): BrokerError {
-  const node = JSON.stringify(life.replace(/:[^:]*$/, ""));
+function lives({ link }: Watch, incarnation: string): BrokerError {
+  const node = JSON.stringify(incarnation.replace(/:[^:]*$/, ""));
   return new BrokerError("internal", {
     message: `The node ${node} runs on this Redis; stop all nodes before data is moved into it, or choose another redis.prefix than ${link.keys.prefix}`,
   });

@@ -48,11 +48,6 @@ export class Keys {
     return `${this.prefix}:{u:${uid}}:${part}`;
   }
 
-  /** What one life of a node (a process from start to death) keeps of itself. */
-  life(part: string, life: string): string {
-    return `${this.prefix}:{n:${life}}:${part}`;
-  }
-
   /** What the whole cluster shares, in one slot. */
   shared(part: string): string {
     return `${this.prefix}:{all}:${part}`;

@@ -12,7 +12,7 @@ export interface DriverParts {
   readonly metrics: Metrics;
   readonly about: AboutNode;
   /** The node was dead for others, and lives on. */
-  readonly onAnotherLife: () => void;
+  readonly onNewIncarnation: () => void;
   /** Another process has the data now; must end this one at once. */
   readonly onLost: (error: unknown) => void;
 }

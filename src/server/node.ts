@@ -67,7 +67,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
       startedAtMs: Date.now(),
       isDraining: () => node.status === "draining",
     },
-    onAnotherLife: () =>
+    onNewIncarnation: () =>
       void node.migration?.assertNoneBeganMeanwhile().catch(deps.onUnfit),
     onLost: deps.onUnfit,
   });

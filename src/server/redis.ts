@@ -61,7 +61,7 @@ export function createRedisDrivers(parts: DriverParts): Drivers {
   const clockCheck = createClockCheck(parts);
   const cluster = new RedisCluster({
     ...{ ...common, topics, about, heartbeatMs, deadAfterMs },
-    onAnotherLife: parts.onAnotherLife,
+    onNewIncarnation: parts.onNewIncarnation,
     asksTime: () => clockCheck.asks(),
     judge: (session) => endedByCredential(session, store),
   });

@@ -106,7 +106,7 @@ t.test("of a node that begins to serve and a move one gives way", async (t) => {
   t.equal(move.state.status, "completed");
   t.equal(await codeOf(waiter.assertNoneBegan()), undefined); // it is done
   t.equal(await client.zcard("jd:{all}:beats"), 0);
-  t.same(await client.hgetall("jd:{all}:dead"), { "one:life": "0" });
+  t.equal(await client.hlen("jd:{all}:nodes"), 0);
 });
 
 t.test(

@@ -1,8 +1,13 @@
-// A node of a cluster on Redis: topics, session directory and registry put together. State: who listens to this node's events; the parts hold
-// theirs. The link to Redis is shared with the store: whoever made it closes it, after this.
+// A node of a cluster on Redis: topics, session directory and registry put together. State: who listens to this node's events, the presence topics it
+// listens to; the parts hold theirs. The link to Redis is shared with the store: whoever made it closes it, after this.
 
 import type { CloseReason } from "../../broker/errors.ts";
-import type { Presence, SessionRecord, Topic } from "../../broker/model.ts";
+import {
+  type Presence,
+  presenceTopic,
+  type SessionRecord,
+  type Topic,
+} from "../../broker/model.ts";
 import type {
   Cluster,
   ClusterEvent,
@@ -10,14 +15,12 @@ import type {
   Registration,
 } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
-import { type AboutNode, createSelfPortrait } from "../about-node.ts";
+import { type AboutNode, createNodeDescription } from "../about-node.ts";
+import { RedisDirectory } from "./directory.ts";
 import { LocalSessions } from "./local-sessions.ts";
 import { Registry, type RegistryParts } from "./registry.ts";
-import {
-  createSessionSide,
-  type SessionSide,
-  type SessionSideParts,
-} from "./sessions.ts";
+import { Restorer, type RestorerParts } from "./restore.ts";
+import { DirectorySteps } from "./steps.ts";
 
 /** The topics' side of a node (topics.ts). */
 export interface ClusterTopics
@@ -38,10 +41,10 @@ export interface ClusterTopics
 }
 
 export interface RedisClusterParts
-  extends Pick<SessionSideParts, "judge" | "onProblem">,
+  extends Pick<RestorerParts, "judge" | "onProblem">,
     Pick<
       RegistryParts,
-      "heartbeatMs" | "deadAfterMs" | "asksTime" | "onAnotherLife"
+      "heartbeatMs" | "deadAfterMs" | "asksTime" | "onNewIncarnation"
     > {
   readonly link: RedisLink;
   readonly topics: ClusterTopics;
@@ -57,26 +60,37 @@ export class RedisCluster implements Cluster {
   readonly #link: RedisLink;
   readonly #topics: ClusterTopics;
   readonly #registry: Registry;
-  readonly #sessions: SessionSide;
+  readonly #directory: RedisDirectory;
+  readonly #restorer: Restorer;
+  /** Users whose presence this node listens to. */
+  readonly #watched = new Set<string>();
   #listener: (event: ClusterEvent) => void = () => {};
 
   constructor(parts: RedisClusterParts) {
-    const { link, topics, about, onProblem, heartbeatMs } = parts;
-    const { recheckMs = RECHECK_MS, judge } = parts;
-    const local = new LocalSessions(link, onProblem);
-    const portrait = createSelfPortrait(about, () => local.size);
+    const { link, topics, about } = parts;
     const { nodeId } = about;
-    const registry = new Registry({ ...parts, nodeId, portrait });
+    const local = new LocalSessions();
+    const describe = createNodeDescription(about, () => local.size);
+    const registry = new Registry({ ...parts, nodeId, describe });
+    const steps = new DirectorySteps(link);
+    const restorer = new Restorer({
+      ...{ recheckMs: RECHECK_MS, ...parts, steps, registry, local },
+      publish: (event) => topics.publish(event),
+      tell: (event) => this.#listener(event),
+    });
     this.nodeId = nodeId;
     this.#link = link;
     this.#topics = topics;
     this.#registry = registry;
-    this.#sessions = createSessionSide({
-      ...{ link, registry, local, onProblem, judge, heartbeatMs, recheckMs },
-      publish: (event) => topics.publish(event),
-      tell: (event) => this.#listener(event),
+    this.#restorer = restorer;
+    this.#directory = new RedisDirectory({ steps, registry, local, restorer });
+    registry.listener({
+      onBeat(isNew) {
+        if (isNew) restorer.want();
+        else restorer.beat();
+      },
+      onDeath: () => this.#doubtPresence(),
     });
-    const { restorer } = this.#sessions;
     link.onChange((isUp) => {
       if (isUp) restorer.want();
     });
@@ -85,7 +99,7 @@ export class RedisCluster implements Cluster {
 
   onEvent(listener: (event: ClusterEvent) => void): void {
     this.#listener = listener;
-    const { restorer } = this.#sessions;
+    const restorer = this.#restorer;
     this.#topics.onEvent((event) => {
       if (event.kind === "credential") restorer.doubt(event.uid);
       listener(event);
@@ -101,7 +115,7 @@ export class RedisCluster implements Cluster {
 
   /** Leaves the cluster; sessions that are still open count as offline from now on. Safe to call twice. */
   async close(): Promise<void> {
-    await this.#sessions.close();
+    await this.#restorer.idle();
     await this.#registry.close();
     await this.#topics.close();
   }
@@ -121,10 +135,14 @@ export class RedisCluster implements Cluster {
   }
 
   listen(topic: Topic): Promise<void> {
+    const uid = topic.slice(2);
+    if (topic === presenceTopic(uid)) this.#watched.add(uid);
     return this.#topics.listen(topic);
   }
 
   unlisten(topic: Topic): void {
+    const uid = topic.slice(2);
+    if (topic === presenceTopic(uid)) this.#watched.delete(uid);
     this.#topics.unlisten(topic);
   }
 
@@ -133,32 +151,37 @@ export class RedisCluster implements Cluster {
   }
 
   register(...asked: Parameters<Cluster["register"]>): Promise<Registration> {
-    return this.#sessions.directory.register(...asked);
+    return this.#directory.register(...asked);
   }
 
   unregister(session: SessionRecord): Promise<void> {
-    return this.#sessions.directory.unregister(session);
+    return this.#directory.unregister(session);
   }
 
   end(...asked: Parameters<Cluster["end"]>): Promise<void> {
-    return this.#sessions.directory.end(...asked);
+    return this.#directory.end(...asked);
   }
 
   endedBy(
     ...asked: Parameters<Cluster["endedBy"]>
   ): Promise<CloseReason | undefined> {
-    return this.#sessions.directory.endedBy(...asked);
+    return this.#directory.endedBy(...asked);
   }
 
   sessionsOf(uid: string): Promise<readonly SessionRecord[]> {
-    return this.#sessions.directory.sessionsOf(uid);
+    return this.#directory.sessionsOf(uid);
   }
 
   presence(uids: readonly string[]): Promise<readonly Presence[]> {
-    return this.#sessions.directory.presence(uids);
+    return this.#directory.presence(uids);
   }
 
   async nodes(): Promise<readonly NodeInfo[]> {
     return this.#registry.nodes();
+  }
+
+  /** A node died: nobody else says which users it served, so whoever is watched here may be offline now. */
+  #doubtPresence(): void {
+    for (const uid of this.#watched) this.#listener({ kind: "presence", uid });
   }
 }

@@ -1,6 +1,6 @@
-// The session directory of a cluster: who is online where, in Redis, one hash per user. Registration is one atomic step there, so of main devices
-// that log in at once on different nodes exactly one survives. Sessions of nodes that do not live are as good as gone. State: none; this node's
-// sessions are in local-sessions.ts.
+// The session directory of a cluster: which users are online and where, in Redis, one hash per user. Registration is one script there, so of main
+// devices that log in at once on different nodes exactly one survives. An incarnation that does not live is dead, and the sessions it served are
+// ignored. State: none; this node's sessions are in local-sessions.ts.
 
 import { BrokerError, type CloseReason, isAway } from "../../broker/errors.ts";
 import type { Presence, SessionRecord } from "../../broker/model.ts";
@@ -9,26 +9,24 @@ import type {
   Registration,
   SessionDirectory,
 } from "../../broker/ports.ts";
+import { isUnanswered } from "../../redis/errors.ts";
 import { endedBy, presenceOf } from "../session-rules.ts";
 import type { LocalSessions } from "./local-sessions.ts";
 import type { Registry } from "./registry.ts";
+import type { Restorer } from "./restore.ts";
 import type { DirectorySteps } from "./steps.ts";
 
 /** Users looked up at once by one call. */
 const LOOKUPS_AT_ONCE = 256;
-/** For the answer why a session was ended. */
-const PATIENCE_MS = 3000;
+/** How long the reason why a session was ended is asked for. */
+const ASK_MS = 3000;
 const RETRY_MS = 50;
 
 export interface DirectoryParts {
   readonly steps: DirectorySteps;
   readonly registry: Registry;
   readonly local: LocalSessions;
-  /** Makes sure of a session that is in `local`. */
-  readonly restore: (sessionId: string) => Promise<void>;
-  /** A session may be in the directory that has to go: `local` owes it. */
-  readonly onOwed: () => void;
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly restorer: Pick<Restorer, "one" | "remove">;
 }
 
 export class RedisDirectory implements SessionDirectory {
@@ -39,50 +37,42 @@ export class RedisDirectory implements SessionDirectory {
   }
 
   async register(session: SessionRecord, claim?: Claim): Promise<Registration> {
-    const { steps, registry, local } = this.#parts;
-    const { life } = registry;
-    const { uid } = session;
-    local.hold(uid);
+    const { steps, registry, local, restorer } = this.#parts;
+    const { incarnation } = registry;
     try {
-      await local.index(life, [uid]);
-      const entered = await steps.enter(session, life, claim);
-      if (entered.kind === "refused") {
-        local.release(uid, life);
-        return entered;
-      }
+      const entered = await steps.enter(session, incarnation, claim);
+      if (entered.kind === "refused") return entered;
       const { since, order, ended } = entered;
-      const wasHeld = local.add({ session, since, order });
-      if (wasHeld) local.release(uid, undefined);
-      // What was entered under a life that ended meanwhile is swept with it.
-      if (registry.life !== life) await this.#again(session);
+      local.add({ session, since, order });
+      // What was entered under an incarnation that died meanwhile is ignored.
+      if (registry.incarnation !== incarnation) await this.#again(session);
       return { kind: "entered", order, ended };
     } catch (error) {
-      if (local.forget(session.sessionId)) local.release(uid, undefined); // the hold that is owed stays
-      this.#owe(session); // it may be in: its caller will never take it out
+      const wasIn = local.forget(session.sessionId);
+      if (wasIn || isUnanswered(error)) restorer.remove(session); // its caller never will
       throw error;
     }
   }
 
   async unregister(session: SessionRecord): Promise<void> {
-    const { steps, registry, local } = this.#parts;
+    const { steps, local, restorer } = this.#parts;
     const isLocal = local.forget(session.sessionId);
     try {
       await steps.remove(session);
     } catch (error) {
-      if (isLocal) this.#owe(session);
+      if (isLocal) restorer.remove(session);
       throw error;
     }
-    if (isLocal) local.release(session.uid, registry.currentLife);
   }
 
-  /** A session of this node stays in `local` until it is closed: if the word does not come, it is found missing. */
+  /** A session of this node stays in `local` until it is closed: if the event does not come, it is found missing. */
   async end(session: SessionRecord, reason: CloseReason): Promise<void> {
     await this.#parts.steps.end(session, reason);
   }
 
   /**
-   * Asked until Redis answers, `PATIENCE_MS` at most: after a freeze the connection has to come back first. The reason of a
-   * session that left `local` meanwhile was published.
+   * Asked until Redis answers, `ASK_MS` at most: after a freeze the connection has to come back first. The reason of a session that left
+   * `local` meanwhile was published.
    */
   async endedBy({
     uid,
@@ -91,7 +81,7 @@ export class RedisDirectory implements SessionDirectory {
     CloseReason | undefined
   > {
     const { steps, local } = this.#parts;
-    const deadline = performance.now() + PATIENCE_MS;
+    const deadline = performance.now() + ASK_MS;
     for (;;) {
       const found = local.get(sessionId);
       if (found === undefined) return undefined;
@@ -121,14 +111,9 @@ export class RedisDirectory implements SessionDirectory {
     return uids.map((uid) => found.get(uid) ?? presenceOf(uid, []));
   }
 
-  #owe(session: SessionRecord): void {
-    this.#parts.local.owe(session);
-    this.#parts.onOwed();
-  }
-
   async #again({ sessionId }: SessionRecord): Promise<void> {
-    const { local, restore } = this.#parts;
-    await restore(sessionId);
+    const { local, restorer } = this.#parts;
+    await restorer.one(sessionId);
     if (!local.has(sessionId)) throw new BrokerError("unavailable"); // another one came in between
   }
 
@@ -139,22 +124,10 @@ export class RedisDirectory implements SessionDirectory {
   async #living(uid: string): Promise<readonly SessionRecord[]> {
     const { steps, registry } = this.#parts;
     const living: SessionRecord[] = [];
-    for (const { session, life } of await steps.read(uid)) {
-      const answer = registry.isLive(life);
-      if (typeof answer === "boolean" ? answer : await answer)
-        living.push(session);
-      else if (registry.isGone(life)) this.#clear(uid, life);
+    for (const { session, incarnation } of await steps.read(uid)) {
+      const isLive = registry.isLive(incarnation);
+      if (isLive === true || (await isLive)) living.push(session);
     }
     return living;
-  }
-
-  /** What is left of a life that was swept long ago would never be looked at again. */
-  #clear(uid: string, life: string): void {
-    const { steps, onProblem } = this.#parts;
-    steps
-      .sweep(uid, life)
-      .catch((error: unknown) =>
-        onProblem(error, "Sessions of a user could not be removed"),
-      );
   }
 }

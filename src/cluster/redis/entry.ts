@@ -1,4 +1,4 @@
-// A session as the directory in Redis keeps it, and the life it belongs to. `lua/rules.lua` is the other half: entries are written there. Pure.
+// A session as the directory in Redis keeps it, and the incarnation that serves it. `lua/rules.lua` is the other half: entries are written there. Pure.
 
 import type { CloseReason } from "../../broker/errors.ts";
 import type {
@@ -8,25 +8,27 @@ import type {
 } from "../../broker/model.ts";
 import type { EndedSession, NewestLogin } from "../../broker/ports.ts";
 
-/** One process of a node from start to death: `<node id>:<random>`. A life that was declared dead never comes back; its process begins another. */
-export type Life = string;
+/**
+ * One process of a node from start to death: `<node id>:<random>`. One that was declared dead never comes back; its process begins another.
+ */
+export type Incarnation = string;
 
-/** Names a new life of a node. */
-export function lifeOf(nodeId: string, random: string): Life {
+/** Names a new incarnation of a node. */
+export function incarnationOf(nodeId: string, random: string): Incarnation {
   return `${nodeId}:${random}`;
 }
 
-function nodeOf(life: Life): string {
-  return life.slice(0, life.lastIndexOf(":"));
+function nodeOf(incarnation: Incarnation): string {
+  return incarnation.slice(0, incarnation.lastIndexOf(":"));
 }
 
-/** A session in the directory, and the life that serves it. */
-export interface Entry {
+/** A session in the directory, and the incarnation that serves it. */
+export interface ServedSession {
   readonly session: SessionRecord;
-  readonly life: Life;
+  readonly incarnation: Incarnation;
 }
 
-/** What a step is told of a session, behind its id and life. */
+/** What a script is given of a session, behind its id and incarnation. */
 export function entryArgs(
   session: SessionRecord,
 ): readonly [flag: number, level: number, deviceId: string, tokenTag: string] {
@@ -34,22 +36,26 @@ export function entryArgs(
 }
 
 /** Reads an entry of the user `uid`. */
-export function readEntry(uid: string, sessionId: string, text: Buffer): Entry {
-  const [, life, , flag, level, deviceId, tokenTag] = JSON.parse(
+export function readEntry(
+  uid: string,
+  sessionId: string,
+  text: Buffer,
+): ServedSession {
+  const [, incarnation, , flag, level, deviceId, tokenTag] = JSON.parse(
     text.toString(),
   ) as [
     number,
-    Life,
+    Incarnation,
     since: string,
     DeviceFlag,
     DeviceLevel,
     deviceId: string,
     tokenTag: string,
   ];
-  const nodeId = nodeOf(life);
+  const nodeId = nodeOf(incarnation);
   return {
     session: { sessionId, nodeId, uid, flag, level, deviceId, tokenTag },
-    life,
+    incarnation,
   };
 }
 

@@ -1,5 +1,5 @@
-// Which nodes live. This node says so with every heartbeat and reads in the same round trip who else does. State: this node's life, and the
-// cluster as it was at the last heartbeat. A life that was declared dead is never used again: the node goes on as another one.
+// Which nodes live. This node says so with every heartbeat and reads in the same round trip which others do. State: this node's incarnation, and the
+// cluster as it was at the last heartbeat. An incarnation that was declared dead is never used again: the node goes on as another one.
 
 import { randomBytes } from "node:crypto";
 import { BrokerError, isAway } from "../../broker/errors.ts";
@@ -7,8 +7,7 @@ import type { NodeInfo } from "../../broker/ports.ts";
 import { BoundedMap } from "../../lib/bounded-map.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { loadScript } from "../../redis/script.ts";
-import { type Life, lifeOf } from "./entry.ts";
-import { readBeat, type View, writeNode } from "./view.ts";
+import { type Incarnation, incarnationOf } from "./entry.ts";
 
 const heartbeat = loadScript(new URL("./lua/heartbeat.lua", import.meta.url));
 const leave = loadScript(new URL("./lua/leave.lua", import.meta.url));
@@ -16,53 +15,61 @@ const leave = loadScript(new URL("./lua/leave.lua", import.meta.url));
 /** What the link must be able to run for the registry. */
 export const registryScripts = [heartbeat, leave];
 
-/** How long the sweep of a dead life is left to the node that took it. */
-const SWEEP_LEASE_MS = 10_000;
-
 export interface RegistryParts {
   readonly link: RedisLink;
   readonly nodeId: string;
   /** This node as it is now. */
-  readonly portrait: () => NodeInfo;
+  readonly describe: () => NodeInfo;
   readonly heartbeatMs: number;
   readonly deadAfterMs: number;
   /** Called before each heartbeat; what it gives is told Redis' time with the answer, Unix milliseconds. */
   readonly asksTime: () => (redisMs: number) => void;
-  /** This node was dead for the others, and lives on as another life. */
-  readonly onAnotherLife?: () => void;
+  /** This node was dead for the others, and lives on as another incarnation. */
+  readonly onNewIncarnation?: () => void;
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
 export interface RegistryListener {
-  /** After every heartbeat that was answered; `isNewLife`: nothing of this node is in the directory under its life. */
-  onBeat(isNewLife: boolean): void;
-  /** A life is dead and it is this node's turn to take its sessions out of the directory. May be said again. */
-  onDead(life: Life): void;
+  /** After every heartbeat that was answered; `isNew`: no session of this node is in the directory under its incarnation. */
+  onBeat(isNew: boolean): void;
+  /** Incarnations that lived at the heartbeat before are dead: the sessions they served are offline. */
+  onDeath(): void;
 }
 
-/** Dead lives of which something was found after their sweep: there are hardly any. */
-const MAX_GONE = 1000;
+/** Dead incarnations whose entries were found: there are hardly any. */
+const MAX_DEAD = 1000;
 
-const NOTHING: View = { live: new Map(), dead: new Set() };
+type LivingNodes = ReadonlyMap<Incarnation, NodeInfo>;
+
+type Beat =
+  | { readonly verdict: "dead" | "taken" }
+  | {
+      readonly verdict: "ok";
+      readonly living: LivingNodes;
+      /** Redis' clock, Unix milliseconds. */
+      readonly redisMs: number;
+    };
 
 export class Registry {
   readonly #parts: RegistryParts;
+  /** beats, nodes, clock: see heartbeat.lua. */
   readonly #keys: readonly string[];
-  #status: "new" | "living" | "outcast" | "closed" = "new";
-  #life: Life = "";
-  #nextLife: Life;
-  #view = NOTHING;
+  /** `evicted`: dead for the others, and another node of its id lives. */
+  #status: "new" | "living" | "evicted" | "closed" = "new";
+  #incarnation: Incarnation = "";
+  #next: Incarnation;
+  #living: LivingNodes = new Map();
   /** When the last heartbeat that was answered was sent, as `performance.now()`. */
   #beatMs = Number.NEGATIVE_INFINITY;
-  readonly #gone = new BoundedMap<Life, true>(MAX_GONE);
-  #listener: RegistryListener = { onBeat() {}, onDead() {} };
+  readonly #dead = new BoundedMap<Incarnation, true>(MAX_DEAD);
+  #listener: RegistryListener = { onBeat() {}, onDeath() {} };
   #timer: NodeJS.Timeout | undefined;
   #beating: Promise<void> | undefined;
 
   constructor(parts: RegistryParts) {
     this.#parts = parts;
-    this.#nextLife = newLife(parts.nodeId);
-    this.#keys = ["beats", "nodes", "dead", "clock"].map((part) =>
+    this.#next = newIncarnation(parts.nodeId);
+    this.#keys = ["beats", "nodes", "clock"].map((part) =>
       parts.link.keys.shared(part),
     );
   }
@@ -73,17 +80,12 @@ export class Registry {
   }
 
   /** Under which this node's sessions are entered. Throws `unavailable` while the node is not one of the living. */
-  get life(): Life {
+  get incarnation(): Incarnation {
     this.assertLiving();
-    return this.#life;
+    return this.#incarnation;
   }
 
-  /** The newest life this node had; undefined before the first. */
-  get currentLife(): Life | undefined {
-    return this.#life === "" ? undefined : this.#life;
-  }
-
-  /** Throws `unavailable` while this node is not one of the living: it cannot know who is. */
+  /** Throws `unavailable` while this node is not one of the living: it cannot know which nodes are. */
   assertLiving(): void {
     if (this.#status !== "living") throw new BrokerError("unavailable");
   }
@@ -98,28 +100,23 @@ export class Registry {
       });
   }
 
-  /** A dead life of which nobody knows any more. */
-  isGone(life: Life): boolean {
-    return this.#gone.get(life) === true;
-  }
-
-  /** Whether a life found in the directory lives. Throws `unavailable` when that cannot be told now. */
-  isLive(life: Life): boolean | Promise<boolean> {
-    if (this.#view.live.has(life)) return true;
-    if (this.#view.dead.has(life) || this.isGone(life)) return false;
-    return this.#find(life);
+  /** Whether an incarnation found in the directory lives. Throws `unavailable` when that cannot be found out now. */
+  isLive(incarnation: Incarnation): boolean | Promise<boolean> {
+    if (this.#living.has(incarnation)) return true;
+    if (this.#dead.get(incarnation) === true) return false;
+    return this.#find(incarnation);
   }
 
   /** The living nodes, this one first. Throws `unavailable` while this node is not one of them. */
   nodes(): readonly NodeInfo[] {
-    const own = this.life;
-    const others = [...this.#view.live].filter(([life]) => life !== own);
-    return [this.#parts.portrait(), ...others.map(([, node]) => node)];
+    const own = this.incarnation;
+    const others = [...this.#living].filter(([one]) => one !== own);
+    return [this.#parts.describe(), ...others.map(([, node]) => node)];
   }
 
   /**
    * Enters the cluster. Another node of the same id that still lives is waited for as long as a dead one would count as alive: then throws an
-   * Error with a sentence for the operator.
+   * Error with a message for the operator.
    */
   async start(): Promise<void> {
     if (this.#status !== "new") return;
@@ -139,7 +136,7 @@ export class Registry {
     this.#timer.unref();
   }
 
-  /** Leaves: the node counts as gone at once. Safe to call twice, and while Redis is away (then it is declared dead in time). */
+  /** Leaves: the node counts as dead at once. Safe to call twice, and while Redis is away (then it is declared dead in time). */
   async close(): Promise<void> {
     const wasIn = this.#status === "living";
     this.#status = "closed";
@@ -148,11 +145,11 @@ export class Registry {
     if (!wasIn) return;
     const { link } = this.#parts;
     await link
-      .runVital(leave, this.#keys.slice(0, 3), [this.#life])
+      .runVital(leave, this.#keys.slice(0, 2), [this.#incarnation])
       .catch((error: unknown) => this.#failed(error));
   }
 
-  /** Says that this node lives and reads who does. Concurrent calls share one round trip. Throws `unavailable`. */
+  /** Says that this node lives and reads which nodes do. Concurrent calls share one round trip. Throws `unavailable`. */
   refresh(): Promise<void> {
     this.#beating ??= this.#beat().finally(() => {
       this.#beating = undefined;
@@ -160,36 +157,30 @@ export class Registry {
     return this.#beating;
   }
 
-  /** A dead life has left nothing behind. */
-  async swept(life: Life): Promise<void> {
-    const { link } = this.#parts;
-    await link.call("hdel", link.keys.shared("dead"), life);
-  }
-
-  /** A life that the last heartbeat said nothing of began since, or is dead and swept. The heartbeat under way may be older than it. */
-  async #find(life: Life): Promise<boolean> {
+  /** An incarnation that was not in the last heartbeat's answer began since, or is dead. The heartbeat under way may be older than it. */
+  async #find(incarnation: Incarnation): Promise<boolean> {
     for (let asked = 0; asked < 2; asked++) {
       await this.refresh();
-      if (this.#view.live.has(life)) return true;
+      if (this.#living.has(incarnation)) return true;
     }
-    if (!this.#view.dead.has(life)) this.#gone.set(life, true);
+    this.#dead.set(incarnation, true);
     return false;
   }
 
   async #beat(): Promise<void> {
     if (this.#status === "living") {
-      if ((await this.#ask(this.#life, "beat")) === "ok") return;
-    } else if (this.#status !== "outcast") throw new BrokerError("unavailable");
+      if ((await this.#ask(this.#incarnation, "beat")) === "ok") return;
+    } else if (this.#status !== "evicted") throw new BrokerError("unavailable");
     await this.#enter();
   }
 
-  /** Begins a life. `taken`: another node of this id lives; then this one is an outcast that tries again with each heartbeat. */
-  async #enter(): Promise<"ok" | "dead" | "taken"> {
-    const verdict = await this.#ask(this.#nextLife, "enter");
-    // Kept until it was answered: an answer that is lost must not leave another life of this node behind.
-    if (verdict !== "taken") this.#nextLife = newLife(this.#parts.nodeId);
+  /** Begins an incarnation. `taken`: another node of this id lives; then this one is evicted and tries again with each heartbeat. */
+  async #enter(): Promise<Beat["verdict"]> {
+    const verdict = await this.#ask(this.#next, "enter");
+    // Kept until it was answered: an answer that is lost must not leave another incarnation of this node behind.
+    if (verdict !== "taken") this.#next = newIncarnation(this.#parts.nodeId);
     if (verdict === "taken" && this.#status === "living") {
-      this.#status = "outcast";
+      this.#status = "evicted";
       const error = new Error("another node with this id lives");
       this.#parts.onProblem(error, "The registry of nodes could not be read");
     }
@@ -197,26 +188,28 @@ export class Registry {
   }
 
   async #ask(
-    life: Life,
+    incarnation: Incarnation,
     mode: "enter" | "beat",
-  ): Promise<"ok" | "dead" | "taken"> {
-    const { link, nodeId, portrait, deadAfterMs, asksTime } = this.#parts;
-    const self = writeNode(portrait());
-    const args = [life, nodeId, self, deadAfterMs, mode, SWEEP_LEASE_MS];
+  ): Promise<Beat["verdict"]> {
+    const { link, nodeId, describe, deadAfterMs, asksTime } = this.#parts;
+    const description = JSON.stringify(describe()); // fields may be added; a reader ignores those it does not know
+    const args = [incarnation, nodeId, description, deadAfterMs, mode];
     const hearTime = asksTime();
     const sentMs = performance.now();
     const beat = readBeat(await link.runVital(heartbeat, this.#keys, args));
     if (beat.verdict !== "ok") return beat.verdict;
     hearTime(beat.redisMs);
     this.#beatMs = sentMs;
-    const isAnother = this.#life !== "" && this.#life !== life;
-    this.#life = life;
-    if (this.#status === "closed") return "ok";
-    this.#view = beat.view;
+    const isNew = this.#incarnation !== incarnation;
+    const wasIn = this.#incarnation !== "";
+    this.#incarnation = incarnation;
+    if (this.#isClosed) return "ok";
+    const before = [...this.#living.keys()];
+    this.#living = beat.living;
     this.#status = "living";
-    this.#listener.onBeat(mode === "enter");
-    for (const one of beat.mine) this.#listener.onDead(one);
-    if (isAnother) this.#parts.onAnotherLife?.();
+    this.#listener.onBeat(isNew);
+    if (before.some((one) => !beat.living.has(one))) this.#listener.onDeath();
+    if (isNew && wasIn) this.#parts.onNewIncarnation?.();
     return "ok";
   }
 
@@ -224,13 +217,27 @@ export class Registry {
     return this.#status === "closed";
   }
 
-  /** Redis away is everybody's news; anything else is ours. */
+  /** Redis away is reported by the link; anything else is reported here. */
   #failed(error: unknown): void {
     if (isAway(error)) return;
     this.#parts.onProblem(error, "The heartbeat could not be written to Redis");
   }
 }
 
-function newLife(nodeId: string): Life {
-  return lifeOf(nodeId, randomBytes(6).toString("hex"));
+function newIncarnation(nodeId: string): Incarnation {
+  return incarnationOf(nodeId, randomBytes(6).toString("hex"));
+}
+
+/** Reads the reply of `lua/heartbeat.lua`. */
+function readBeat(reply: unknown): Beat {
+  const [said, nodes = [], redisMs] = reply as [Buffer, Buffer[]?, number?];
+  const verdict = said.toString() as Beat["verdict"];
+  if (verdict !== "ok") return { verdict };
+  const living = new Map<Incarnation, NodeInfo>();
+  for (let at = 0; at + 1 < nodes.length; at += 2)
+    living.set(
+      String(nodes[at]),
+      JSON.parse(String(nodes[at + 1])) as NodeInfo, // as `describe` gave it
+    );
+  return { verdict, living, redisMs: Number(redisMs) };
 }

@@ -1,6 +1,6 @@
 // Makes the directory agree with the sessions this node serves, after anything that may have parted them: Redis was away or lost data, events
-// were missed, the node was declared dead; and periodically, so that a lost event has no lasting effect. State: the sessions still to be compared.
-// It never ends a session that logged in later.
+// were missed, the node was declared dead, a removal was not answered; and once a minute, so that a lost event has no lasting effect and no entry
+// expires. It never ends a session that logged in later. State: the sessions still to be compared, the removals still to be made.
 //
 // A missing session was either ended by another node or lost by Redis. Where a later login is recorded as the newest one, the session is ended here.
 // A new token or a logout changed the device, which the credential shows. Otherwise Redis lost the session, and it is entered again.
@@ -13,6 +13,8 @@ import type { Registry } from "./registry.ts";
 import type { DirectorySteps } from "./steps.ts";
 
 const AT_ONCE = 200;
+/** Over it the oldest pending removal is left to the entry's expiry. */
+const MAX_REMOVALS = 100_000;
 
 export interface RestorerParts {
   readonly steps: DirectorySteps;
@@ -35,6 +37,8 @@ export class Restorer {
   #isWanted = false;
   /** Users whose sessions may have lost the right to go on. */
   readonly #doubted = new Set<string>();
+  /** Sessions that may be in the directory and are not served. */
+  readonly #removals = new Map<string, SessionRecord>();
   /** Sessions to be looked at without a reason; broken, because a beat may be due less than one. */
   #due = 0;
   #running: Promise<void> | undefined;
@@ -56,6 +60,15 @@ export class Restorer {
     this.proceed();
   }
 
+  /** A session that nobody serves may be in the directory: it is to be removed, as soon as Redis answers. */
+  remove(session: SessionRecord): void {
+    this.#removals.set(session.sessionId, session);
+    const oldest = this.#removals.keys().next();
+    if (this.#removals.size > MAX_REMOVALS && !oldest.done)
+      this.#removals.delete(oldest.value);
+    this.proceed();
+  }
+
   /** A heartbeat was answered. */
   beat(): void {
     const { local, heartbeatMs, recheckMs } = this.#parts;
@@ -66,7 +79,8 @@ export class Restorer {
 
   /** Goes on with what is wanted: called with every sign that Redis answers. */
   proceed(): void {
-    const isIdle = !this.#isWanted && this.#doubted.size === 0 && this.#due < 1;
+    const count = this.#doubted.size + this.#removals.size + this.#due;
+    const isIdle = !this.#isWanted && count < 1;
     if (isIdle || this.#running !== undefined) return;
     this.#running = this.#run()
       .then(() => true)
@@ -84,52 +98,49 @@ export class Restorer {
 
   /** Makes sure of one session of this node, if it still is one. */
   async one(sessionId: string): Promise<void> {
-    const { local, registry } = this.#parts;
-    const found = local.get(sessionId);
-    if (found === undefined) return;
-    await local.index(registry.life, [found.session.uid]);
-    await this.#restore(found);
+    const found = this.#parts.local.get(sessionId);
+    if (found !== undefined) await this.#restore(found);
   }
 
   async #run(): Promise<void> {
     for (const uid of [...this.#doubted]) await this.#judgeAll(uid);
+    await this.#removeAll();
     if (this.#isWanted) await this.#restoreAll();
-    await this.#glance();
+    await this.#confirmSome();
+  }
+
+  async #removeAll(): Promise<void> {
+    const { steps, publish } = this.#parts;
+    await this.#inTurns([...this.#removals.values()], async (session) => {
+      try {
+        await steps.remove(session);
+        publish({ kind: "presence", uid: session.uid });
+      } catch (error) {
+        if (isAway(error)) throw error;
+        this.#failed(error); // it would fail each time: the entry is left to its expiry
+      }
+      this.#removals.delete(session.sessionId);
+    });
   }
 
   async #restoreAll(): Promise<void> {
-    await this.#parts.registry.refresh(); // if this life is over, it is the next one's sessions that are to be looked at
+    const { registry, local } = this.#parts;
+    await registry.refresh(); // if this incarnation is dead, the sessions are entered under the next one
     this.#isWanted = false;
     try {
-      await this.#lookAtAll();
+      await this.#inTurns(local.all(), (one) => this.#restore(one));
     } catch (error) {
       this.#isWanted = true;
       throw error;
     }
   }
 
-  async #lookAtAll(): Promise<void> {
-    const { registry, local } = this.#parts;
-    await this.#inTurns(local.owed(), (one) => this.#settle(one));
-    const all = local.all();
-    for (let at = 0; at < all.length; at += AT_ONCE) {
-      const some = all.slice(at, at + AT_ONCE);
-      await local.index(
-        registry.life,
-        some.map(({ session }) => session.uid),
-      );
-      await Promise.all(some.map((one) => this.#restore(one)));
-    }
-  }
-
-  /** At the next few: whoever is missing was ended by word that did not come, or lost. */
-  async #glance(): Promise<void> {
-    const { steps, local } = this.#parts;
+  /** The next few: one that is missing was ended by an event that did not come, or lost. */
+  async #confirmSome(): Promise<void> {
     const count = Math.floor(this.#due);
     this.#due -= count;
-    await this.#inTurns(local.next(count), async ({ session }) => {
-      if (!(await steps.has(session))) await this.one(session.sessionId);
-    });
+    const { local } = this.#parts;
+    await this.#inTurns(local.next(count), (one) => this.#restore(one));
   }
 
   async #judgeAll(uid: string): Promise<void> {
@@ -147,11 +158,12 @@ export class Restorer {
     const { steps, registry, local, publish } = this.#parts;
     const { session } = one;
     if (!local.has(session.sessionId)) return; // it ended meanwhile
-    const result = await steps.restore(one, registry.life);
+    const result = await steps.restore(one, registry.incarnation);
     if (result.kind === "there") return;
     if (result.kind === "refused") return this.#letGo(session, result.reason);
+    if (!local.has(session.sessionId)) return this.remove(session);
     publish({ kind: "presence", uid: session.uid });
-    await this.#judge(session); // one of a life that counted as dead is passed over by who ends sessions
+    await this.#judge(session); // sessions of an incarnation that counted as dead were not ended with the others
   }
 
   async #judge(session: SessionRecord): Promise<void> {
@@ -163,31 +175,25 @@ export class Restorer {
     publish({ kind: "presence", uid: session.uid });
   }
 
-  /** A session that was to be taken out while Redis did not answer. If it is still served, who wanted it out could not say so. */
-  async #settle(session: SessionRecord): Promise<void> {
-    const { steps, registry, local, publish, tell, judge } = this.#parts;
-    const { sessionId, uid } = session;
-    await steps.remove(session);
-    const reason = (await judge(session)) ?? "unavailable";
-    if (!local.settled(sessionId)) return;
-    local.release(uid, registry.currentLife);
-    publish({ kind: "presence", uid });
-    tell({ kind: "end_session", uid, sessionId, reason });
-  }
-
   #letGo({ uid, sessionId }: SessionRecord, reason: CloseReason): void {
-    const { registry, local, tell } = this.#parts;
+    const { local, tell } = this.#parts;
     if (!local.forget(sessionId)) return;
-    local.release(uid, registry.currentLife);
     tell({ kind: "end_session", uid, sessionId, reason });
   }
 
+  /** One that fails by itself is reported and keeps no other from its turn. Throws `unavailable`, `overloaded`. */
   async #inTurns<T>(
     all: readonly T[],
     act: (one: T) => Promise<void>,
   ): Promise<void> {
-    for (let at = 0; at < all.length; at += AT_ONCE)
-      await Promise.all(all.slice(at, at + AT_ONCE).map(act));
+    for (let at = 0; at < all.length; at += AT_ONCE) {
+      const some = all.slice(at, at + AT_ONCE).map(act);
+      for (const result of await Promise.allSettled(some)) {
+        if (result.status === "fulfilled") continue;
+        if (isAway(result.reason)) throw result.reason;
+        this.#failed(result.reason);
+      }
+    }
   }
 
   #failed(error: unknown): false {

@@ -17,12 +17,12 @@ import type { RedisLink } from "../../redis/link.ts";
 import { loadScript } from "../../redis/script.ts";
 import { looseFrame } from "../../redis/wire.ts";
 import {
-  type Entry,
   entryArgs,
-  type Life,
+  type Incarnation,
   readEnded,
   readEntry,
   readLogin,
+  type ServedSession,
 } from "./entry.ts";
 import type { LocalSession } from "./local-sessions.ts";
 
@@ -36,10 +36,15 @@ const restore = loadScript(
   RULES,
 );
 const end = loadScript(new URL("./lua/end.lua", import.meta.url), RULES);
-const sweep = loadScript(new URL("./lua/sweep.lua", import.meta.url), RULES);
 
 /** What the link must be able to run for the directory. */
-export const directoryScripts = [register, restore, end, sweep];
+export const directoryScripts = [register, restore, end];
+
+/**
+ * An entry that no node confirmed for so long is dropped. Its node does so once a minute; one that cannot for as long as this is dead, and comes back as
+ * another incarnation.
+ */
+const ENTRY_TTL_MS = 600_000;
 
 export type Entered =
   | Extract<Registration, { readonly kind: "refused" }>
@@ -48,7 +53,7 @@ export type Entered =
       readonly since: number;
     });
 
-/** `there`: nothing was to be done. `renewed`: it was there under an earlier life. `refused`: it was ended, and stays out. */
+/** `there`: it was in. `renewed`: it was in under an earlier incarnation. `refused`: it was ended, and stays out. */
 export type Restored =
   | { readonly kind: "there" | "renewed" | "entered" }
   | { readonly kind: "refused"; readonly reason: CloseReason };
@@ -61,20 +66,18 @@ export class DirectorySteps {
     this.#link = link;
   }
 
-  /** Enters a session under `life` and tells the nodes of those that it ends. */
+  /** Enters a session under `incarnation` and notifies the nodes of those that it ends. */
   async enter(
     session: SessionRecord,
-    life: Life,
+    incarnation: Incarnation,
     claim: Claim | undefined,
   ): Promise<Entered> {
     const { uid } = session;
     const order = claim !== undefined && "order" in claim ? claim.order : "";
     const label = claim !== undefined && "label" in claim ? claim.label : "";
     const [kind, ...rest] = (await this.#link.run(register, this.#keys(uid), [
-      ...this.#args(session, life),
-      order,
-      label,
-      LOGIN_TTL_MS,
+      ...this.#args(session, incarnation),
+      ...[order, label],
     ])) as [Buffer, ...Buffer[]];
     if (kind.toString() === "refused") return refusal(rest[0]);
     const [since, place, ...ended] = rest;
@@ -86,21 +89,23 @@ export class DirectorySteps {
     };
   }
 
-  /** Makes sure that a session is in under `life`, unless it was ended; tells the nodes of earlier ones that it ends. */
+  /**
+   * Makes sure that a session is in under `incarnation` and does not expire, unless it was ended; notifies the nodes of earlier ones that it ends.
+   */
   async restore(
     { session, since, order }: LocalSession,
-    life: Life,
+    incarnation: Incarnation,
   ): Promise<Restored> {
     const [said, reason] = (await this.#link.run(
       restore,
       this.#keys(session.uid),
-      [...this.#args(session, life), since, order, LOGIN_TTL_MS],
+      [...this.#args(session, incarnation), since, order],
     )) as [Buffer, Buffer?];
     const kind = said.toString() as Restored["kind"];
     return kind === "refused" ? refusal(reason) : { kind };
   }
 
-  /** The newest main login of a uid and flag, as far as it tells why a session may not go on. */
+  /** The newest main login of a uid and flag, as far as it says why a session may not go on. */
   async newestLogin(
     uid: string,
     flag: DeviceFlag,
@@ -110,12 +115,12 @@ export class DirectorySteps {
     return reply === null ? undefined : readLogin(reply);
   }
 
-  /** Takes a session out; harmless when it is not in. */
+  /** Removes a session; harmless when it is not in. */
   async remove({ uid, sessionId }: SessionRecord): Promise<void> {
     await this.#link.call("hdel", this.#key(uid), sessionId);
   }
 
-  /** Takes a session out and tells its node why; tells when it is not in, too. */
+  /** Removes a session and notifies its node of the reason; also when it is not in. */
   async end(session: SessionRecord, reason: CloseReason): Promise<void> {
     const { uid, sessionId } = session;
     const event = { kind: "end_session", uid, sessionId, reason } as const;
@@ -127,19 +132,8 @@ export class DirectorySteps {
     await this.#end(session, reason, "");
   }
 
-  /** Whether the directory has the session. */
-  async has({ uid, sessionId }: SessionRecord): Promise<boolean> {
-    const reply = await this.#link.call("hexists", this.#key(uid), sessionId);
-    return reply === 1;
-  }
-
-  /** Takes out what `life` left of a user's sessions; says whether there was anything. */
-  async sweep(uid: string, life: Life): Promise<boolean> {
-    return (await this.#link.run(sweep, [this.#key(uid)], [life])) !== 0;
-  }
-
-  /** Everything the directory has of a user, dead lives' leavings among it. */
-  async read(uid: string): Promise<readonly Entry[]> {
+  /** All entries of a user, those of dead incarnations among them. */
+  async read(uid: string): Promise<readonly ServedSession[]> {
     const reply = await this.#link.call("hgetall", this.#key(uid));
     const entries = Object.entries(reply as Record<string, Buffer>); // ioredis makes it one
     return entries.map(([id, text]) => readEntry(uid, id, text));
@@ -165,10 +159,16 @@ export class DirectorySteps {
     return [this.#key(uid), this.#link.keys.user("login", uid)];
   }
 
-  #args(session: SessionRecord, life: Life): readonly (string | number)[] {
+  #args(
+    session: SessionRecord,
+    incarnation: Incarnation,
+  ): readonly (string | number)[] {
     const { sessionId, uid } = session;
     const topic = this.#link.keys.topic(userTopic(uid));
-    return [sessionId, life, ...entryArgs(session), uid, topic];
+    return [
+      ...[sessionId, incarnation, ...entryArgs(session), uid, topic],
+      ...[ENTRY_TTL_MS, LOGIN_TTL_MS],
+    ];
   }
 }
 

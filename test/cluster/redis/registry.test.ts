@@ -91,7 +91,7 @@ t.test("nobody dies of Redis being away", async (t) => {
   await b.cluster.register(sessionOn(b, "u"));
   const key = a.link.keys.shared("beats");
   const raw = redis.client();
-  const lives = await raw.zrange(key, "0", "-1");
+  const before = await raw.zrange(key, "0", "-1");
   redis.signal("SIGSTOP");
   await new Promise((resolve) => setTimeout(resolve, 2 * DEAD_AFTER_MS));
   redis.signal("SIGCONT");
@@ -105,22 +105,22 @@ t.test("nobody dies of Redis being away", async (t) => {
     await new Promise((resolve) => setTimeout(resolve, HEARTBEAT_MS / 2));
   }
   t.same([...seen], [true]);
-  t.same((await raw.zrange(key, "0", "-1")).sort(), lives.sort());
+  t.same((await raw.zrange(key, "0", "-1")).sort(), before.sort());
 });
 
-t.test("who was declared dead goes on as another life", async (t) => {
+t.test("a node that was declared dead is another incarnation", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   const raw = redis.client();
   await b.cluster.register(sessionOn(b, "u"));
   const key = b.link.keys.shared("beats");
-  const ofB = (await raw.zrange(key, "0", "-1")).filter((life) =>
-    life.startsWith(b.cluster.nodeId),
+  const ofB = (await raw.zrange(key, "0", "-1")).filter((one) =>
+    one.startsWith(b.cluster.nodeId),
   );
   await raw.zadd(key, 1, ofB[0] ?? ""); // as if it had said nothing since 1970
   await until(async () => {
-    const lives = await raw.zrange(key, "0", "-1");
-    return lives.length === 2 && !lives.includes(ofB[0] ?? "");
+    const found = await raw.zrange(key, "0", "-1");
+    return found.length === 2 && !found.includes(ofB[0] ?? "");
   });
   await until(() => isOnline(a, "u"));
   t.same(b.problems, []);

@@ -1,7 +1,7 @@
 -- Removes a session and publishes the reason to its node, atomically: a session removed without that event would be served for ever. Publishes also
 -- when the session is not in the directory: the event of an earlier call may be lost. A main session that was in it cannot be continued.
 -- KEYS: the user's sessions HASH sessionId → entry; the user's newest logins HASH flag → login
--- ARGV: sessionId, the user's topic, the LOOSE frame (`wire.ts`) that tells or '', the reason, ms that a login is kept
+-- ARGV: sessionId, the user's topic, the LOOSE frame (`wire.ts`) of the event or '', the reason, ms that a login is kept
 -- Reply: 1, or 0 when it was not in
 local here = redis.call('HGET', KEYS[1], ARGV[1])
 if here then

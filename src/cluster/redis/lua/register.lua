@@ -1,32 +1,28 @@
--- Enters a session of a user, takes out those that it ends [decisions: Kick rule] and tells their nodes; the same session again ends nobody for being
+-- Enters a session of a user, removes those that it ends [decisions: Kick rule] and notifies their nodes; the same session again ends none for being
 -- itself. One that continues an earlier session keeps the order of its login, or is refused [decisions: resume is no login]. `place` in
--- `session-rules.ts` says the same.
+-- `session-rules.ts` has the same rules.
 -- KEYS: the user's sessions HASH sessionId → entry; the user's newest logins HASH flag → login
--- ARGV: sessionId, life, flag, level, deviceId, tokenTag, uid, the user's topic, the order it claims or '', the label it claims or '', ms that a
---   login is kept
+-- ARGV: sessionId, incarnation, flag, level, deviceId, tokenTag, uid, the user's topic, ms that an entry is kept, ms that a login is kept,
+--   the order it claims or '', the label it claims or ''
 -- Reply: {'entered', since, order, sessionId, entry, reason, … of the ended}, or {'refused', reason}
 local PAST = 8
-local mine = { flag = tonumber(ARGV[3]), level = tonumber(ARGV[4]), device = ARGV[5] }
-local order, label = tonumber(ARGV[9]), ARGV[10]
+local mine = {
+  incarnation = ARGV[2], flag = tonumber(ARGV[3]), level = tonumber(ARGV[4]), device = ARGV[5], tag = ARGV[6],
+}
+local order, label = tonumber(ARGV[11]), ARGV[12]
 local main = mine.level == 1
 local newest = main and read_login(KEYS[2], ARGV[3]) or nil
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
-local since, last, others = now, 0, {}
+local since, last, others = now, 0, read_entries(KEYS[1], ARGV[1])
 if newest then
   since = math.max(since, newest.since + 1)
   last = newest.order
 end
-local all = redis.call('HGETALL', KEYS[1])
-for at = 1, #all, 2 do
-  if all[at] ~= ARGV[1] then
-    local old = read_entry(all[at + 1])
-    old.id, old.text = all[at], all[at + 1]
-    since = math.max(since, old.since + 1)
-    last = math.max(last, old.order)
-    others[#others + 1] = old
-  end
+for _, old in ipairs(others) do
+  since = math.max(since, old.since + 1)
+  last = math.max(last, old.order)
 end
 
 if newest and label ~= '' then
@@ -57,8 +53,7 @@ for _, old in ipairs(others) do
     ended[#ended + 1] = old.id
     ended[#ended + 1] = old.text
     ended[#ended + 1] = reason_of(mine, old)
-    redis.call('HDEL', KEYS[1], old.id)
-    tell_ended(ARGV[8], ARGV[7], old.id, mine, old)
+    remove_ended(KEYS[1], ARGV[8], ARGV[7], mine, old)
   end
 end
 if main then
@@ -69,7 +64,7 @@ if main then
     if #past > PAST then table.remove(past, 1) end
   end
   mine.label, mine.ended, mine.past = label, '', past
-  write_login(KEYS[2], ARGV[3], mine, ARGV[11])
+  write_login(KEYS[2], ARGV[3], mine, ARGV[10])
 end
-redis.call('HSET', KEYS[1], ARGV[1], write_entry(ARGV[2], since, ARGV[3], ARGV[4], ARGV[5], ARGV[6], mine.order))
+write_entry(KEYS[1], ARGV[1], mine, ARGV[9])
 return { 'entered', int(since), int(mine.order), unpack(ended) }

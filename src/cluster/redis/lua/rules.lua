@@ -1,18 +1,40 @@
--- Entries of the session directory, newest logins, and the kick rule; put in front of the steps on one user's sessions. `session-rules.ts` says the
--- rules again. An entry is JSON: [1, life, since, flag, level, deviceId, tokenTag, order]. `order`: microseconds of Redis' clock when its login came,
--- growing per user; `since`: the same of its connection. Both as text, because JSON made in Lua keeps 14 digits of a number. Entries of earlier
--- builds have no order: theirs is `since`.
-local function write_entry(life, since, flag, level, device, tag, order)
-  return cjson.encode({ 1, life, int(since), tonumber(flag), tonumber(level), device, tag, int(order) })
+-- Entries of the session directory, newest logins, and the kick rule; put in front of the scripts on one user's sessions. `session-rules.ts` has the
+-- rules again. An entry is JSON: [1, incarnation, since, flag, level, deviceId, tokenTag, order, expires]. `order`: microseconds of Redis' clock when
+-- its login came, growing per user; `since`: the same of its connection; `expires`: Unix milliseconds, moved on while its node serves the session.
+-- These are text, because JSON made in Lua keeps 14 digits of a number.
+local function write_entry(key, id, one, ttl)
+  local time = redis.call('TIME')
+  local expires = tonumber(time[1]) * 1000 + tonumber(ttl)
+  redis.call('HSET', key, id, cjson.encode({
+    1, one.incarnation, int(one.since), one.flag, one.level, one.device, one.tag, int(one.order), int(expires),
+  }))
+  redis.call('PEXPIRE', key, ttl)
 end
 
 local function read_entry(text)
   local fields = cjson.decode(text)
-  local since = tonumber(fields[3])
   return {
-    life = fields[2], since = since, flag = fields[4], level = fields[5], device = fields[6],
-    order = tonumber(fields[8]) or since,
+    incarnation = fields[2], since = tonumber(fields[3]), flag = fields[4], level = fields[5], device = fields[6],
+    order = tonumber(fields[8]), expires = tonumber(fields[9]) or 0, -- 0: written by an earlier build
   }
+end
+
+-- All entries but `except`, with their ids and texts. Drops those that expired: no node serves them any more.
+local function read_entries(key, except)
+  local now, entries = tonumber(redis.call('TIME')[1]) * 1000, {}
+  local all = redis.call('HGETALL', key)
+  for at = 1, #all, 2 do
+    if all[at] ~= except then
+      local one = read_entry(all[at + 1])
+      one.id, one.text = all[at], all[at + 1]
+      if one.expires < now then
+        redis.call('HDEL', key, one.id)
+      else
+        entries[#entries + 1] = one
+      end
+    end
+  end
+  return entries
 end
 
 -- The newest main login of a flag, which outlives its entry: a field of the HASH `login` of the user. JSON: [1, order, since, deviceId, label, ended,
@@ -54,8 +76,9 @@ local function reason_of(by, old)
   return (same_device(by, old) or continued(by, old)) and 'replaced' or 'kicked'
 end
 
--- Tells the node of a session that it is ended: in the very step that ends it, so that no lost reply leaves it connected. A LOOSE frame (`wire.ts`).
-local function tell_ended(topic, uid, id, by, old)
-  local event = { kind = 'end_session', uid = uid, sessionId = id, reason = reason_of(by, old) }
-  redis.call('SPUBLISH', topic, '\2\3' .. cmsgpack.pack({ 'end ' .. id .. ' ' .. int(by.since), event }))
+-- Takes a session out and notifies its node, atomically: a session removed without that event would be served for ever. A LOOSE frame (`wire.ts`).
+local function remove_ended(key, topic, uid, by, old)
+  redis.call('HDEL', key, old.id)
+  local event = { kind = 'end_session', uid = uid, sessionId = old.id, reason = reason_of(by, old) }
+  redis.call('SPUBLISH', topic, '\2\3' .. cmsgpack.pack({ 'end ' .. old.id .. ' ' .. int(by.since), event }))
 end
