@@ -34,12 +34,13 @@ export type {
 } from "./conversation-ports.ts";
 export {
   type Claim,
-  type EndedSession,
   LOGIN_TTL_MS,
   type LoginStore,
+  type LoginTerms,
   type NewestLogin,
   type Registration,
   type SessionDirectory,
+  type SessionName,
 } from "./session-ports.ts";
 
 /** Unix milliseconds. Tests pass their own. */

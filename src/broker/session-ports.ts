@@ -15,36 +15,49 @@ export type Claim =
       readonly label: string;
     };
 
-/** A session that `register` took out of the directory, and the reason that it is closed with. */
-export interface EndedSession {
-  readonly session: SessionRecord;
-  readonly reason: "replaced" | "kicked";
+/** On which terms a session asks to be entered. */
+export interface LoginTerms {
+  /** The session it continues; undefined: it is a login. */
+  readonly claim?: Claim | undefined;
+  /** Of the token that its device must have; the session then has the device's level. Undefined: it needs none. */
+  readonly tokenHash?: Uint8Array | undefined;
 }
+
+/** What names a session to the directory. */
+export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
 
 export type Registration =
   | {
       readonly kind: "entered";
+      /** As it was entered: with the level that counts. */
+      readonly session: SessionRecord;
       /** The place of its login among the logins of its uid and flag; a continued session has that of the session it continues. */
       readonly order: number;
-      readonly ended: readonly EndedSession[];
     }
   | {
       /** The session it claims to continue was ended: it is not in, and nothing changed. */
       readonly kind: "refused";
       readonly reason: CloseReason;
+    }
+  | {
+      /** The user has no such device, or the device has another token: it is not in, and nothing changed. */
+      readonly kind: "unauthorized";
     };
 
 export interface SessionDirectory {
   /**
-   * Enters a session, atomically deciding which sessions it ends: every other main session of the same uid and flag when it is a main one, any
-   * session of the same uid, flag and (non-empty) deviceId, and the session it continues. The ended ones are out of the directory when the promise
-   * resolves.
+   * Enters a session, atomically comparing its token and deciding which sessions it ends: every other main session of the same uid and flag when it is a
+   * main one, any session of the same uid, flag and (non-empty) deviceId, and the session it continues. The ended ones are out of the directory when
+   * the promise resolves; their nodes are told to end them (`end_session`).
    *
    * Without a claim it is a login, later than all before. With one it continues an earlier session and keeps the order of its login: a main session
    * is refused when another device logged in later (whether or not that session is still in) or when it was ended by `end`. A claim that is not
-   * known is a login [decisions: resume is no login].
+   * known is a login [decisions: resume is no login]. A session that was entered by a token is in the answer of any `sessionsOf` that is called after
+   * the device got another one.
+   *
+   * This and the two steps below publish `presence` where they change the user's sessions.
    */
-  register(session: SessionRecord, claim?: Claim): Promise<Registration>;
+  register(session: SessionRecord, terms?: LoginTerms): Promise<Registration>;
   /** Takes a session out; harmless when it is not in. */
   unregister(session: SessionRecord): Promise<void>;
   /**
@@ -53,9 +66,7 @@ export interface SessionDirectory {
    */
   end(session: SessionRecord, reason: CloseReason): Promise<void>;
   /** Why a session that this node registered may not go on: a later login, or `end`. Undefined: it may, or it is not known. Throws `unavailable`. */
-  endedBy(
-    session: Pick<SessionRecord, "uid" | "sessionId">,
-  ): Promise<CloseReason | undefined>;
+  endedBy(session: SessionName): Promise<CloseReason | undefined>;
   sessionsOf(uid: string): Promise<readonly SessionRecord[]>;
   /** One record per uid, in order, duplicates included. */
   presence(uids: readonly string[]): Promise<readonly Presence[]>;

@@ -1,6 +1,6 @@
-// Device sessions: who may open one, whom it ends. State: none; the session directory decides kicks, the hub closes sockets.
+// Device sessions: how a connect is entered in the session directory, which decides whether it may and whom it ends. State: none; the hub closes sockets.
 
-import { BrokerError, type CloseReason, isAway } from "./errors.ts";
+import { BrokerError, type CloseReason } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
 import {
   type DeviceFlag,
@@ -10,10 +10,9 @@ import {
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "./model.ts";
-import type { Publisher, SessionDirectory, UserStore } from "./ports.ts";
+import type { SessionDirectory, SessionName, UserStore } from "./ports.ts";
 import { claimOf, sessionName } from "./session-names.ts";
-import type { EndedSession } from "./session-ports.ts";
-import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
+import { hashToken, tokenTag } from "./tokens.ts";
 
 export interface Login {
   readonly sessionId: string;
@@ -74,7 +73,7 @@ export async function endedByCredential(
  * that cannot be found out now.
  */
 export async function endedBy(
-  session: Pick<SessionRecord, "uid" | "sessionId">,
+  session: SessionName,
   directory: Pick<SessionDirectory, "endedBy">,
 ): Promise<CloseReason | undefined> {
   try {
@@ -85,73 +84,37 @@ export async function endedBy(
 }
 
 export function createSessions(
-  ports: {
-    readonly store: UserStore;
-    readonly directory: SessionDirectory;
-    readonly publisher: Publisher;
-  },
+  directory: Pick<SessionDirectory, "register" | "unregister">,
   clientAuth: "token" | "none",
 ): Sessions {
-  const { store, directory, publisher } = ports;
-
-  async function authenticate(
-    login: Login,
-  ): Promise<Pick<SessionRecord, "level" | "tokenTag">> {
-    if (clientAuth === "none")
-      return { level: login.level ?? SECONDARY_DEVICE, tokenTag: "" };
-    const device = await store.device(login.uid, login.flag);
-    if (!device || !hashesEqual(device.tokenHash, hashToken(login.token)))
-      throw new BrokerError("unauthorized", {
-        message: "uid, device flag and token do not match",
-      });
-    return { level: device.level, tokenTag: tokenTag(device.tokenHash) };
-  }
-
-  function endOther({ session, reason }: EndedSession): void {
-    const { uid, sessionId } = session;
-    publisher.publish({ kind: "end_session", uid, sessionId, reason });
-  }
-
   return {
-    async open(login) {
+    async open({ token, level, continues, ...login }) {
       assertUserUid(login.uid);
       if (login.deviceId !== "" && !isId(login.deviceId))
         throw new BrokerError("bad_id", { message: "deviceId is not valid" });
-      const known = await authenticate(login);
-      const session: SessionRecord = {
-        sessionId: login.sessionId,
-        nodeId: login.nodeId,
-        uid: login.uid,
-        flag: login.flag,
-        level: known.level,
-        deviceId: login.deviceId,
-        tokenTag: known.tokenTag,
+      const tokenHash = clientAuth === "token" ? hashToken(token) : undefined;
+      const asked: SessionRecord = {
+        ...login,
+        level: level ?? SECONDARY_DEVICE,
+        tokenTag: tokenHash === undefined ? "" : tokenTag(tokenHash),
       };
-      const placed = await directory.register(
-        session,
-        claimOf(login.continues),
-      );
-      if (placed.kind === "refused")
-        return { kind: "ended", reason: placed.reason };
-      for (const other of placed.ended) endOther(other);
-      try {
-        await authenticate(login); // the token may have changed between the check and the entry, and its change saw no session to end
-      } catch (refusal) {
-        const reason = isAway(refusal)
-          ? await endedBy(session, directory)
-          : undefined;
-        await directory.unregister(session);
-        if (reason !== undefined) return { kind: "ended", reason };
-        throw refusal;
+      const claim = claimOf(continues);
+      const placed = await directory.register(asked, { claim, tokenHash });
+      switch (placed.kind) {
+        case "unauthorized":
+          throw new BrokerError("unauthorized", {
+            message: "uid, device flag and token do not match",
+          });
+        case "refused":
+          return { kind: "ended", reason: placed.reason };
+        case "entered": {
+          const { session, order } = placed;
+          const name = sessionName(session.sessionId, order);
+          return { kind: "open", record: session, name };
+        }
       }
-      publisher.publish({ kind: "presence", uid: session.uid });
-      const name = sessionName(session.sessionId, placed.order);
-      return { kind: "open", record: session, name };
     },
 
-    async close(session) {
-      await directory.unregister(session);
-      publisher.publish({ kind: "presence", uid: session.uid });
-    },
+    close: (session) => directory.unregister(session),
   };
 }

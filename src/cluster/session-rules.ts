@@ -8,12 +8,7 @@ import {
   type Presence,
   type SessionRecord,
 } from "../broker/model.ts";
-import type {
-  Claim,
-  EndedSession,
-  NewestLogin,
-  Registration,
-} from "../broker/ports.ts";
+import type { Claim, NewestLogin, Registration } from "../broker/ports.ts";
 
 /** What the kick rule looks at. */
 type KickFacts = Pick<SessionRecord, "flag" | "level" | "deviceId">;
@@ -29,6 +24,12 @@ export interface Entry {
 
 /** Labels of earlier logins that are remembered. */
 const MAX_PAST = 8;
+
+/** A session that another one ends, and the reason that it is closed with. */
+interface EndedSession {
+  readonly session: SessionRecord;
+  readonly reason: "replaced" | "kicked";
+}
 
 /** A registration and what the directory holds after it. */
 export type Placed =

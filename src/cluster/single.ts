@@ -1,30 +1,40 @@
-// A cluster of one node: events come straight back, the session directory is a map; the newest logins are in a store, because they outlive the
-// process. State: the sessions of this process by uid, how many they are, the counters of failed credentials. Same contract as a cluster of many.
+// A cluster of one node: events come straight back, the session directory is a map; devices and the newest logins are in a store, because they
+// outlive the process. State: the sessions of this process by uid, how many they are, the counters of failed credentials. Same contract as a cluster of many.
 
+import { timingSafeEqual } from "node:crypto";
 import type { CloseReason } from "../broker/errors.ts";
 import {
+  type DeviceLevel,
   MAIN_DEVICE,
   type Presence,
   type SessionRecord,
 } from "../broker/model.ts";
 import type {
-  Claim,
   Cluster,
   ClusterEvent,
   FailureCount,
   LoginStore,
+  LoginTerms,
   NewestLogin,
   NodeInfo,
   Registration,
+  SessionName,
   Throttle,
+  UserStore,
 } from "../broker/ports.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
 import { type AboutNode, createNodeDescription } from "./about-node.ts";
 import { type Entry, endedBy, place, presenceOf } from "./session-rules.ts";
 
 const NO_ENTRIES: readonly Entry[] = [];
+/** What a node keeps of sessions in its store. */
+type SessionStore = LoginStore & Pick<UserStore, "device">;
+
 /** Of a node without storage. */
-const FORGETFUL: LoginStore = {
+const FORGETFUL: SessionStore = {
+  async device() {
+    return undefined;
+  },
   async newestLogin() {
     return undefined;
   },
@@ -73,14 +83,20 @@ export class SingleNode implements Cluster {
     for (const event of events) this.#listener(event);
   }
 
-  /** Where the newest logins are kept; before, they are forgotten with their sessions. Set once, before the first session. */
-  keepLoginsIn(logins: LoginStore): void {
+  /** Where devices are found and the newest logins kept; before, there are none, and logins are forgotten with their sessions. Set once, before the first session. */
+  keepLoginsIn(logins: SessionStore): void {
     this.#logins = logins;
   }
 
-  register(session: SessionRecord, claim?: Claim): Promise<Registration> {
-    const { uid, flag, sessionId } = session;
+  register(
+    asked: SessionRecord,
+    { claim, tokenHash }: LoginTerms = {},
+  ): Promise<Registration> {
+    const { uid, flag, sessionId } = asked;
     return this.#lock.run(uid, async () => {
+      const level = await this.#levelOf(asked, tokenHash);
+      if (level === undefined) return { kind: "unauthorized" };
+      const session = { ...asked, level };
       const newest = await this.#newestOf(session);
       const entries = this.#entriesOf(uid).filter(
         (other) => other.session.sessionId !== sessionId,
@@ -94,14 +110,16 @@ export class SingleNode implements Cluster {
           kept.catch(() => {}); // only a later end of its time is lost: a full disk keeps nobody from reconnecting
         else await kept;
       }
+      const { entry, ended } = placed;
       const gone = new Set([sessionId]);
-      for (const { session } of placed.ended) gone.add(session.sessionId);
+      for (const { session } of ended) gone.add(session.sessionId);
       const staying = this.#entriesOf(uid).filter(
         (other) => !gone.has(other.session.sessionId),
       );
-      this.#put(uid, staying.concat(placed.entry)); // exactly as long as needed, unlike a spread
-      const { order } = placed.entry;
-      return { kind: "entered", order, ended: placed.ended };
+      this.#put(uid, staying.concat(entry)); // exactly as long as needed, unlike a spread
+      for (const { session, reason } of ended) this.#tellEnded(session, reason);
+      this.#listener({ kind: "presence", uid });
+      return { kind: "entered", session, order: entry.order };
     });
   }
 
@@ -110,7 +128,7 @@ export class SingleNode implements Cluster {
   }
 
   end(session: SessionRecord, reason: CloseReason): Promise<void> {
-    const { uid, flag, sessionId } = session;
+    const { uid, flag } = session;
     return this.#lock.run(uid, async () => {
       const found = this.#find(session);
       const newest = await this.#newestOf(session);
@@ -120,13 +138,28 @@ export class SingleNode implements Cluster {
           ended: reason,
         });
       this.#remove(session);
-      this.#listener({ kind: "end_session", uid, sessionId, reason });
+      this.#tellEnded(session, reason);
     });
   }
 
-  async endedBy(
-    session: Pick<SessionRecord, "uid" | "sessionId">,
-  ): Promise<CloseReason | undefined> {
+  #tellEnded({ uid, sessionId }: SessionName, reason: CloseReason): void {
+    this.#listener({ kind: "end_session", uid, sessionId, reason });
+  }
+
+  /** The level that counts; undefined: the device does not have the token. */
+  async #levelOf(
+    { uid, flag, level }: SessionRecord,
+    tokenHash: Uint8Array | undefined,
+  ): Promise<DeviceLevel | undefined> {
+    if (tokenHash === undefined) return level;
+    const device = await this.#logins.device(uid, flag);
+    if (device === undefined || tokenHash.length === 0) return undefined; // that of a device that logged out is empty
+    if (device.tokenHash.length !== tokenHash.length) return undefined;
+    const isSame = timingSafeEqual(device.tokenHash, tokenHash);
+    return isSame ? device.level : undefined;
+  }
+
+  async endedBy(session: SessionName): Promise<CloseReason | undefined> {
     const found = this.#find(session);
     if (found === undefined) return undefined;
     return endedBy(found, await this.#newestOf(found.session));
@@ -145,24 +178,25 @@ export class SingleNode implements Cluster {
     return this.#sessions.get(uid) ?? NO_ENTRIES;
   }
 
-  #find({
-    uid,
-    sessionId,
-  }: Pick<SessionRecord, "uid" | "sessionId">): Entry | undefined {
+  #find({ uid, sessionId }: SessionName): Entry | undefined {
     return this.#entriesOf(uid).find(
       (one) => one.session.sessionId === sessionId,
     );
   }
 
   #remove({ uid, sessionId }: SessionRecord): void {
-    const left = this.#entriesOf(uid).filter(
-      (one) => one.session.sessionId !== sessionId,
-    );
+    const all = this.#entriesOf(uid);
+    const left = all.filter((one) => one.session.sessionId !== sessionId);
+    if (left.length === all.length) return;
     this.#put(uid, left);
+    this.#listener({ kind: "presence", uid });
   }
 
-  async sessionsOf(uid: string): Promise<readonly SessionRecord[]> {
-    return this.#entriesOf(uid).map(({ session }) => session);
+  /** In turn with logins: one that compared its token before the call is in the answer. */
+  sessionsOf(uid: string): Promise<readonly SessionRecord[]> {
+    return this.#lock.run(uid, async () =>
+      this.#entriesOf(uid).map(({ session }) => session),
+    );
   }
 
   async presence(uids: readonly string[]): Promise<readonly Presence[]> {

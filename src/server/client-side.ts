@@ -147,7 +147,6 @@ function clientContext(
 ): ClientContext {
   const { config, store, cluster, metrics, logger } = node;
   const { client, messages, auth } = config;
-  const ports = { store, directory: cluster, publisher: cluster };
   const log = roomLogger(logger, "gateway");
   const openings = new Line(OPENINGS);
   let sessionCount = 0;
@@ -159,7 +158,7 @@ function clientContext(
       store,
       cluster,
       directory: cluster,
-      sessions: createSessions(ports, auth.clients),
+      sessions: createSessions(cluster, auth.clients),
       tokens: node.tokens,
       nodeId: cluster.nodeId,
       clock: Date.now,

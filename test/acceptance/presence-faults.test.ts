@@ -16,6 +16,7 @@ t.setTimeout(300_000);
 const DEAD_AFTER_MS = 1000;
 const TIMEOUT_MS = 60_000;
 const TOKEN = "a-token";
+const JOINING = /^jindou_sessions_joining (\d+)$/m;
 const MAIN = { device_flag: 0, device_level: 1 };
 
 const redis = await startRedis(t);
@@ -53,6 +54,10 @@ async function watcherOf(uids: readonly string[]) {
   await register(uid);
   const client = await connect(here, uid);
   const { presence } = await client.watch(uids);
+  await until("it to be live", async () => {
+    const { body } = await here.call("/metrics");
+    return JOINING.exec(String(body))?.[1] === "0"; // until then a fault ends it
+  });
   return {
     presence,
     told: (uid: string): readonly boolean[] =>

@@ -89,8 +89,8 @@ export async function startNode(
     clock,
     users: createUsers(ports),
     channels: createChannels(ports),
-    sessions: createSessions(ports, "token"),
-    openSessions: createSessions(ports, "none"),
+    sessions: createSessions(cluster, "token"),
+    openSessions: createSessions(cluster, "none"),
     messages: createMessages(store, {
       maxPayloadBytes: MAX_PAYLOAD_BYTES,
       historyLimit: HISTORY_LIMIT,

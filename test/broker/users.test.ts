@@ -8,9 +8,20 @@ import {
   type SessionRecord,
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
+import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
 import { createUsers } from "../../src/broker/users.ts";
-import { startNode } from "./node.ts";
+import { startNode as start } from "./node.ts";
+
+/** Its events are those beside presence. */
+async function startNode(t: Parameters<typeof start>[0]) {
+  const node = await start(t);
+  const events: ClusterEvent[] = [];
+  node.cluster.onEvent((event) => {
+    if (event.kind !== "presence") events.push(event);
+  });
+  return { ...node, events };
+}
 
 const MAIN = { flag: 0, level: MAIN_DEVICE } as const;
 const SECONDARY = { flag: 0, level: SECONDARY_DEVICE } as const;

@@ -1,11 +1,12 @@
 // A cluster of one node keeps the cluster's contract; the failed-login counter of one process keeps its window and its bound.
 
 import t from "tap";
-import type { SessionRecord } from "../../src/broker/model.ts";
+import type { Device, SessionRecord } from "../../src/broker/model.ts";
 import type {
   ClusterEvent,
   LoginStore,
   NewestLogin,
+  UserStore,
 } from "../../src/broker/ports.ts";
 import { LocalThrottle, SingleNode } from "../../src/cluster/single.ts";
 import { clusterContract } from "../contract/cluster.ts";
@@ -15,21 +16,32 @@ import { openStore, testFolder } from "../store/embedded/folder.ts";
 t.test("contract", async (t) => {
   const events: ClusterEvent[] = [];
   const cluster = new SingleNode("n1");
-  cluster.keepLoginsIn(loginTable());
+  const store = tables();
+  cluster.keepLoginsIn(store);
   cluster.onEvent((event) => events.push(event));
   clusterContract(t, {
     name: "single",
     async open() {
       await cluster.start();
-      return { cluster, events };
+      return { cluster, events, store };
     },
   });
 });
 
-/** Logins in memory: the embedded store has the real ones, and a test of them. */
-function loginTable(): LoginStore {
+/** Logins and devices in memory: the embedded store has the real ones, and a test of them. */
+function tables(): LoginStore & UserStore {
   const kept = new Map<string, NewestLogin>();
+  const devices = new Map<string, Device>();
   return {
+    async device(uid, flag) {
+      return devices.get(`${uid} ${flag}`);
+    },
+    async putDevice(device) {
+      const name = `${device.uid} ${device.flag}`;
+      const before = devices.get(name);
+      devices.set(name, device);
+      return before;
+    },
     async newestLogin(uid, flag) {
       return kept.get(`${uid} ${flag}`);
     },
@@ -48,9 +60,11 @@ t.test("a full disk keeps no main device from reconnecting", async (t) => {
     ...{ sessionId, nodeId: "n1", uid: "u", flag: 0, level: 1 },
     ...{ deviceId: "phone", tokenTag: "" },
   });
-  const login = await cluster.register(session("s1"), { label: "name" });
+  const login = await cluster.register(session("s1"), {
+    claim: { label: "name" },
+  });
   if (login.kind !== "entered") throw new Error("a login is entered");
-  const again = { order: login.order };
+  const again = { claim: { order: login.order } };
   fail.commit = 1;
   t.match(await cluster.register(session("s2"), again), {
     ...{ kind: "entered", order: login.order },

@@ -7,10 +7,11 @@ import {
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "../../src/broker/model.ts";
-import type { Claim, Cluster } from "../../src/broker/ports.ts";
+import type { Claim, Cluster, Registration } from "../../src/broker/ports.ts";
 import {
   type ClusterDriver,
-  endedFor,
+  type ClusterNode,
+  endedWhile,
   freshUid,
   type Kind,
   sessionOf,
@@ -19,30 +20,30 @@ import {
 /** A user's sessions, as they come and go. */
 class User {
   readonly uid = freshUid();
-  readonly #clusters: readonly Cluster[];
+  readonly #nodes: readonly [ClusterNode, ...ClusterNode[]];
   #turn = 0;
 
-  /** Each session comes on the next of the nodes. */
-  constructor(...clusters: readonly Cluster[]) {
-    this.#clusters = clusters;
+  /** Each session comes on the next of the nodes; the first of them hears which are ended. */
+  constructor(...nodes: readonly [ClusterNode, ...ClusterNode[]]) {
+    this.#nodes = nodes;
   }
 
   get cluster(): Cluster {
     this.#turn += 1;
-    return this.#clusters[this.#turn % this.#clusters.length] as Cluster; // not empty
+    const [first] = this.#nodes;
+    return (this.#nodes[this.#turn % this.#nodes.length] ?? first).cluster;
   }
 
   /** Enters a session that must not be refused. */
   async enter(kind: Kind = {}, claim?: Claim) {
     const { cluster } = this;
     const session = sessionOf(cluster, this.uid, kind);
-    const placed = await cluster.register(session, claim);
-    if (placed.kind === "refused") throw new Error(placed.reason);
-    const { order } = placed;
-    const ended = placed.ended.map(({ session, reason }) => [
-      session.sessionId,
-      reason,
-    ]);
+    let order = 0;
+    const ended = await endedWhile(this.#nodes[0], this.uid, async () => {
+      const placed = await cluster.register(session, { claim });
+      if (placed.kind !== "entered") throw new Error(placed.kind);
+      order = placed.order;
+    });
     return { cluster, session, order, ended, leave };
 
     async function leave() {
@@ -54,10 +55,10 @@ class User {
   async refusal(
     claim: Claim | undefined,
     kind: Kind = {},
-  ): Promise<CloseReason | "entered"> {
+  ): Promise<CloseReason | Registration["kind"]> {
     const { cluster } = this;
     const session = sessionOf(cluster, this.uid, kind);
-    const placed = await cluster.register(session, claim);
+    const placed = await cluster.register(session, { claim });
     return placed.kind === "refused" ? placed.reason : placed.kind;
   }
 
@@ -75,7 +76,7 @@ export async function continuing(
   driver: ClusterDriver,
 ): Promise<void> {
   const [one, other] = [await driver.open(t), await driver.open(t)];
-  const user = () => new User(one.cluster, other.cluster);
+  const user = () => new User(one, other);
 
   t.test("a main keeps the place of its login, and ends nobody", async (t) => {
     const u = user();
@@ -223,8 +224,7 @@ export async function continuing(
     const probe = await u.enter({}, last);
     t.equal(probe.order, last.order);
     t.same(probe.ended, [[session.sessionId, "replaced"]]);
-    t.same(await endedFor(u.cluster, sessionOf(u.cluster, u.uid)), [
-      probe.session,
-    ]);
+    const { ended } = await u.enter();
+    t.same(ended, [[probe.session.sessionId, "kicked"]]);
   });
 }

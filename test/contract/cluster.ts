@@ -3,15 +3,21 @@
 
 import type { Test } from "tap";
 import type { DeviceFlag, SessionRecord } from "../../src/broker/model.ts";
-import { SECONDARY_DEVICE, userTopic } from "../../src/broker/model.ts";
+import {
+  presenceTopic,
+  SECONDARY_DEVICE,
+  userTopic,
+} from "../../src/broker/model.ts";
 import {
   type ClusterDriver,
   endedFor,
+  endedWhile,
   freshUid,
   type Kind,
   sessionOf,
 } from "./cluster-bench.ts";
 import { continuing } from "./cluster-continuing.ts";
+import { credentials } from "./cluster-credentials.ts";
 import { events } from "./cluster-events.ts";
 
 const APP: DeviceFlag = 0;
@@ -24,6 +30,7 @@ const sorted = (sessions: readonly SessionRecord[]): readonly SessionRecord[] =>
 /** Runs the whole contract against the driver. */
 export function clusterContract(t: Test, driver: ClusterDriver): void {
   t.test(`${driver.name}: registering`, (t) => registering(t, driver));
+  t.test(`${driver.name}: credentials`, (t) => credentials(t, driver));
   t.test(`${driver.name}: continuing`, (t) => continuing(t, driver));
   t.test(`${driver.name}: unregistering`, (t) => unregistering(t, driver));
   t.test(`${driver.name}: presence`, (t) => presence(t, driver));
@@ -99,15 +106,16 @@ const KICK_RULES: readonly KickRule[] = [
 ];
 
 async function registering(t: Test, driver: ClusterDriver): Promise<void> {
-  const { cluster } = await driver.open(t);
+  const node = await driver.open(t);
+  const { cluster } = node;
 
   for (const { rule, old, next, ends } of KICK_RULES)
     t.test(rule, async (t) => {
       const uid = freshUid();
       const before = sessionOf(cluster, uid, old);
       const after = sessionOf(cluster, uid, next);
-      t.same(await endedFor(cluster, before), []);
-      t.same(await endedFor(cluster, after), ends ? [before] : []);
+      t.same(await endedFor(node, before), []);
+      t.same(await endedFor(node, after), ends ? [before.sessionId] : []);
       t.same(
         sorted(await cluster.sessionsOf(uid)),
         sorted(ends ? [after] : [before, after]),
@@ -118,7 +126,7 @@ async function registering(t: Test, driver: ClusterDriver): Promise<void> {
     const [one, other] = [freshUid(), freshUid()];
     await cluster.register(sessionOf(cluster, one, { deviceId: "d" }));
     const next = sessionOf(cluster, other, { deviceId: "d" });
-    t.same(await endedFor(cluster, next), []);
+    t.same(await endedFor(node, next), []);
     t.equal((await cluster.sessionsOf(one)).length, 1);
   });
 
@@ -129,7 +137,10 @@ async function registering(t: Test, driver: ClusterDriver): Promise<void> {
     const bystander = sessionOf(cluster, uid, { ...secondary });
     for (const one of [main, own, bystander]) await cluster.register(one);
     const next = sessionOf(cluster, uid, { deviceId: "d2" });
-    t.same(sorted(await endedFor(cluster, next)), sorted([main, own]));
+    t.same(
+      new Set(await endedFor(node, next)),
+      new Set([main.sessionId, own.sessionId]),
+    );
     t.same(sorted(await cluster.sessionsOf(uid)), sorted([bystander, next]));
   });
 
@@ -137,7 +148,7 @@ async function registering(t: Test, driver: ClusterDriver): Promise<void> {
     const uid = freshUid();
     const session = sessionOf(cluster, uid, { deviceId: "d1" });
     await cluster.register(session);
-    t.same(await endedFor(cluster, session), []);
+    t.same(await endedFor(node, session), []);
     t.same(await cluster.sessionsOf(uid), [session]);
   });
 
@@ -147,15 +158,20 @@ async function registering(t: Test, driver: ClusterDriver): Promise<void> {
     const mains = Array.from({ length: 20 }, (_, at) =>
       sessionOf(at % 2 ? cluster : other.cluster, uid, {}),
     );
-    const ended = (
-      await Promise.all(
-        mains.map((one, at) => endedFor(at % 2 ? cluster : other.cluster, one)),
-      )
-    ).flat();
+    const ended = await endedWhile(node, uid, () =>
+      Promise.all(
+        mains.map((one, at) =>
+          (at % 2 ? cluster : other.cluster).register(one),
+        ),
+      ),
+    );
     const left = await cluster.sessionsOf(uid);
     t.equal(left.length, 1);
     t.equal(ended.length, mains.length - 1, "each of the others once");
-    t.same(sorted([...ended, ...left]), sorted(mains));
+    t.same(
+      new Set([...ended, ...left.map((one) => [one.sessionId, "kicked"])]),
+      new Set(mains.map((one) => [one.sessionId, "kicked"])),
+    );
   });
 }
 
@@ -202,7 +218,9 @@ async function unregistering(t: Test, driver: ClusterDriver): Promise<void> {
     for (const expected of [[told], [told, told]]) {
       await cluster.end(gone, "logged_out");
       await cluster.barrier();
-      const found = events.filter((one) => "uid" in one && one.uid === user);
+      const found = events.filter(
+        (one) => one.kind === "end_session" && one.uid === user,
+      );
       t.same(found, expected);
       t.same(await cluster.sessionsOf(user), [left]);
     }
@@ -266,6 +284,34 @@ async function presence(t: Test, driver: ClusterDriver): Promise<void> {
       is,
       is,
     ]);
+  });
+
+  t.test("is published by each step that changes it", async (t) => {
+    const [here, there] = [await driver.open(t), await driver.open(t)];
+    const uid = freshUid();
+    await there.cluster.listen(presenceTopic(uid));
+    const session = sessionOf(here.cluster, uid);
+    const another = sessionOf(here.cluster, uid, secondary);
+    const wrong = { tokenHash: new Uint8Array(32) };
+    const steps = [
+      [1, () => here.cluster.register(session)],
+      [0, () => here.cluster.register(another, wrong)],
+      [1, () => here.cluster.register(another)],
+      [1, () => here.cluster.unregister(another)],
+      [0, () => here.cluster.unregister(another)],
+      [1, () => there.cluster.end(session, "logged_out")],
+      [0, () => there.cluster.end(session, "logged_out")],
+      [0, () => here.cluster.unregister(session)],
+    ] as const;
+    for (const [at, [count, step]] of steps.entries()) {
+      const from = there.events.length;
+      await step();
+      await there.cluster.barrier();
+      const heard = there.events
+        .slice(from)
+        .filter((one) => one.kind === "presence" && one.uid === uid);
+      t.equal(heard.length, count, `step ${at + 1}`);
+    }
   });
 
   t.test("of nobody is an empty list", async (t) => {

@@ -75,7 +75,6 @@ export class RedisCluster implements Cluster {
     const steps = new DirectorySteps(link);
     const restorer = new Restorer({
       ...{ recheckMs: RECHECK_MS, ...parts, steps, registry, local },
-      publish: (event) => topics.publish(event),
       tell: (event) => this.#listener(event),
     });
     this.nodeId = nodeId;

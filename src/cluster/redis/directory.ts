@@ -5,9 +5,10 @@
 import { BrokerError, type CloseReason, isAway } from "../../broker/errors.ts";
 import type { Presence, SessionRecord } from "../../broker/model.ts";
 import type {
-  Claim,
+  LoginTerms,
   Registration,
   SessionDirectory,
+  SessionName,
 } from "../../broker/ports.ts";
 import { isUnanswered } from "../../redis/errors.ts";
 import { endedBy, presenceOf } from "../session-rules.ts";
@@ -36,17 +37,21 @@ export class RedisDirectory implements SessionDirectory {
     this.#parts = parts;
   }
 
-  async register(session: SessionRecord, claim?: Claim): Promise<Registration> {
+  async register(
+    session: SessionRecord,
+    terms: LoginTerms = {},
+  ): Promise<Registration> {
     const { steps, registry, local, restorer } = this.#parts;
     const { incarnation } = registry;
     try {
-      const entered = await steps.enter(session, incarnation, claim);
-      if (entered.kind === "refused") return entered;
-      const { since, order, ended } = entered;
-      local.add({ session, since, order });
+      const entered = await steps.login(session, incarnation, terms);
+      if (entered.kind !== "entered") return entered;
+      const { since, ...registration } = entered;
+      const { order } = registration;
+      local.add({ session: registration.session, since, order });
       // What was entered under an incarnation that died meanwhile is ignored.
       if (registry.incarnation !== incarnation) await this.#again(session);
-      return { kind: "entered", order, ended };
+      return registration;
     } catch (error) {
       const wasIn = local.forget(session.sessionId);
       if (wasIn || isUnanswered(error)) restorer.remove(session); // its caller never will
@@ -77,9 +82,7 @@ export class RedisDirectory implements SessionDirectory {
   async endedBy({
     uid,
     sessionId,
-  }: Pick<SessionRecord, "uid" | "sessionId">): Promise<
-    CloseReason | undefined
-  > {
+  }: SessionName): Promise<CloseReason | undefined> {
     const { steps, local } = this.#parts;
     const deadline = performance.now() + ASK_MS;
     for (;;) {

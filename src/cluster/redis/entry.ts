@@ -6,7 +6,7 @@ import type {
   DeviceLevel,
   SessionRecord,
 } from "../../broker/model.ts";
-import type { EndedSession, NewestLogin } from "../../broker/ports.ts";
+import type { NewestLogin } from "../../broker/ports.ts";
 
 /**
  * One process of a node from start to death: `<node id>:<random>`. One that was declared dead never comes back; its process begins another.
@@ -57,22 +57,6 @@ export function readEntry(
     session: { sessionId, nodeId, uid, flag, level, deviceId, tokenTag },
     incarnation,
   };
-}
-
-/** Reads `sessionId, entry, reason, …` of sessions that were ended. */
-export function readEnded(
-  uid: string,
-  reply: readonly Buffer[],
-): readonly EndedSession[] {
-  return Array.from({ length: reply.length / 3 }, (_, at) => {
-    const [id, text, reason] = reply.slice(3 * at, 3 * at + 3) as [
-      Buffer,
-      Buffer,
-      Buffer,
-    ];
-    const { session } = readEntry(uid, id.toString(), text);
-    return { session, reason: reason.toString() as EndedSession["reason"] };
-  });
 }
 
 /** Reads a newest login as `rules.lua` writes it; its labels are the scripts' business. */

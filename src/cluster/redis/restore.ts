@@ -7,7 +7,7 @@
 
 import { type CloseReason, isAway } from "../../broker/errors.ts";
 import type { SessionRecord } from "../../broker/model.ts";
-import type { ClusterEvent } from "../../broker/ports.ts";
+import type { ClusterEvent, SessionName } from "../../broker/ports.ts";
 import type { LocalSession, LocalSessions } from "./local-sessions.ts";
 import type { Registry } from "./registry.ts";
 import type { DirectorySteps } from "./steps.ts";
@@ -23,8 +23,6 @@ export interface RestorerParts {
   readonly heartbeatMs: number;
   /** In about so long every session is looked at once, whatever happens. */
   readonly recheckMs: number;
-  /** To all nodes. */
-  readonly publish: (event: ClusterEvent) => void;
   /** To this node's own listener. */
   readonly tell: (event: ClusterEvent) => void;
   /** Why a session with this credential may not go on; undefined: it may. Throws `unavailable`. */
@@ -38,7 +36,7 @@ export class Restorer {
   /** Users whose sessions may have lost the right to go on. */
   readonly #doubted = new Set<string>();
   /** Sessions that may be in the directory and are not served. */
-  readonly #removals = new Map<string, SessionRecord>();
+  readonly #removals = new Map<string, SessionName>();
   /** Sessions to be looked at without a reason; broken, because a beat may be due less than one. */
   #due = 0;
   #running: Promise<void> | undefined;
@@ -61,7 +59,7 @@ export class Restorer {
   }
 
   /** A session that nobody serves may be in the directory: it is to be removed, as soon as Redis answers. */
-  remove(session: SessionRecord): void {
+  remove(session: SessionName): void {
     this.#removals.set(session.sessionId, session);
     const oldest = this.#removals.keys().next();
     if (this.#removals.size > MAX_REMOVALS && !oldest.done)
@@ -110,11 +108,10 @@ export class Restorer {
   }
 
   async #removeAll(): Promise<void> {
-    const { steps, publish } = this.#parts;
+    const { steps } = this.#parts;
     await this.#inTurns([...this.#removals.values()], async (session) => {
       try {
         await steps.remove(session);
-        publish({ kind: "presence", uid: session.uid });
       } catch (error) {
         if (isAway(error)) throw error;
         this.#failed(error); // it would fail each time: the entry is left to its expiry
@@ -155,24 +152,21 @@ export class Restorer {
   }
 
   async #restore(one: LocalSession): Promise<void> {
-    const { steps, registry, local, publish } = this.#parts;
+    const { steps, registry, local } = this.#parts;
     const { session } = one;
     if (!local.has(session.sessionId)) return; // it ended meanwhile
     const result = await steps.restore(one, registry.incarnation);
     if (result.kind === "there") return;
     if (result.kind === "refused") return this.#letGo(session, result.reason);
     if (!local.has(session.sessionId)) return this.remove(session);
-    publish({ kind: "presence", uid: session.uid });
     await this.#judge(session); // sessions of an incarnation that counted as dead were not ended with the others
   }
 
   async #judge(session: SessionRecord): Promise<void> {
-    const { steps, publish } = this.#parts;
     const reason = await this.#parts.judge(session);
     if (reason === undefined) return;
-    await steps.revoke(session, reason);
+    await this.#parts.steps.revoke(session, reason);
     this.#letGo(session, reason);
-    publish({ kind: "presence", uid: session.uid });
   }
 
   #letGo({ uid, sessionId }: SessionRecord, reason: CloseReason): void {

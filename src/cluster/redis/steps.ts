@@ -4,41 +4,38 @@ import { randomUUID } from "node:crypto";
 import type { CloseReason } from "../../broker/errors.ts";
 import {
   type DeviceFlag,
+  type DeviceLevel,
+  presenceTopic,
   type SessionRecord,
   userTopic,
 } from "../../broker/model.ts";
 import {
-  type Claim,
   LOGIN_TTL_MS,
+  type LoginTerms,
   type NewestLogin,
   type Registration,
+  type SessionName,
 } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
-import { loadScript } from "../../redis/script.ts";
+import { type Arg, loadScript } from "../../redis/script.ts";
 import { looseFrame } from "../../redis/wire.ts";
 import {
   entryArgs,
   type Incarnation,
-  readEnded,
   readEntry,
   readLogin,
   type ServedSession,
 } from "./entry.ts";
 import type { LocalSession } from "./local-sessions.ts";
 
-const RULES = new URL("./lua/rules.lua", import.meta.url);
-const register = loadScript(
-  new URL("./lua/register.lua", import.meta.url),
-  RULES,
-);
-const restore = loadScript(
-  new URL("./lua/restore.lua", import.meta.url),
-  RULES,
-);
-const end = loadScript(new URL("./lua/end.lua", import.meta.url), RULES);
+const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
+const LOGIN = loadScript(lua("login"), lua("rules"));
+const RESTORE = loadScript(lua("restore"), lua("rules"));
+const END = loadScript(lua("end"), lua("rules"));
+const REMOVE = loadScript(lua("remove"));
 
 /** What the link must be able to run for the directory. */
-export const directoryScripts = [register, restore, end];
+export const directoryScripts = [LOGIN, RESTORE, END, REMOVE];
 
 /**
  * An entry that no node confirmed for so long is dropped. Its node does so once a minute; one that cannot for as long as this is dead, and comes back as
@@ -47,7 +44,7 @@ export const directoryScripts = [register, restore, end];
 const ENTRY_TTL_MS = 600_000;
 
 export type Entered =
-  | Extract<Registration, { readonly kind: "refused" }>
+  | Exclude<Registration, { readonly kind: "entered" }>
   | (Extract<Registration, { readonly kind: "entered" }> & {
       /** Its connection's place, as `restore` wants to know it. */
       readonly since: number;
@@ -66,26 +63,30 @@ export class DirectorySteps {
     this.#link = link;
   }
 
-  /** Enters a session under `incarnation` and notifies the nodes of those that it ends. */
-  async enter(
+  /** Enters a session under `incarnation` and notifies the nodes of those that it ends, and those who watch the user. */
+  async login(
     session: SessionRecord,
     incarnation: Incarnation,
-    claim: Claim | undefined,
+    { claim, tokenHash }: LoginTerms,
   ): Promise<Entered> {
     const { uid } = session;
     const order = claim !== undefined && "order" in claim ? claim.order : "";
     const label = claim !== undefined && "label" in claim ? claim.label : "";
-    const [kind, ...rest] = (await this.#link.run(register, this.#keys(uid), [
+    const token = Buffer.from(tokenHash ?? []);
+    const keys = [...this.#keys(uid), this.#link.keys.user("dev", uid)];
+    const [kind, ...rest] = (await this.#link.run(LOGIN, keys, [
       ...this.#args(session, incarnation),
-      ...[order, label],
+      ...[order, label, tokenHash === undefined ? "none" : "token", token],
     ])) as [Buffer, ...Buffer[]];
-    if (kind.toString() === "refused") return refusal(rest[0]);
-    const [since, place, ...ended] = rest;
+    const said = kind.toString() as Entered["kind"];
+    if (said === "unauthorized") return { kind: said };
+    if (said === "refused") return refusal(rest[0]);
+    const [since, place, level] = rest;
     return {
-      kind: "entered",
+      kind: said,
+      session: { ...session, level: Number(level) as DeviceLevel }, // the given one, or as putDevice wrote it
       since: Number(since),
       order: Number(place),
-      ended: readEnded(uid, ended),
     };
   }
 
@@ -97,7 +98,7 @@ export class DirectorySteps {
     incarnation: Incarnation,
   ): Promise<Restored> {
     const [said, reason] = (await this.#link.run(
-      restore,
+      RESTORE,
       this.#keys(session.uid),
       [...this.#args(session, incarnation), since, order],
     )) as [Buffer, Buffer?];
@@ -115,9 +116,10 @@ export class DirectorySteps {
     return reply === null ? undefined : readLogin(reply);
   }
 
-  /** Removes a session; harmless when it is not in. */
-  async remove({ uid, sessionId }: SessionRecord): Promise<void> {
-    await this.#link.call("hdel", this.#key(uid), sessionId);
+  /** Removes a session and notifies those who watch the user; harmless when it is not in. */
+  async remove({ uid, sessionId }: SessionName): Promise<void> {
+    const args = [sessionId, ...this.#presence(uid)];
+    await this.#link.run(REMOVE, [this.#key(uid)], args);
   }
 
   /** Removes a session and notifies its node of the reason; also when it is not in. */
@@ -145,8 +147,10 @@ export class DirectorySteps {
     frame: Buffer | "",
   ): Promise<void> {
     const topic = this.#link.keys.topic(userTopic(uid));
-    const args = [sessionId, topic, frame, reason, LOGIN_TTL_MS];
-    await this.#link.run(end, this.#keys(uid), args);
+    await this.#link.run(END, this.#keys(uid), [
+      ...[sessionId, ...this.#presence(uid), reason, LOGIN_TTL_MS],
+      ...[topic, frame],
+    ]);
   }
 
   /** HASH of a user's sessions: session id → entry (entry.ts). */
@@ -159,16 +163,20 @@ export class DirectorySteps {
     return [this.#key(uid), this.#link.keys.user("login", uid)];
   }
 
-  #args(
-    session: SessionRecord,
-    incarnation: Incarnation,
-  ): readonly (string | number)[] {
+  #args(session: SessionRecord, incarnation: Incarnation): readonly Arg[] {
     const { sessionId, uid } = session;
     const topic = this.#link.keys.topic(userTopic(uid));
     return [
       ...[sessionId, incarnation, ...entryArgs(session), uid, topic],
-      ...[ENTRY_TTL_MS, LOGIN_TTL_MS],
+      ...[ENTRY_TTL_MS, LOGIN_TTL_MS, ...this.#presence(uid)],
     ];
+  }
+
+  /** What those who watch the user are notified with. */
+  #presence(uid: string): readonly [topic: string, frame: Buffer] {
+    const topic = this.#link.keys.topic(presenceTopic(uid));
+    const event = { kind: "presence", uid } as const;
+    return [topic, looseFrame(`presence ${randomUUID()}`, event)];
   }
 }
 

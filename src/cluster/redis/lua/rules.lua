@@ -19,14 +19,14 @@ local function read_entry(text)
   }
 end
 
--- All entries but `except`, with their ids and texts. Drops those that expired: no node serves them any more.
+-- All entries but `except`, with their ids. Drops those that expired: no node serves them any more.
 local function read_entries(key, except)
   local now, entries = tonumber(redis.call('TIME')[1]) * 1000, {}
   local all = redis.call('HGETALL', key)
   for at = 1, #all, 2 do
     if all[at] ~= except then
       local one = read_entry(all[at + 1])
-      one.id, one.text = all[at], all[at + 1]
+      one.id = all[at]
       if one.expires < now then
         redis.call('HDEL', key, one.id)
       else

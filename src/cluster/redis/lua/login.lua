@@ -1,15 +1,23 @@
--- Enters a session of a user, removes those that it ends [decisions: Kick rule] and notifies their nodes; the same session again ends none for being
--- itself. One that continues an earlier session keeps the order of its login, or is refused [decisions: resume is no login]. `place` in
--- `session-rules.ts` has the same rules.
--- KEYS: the user's sessions HASH sessionId → entry; the user's newest logins HASH flag → login
+-- Enters a session of a user whose device has the token, removes those that it ends [decisions: Kick rule] and notifies their nodes and those who watch
+-- the user; the same session again ends none for being itself. One that continues an earlier session keeps the order of its login, or is refused
+-- [decisions: resume is no login]. `place` in `session-rules.ts` has the same rules.
+-- KEYS: the user's sessions HASH sessionId → entry; the user's newest logins HASH flag → login; the user's devices HASH flag → device (`users.ts`)
 -- ARGV: sessionId, incarnation, flag, level, deviceId, tokenTag, uid, the user's topic, ms that an entry is kept, ms that a login is kept,
---   the order it claims or '', the label it claims or ''
--- Reply: {'entered', since, order, sessionId, entry, reason, … of the ended}, or {'refused', reason}
-local PAST = 8
+--   the user's presence topic, the LOOSE frame of a presence event, the order it claims or '', the label it claims or '', `token` (the
+--   device must have it, and its level counts) or `none`, the hash of its token
+-- Reply: {'entered', since, order, level}, {'refused', reason} or {'unauthorized'}
+local PAST, DEVICE_FORMAT = 8, 1
 local mine = {
   incarnation = ARGV[2], flag = tonumber(ARGV[3]), level = tonumber(ARGV[4]), device = ARGV[5], tag = ARGV[6],
 }
-local order, label = tonumber(ARGV[11]), ARGV[12]
+if ARGV[15] == 'token' then
+  local device = redis.call('HGET', KEYS[3], ARGV[3])
+  if not device then return { 'unauthorized' } end
+  if device:byte(1) ~= DEVICE_FORMAT then return redis.error_reply('ERR a device of format ' .. device:byte(1)) end
+  if ARGV[16] == '' or device:sub(3) ~= ARGV[16] then return { 'unauthorized' } end -- '': it logged out
+  mine.level = device:byte(2)
+end
+local order, label = tonumber(ARGV[13]), ARGV[14]
 local main = mine.level == 1
 local newest = main and read_login(KEYS[2], ARGV[3]) or nil
 local time = redis.call('TIME')
@@ -47,14 +55,8 @@ if order and main then
 end
 mine.since, mine.order = since, order or math.max(now, last + 1)
 
-local ended = {}
 for _, old in ipairs(others) do
-  if collide(mine, old) or continued(mine, old) then
-    ended[#ended + 1] = old.id
-    ended[#ended + 1] = old.text
-    ended[#ended + 1] = reason_of(mine, old)
-    remove_ended(KEYS[1], ARGV[8], ARGV[7], mine, old)
-  end
+  if collide(mine, old) or continued(mine, old) then remove_ended(KEYS[1], ARGV[8], ARGV[7], mine, old) end
 end
 if main then
   local known, past = newest and newest.label or '', newest and newest.past or {}
@@ -67,4 +69,5 @@ if main then
   write_login(KEYS[2], ARGV[3], mine, ARGV[10])
 end
 write_entry(KEYS[1], ARGV[1], mine, ARGV[9])
-return { 'entered', int(since), int(mine.order), unpack(ended) }
+redis.call('SPUBLISH', ARGV[11], ARGV[12])
+return { 'entered', int(since), int(mine.order), int(mine.level) }

@@ -1,0 +1,110 @@
+// The part of the Cluster contract about sessions that are entered by a token: it is compared in the same step, so that no change of it is missed.
+
+import type { Test } from "tap";
+import {
+  type Device,
+  type DeviceLevel,
+  MAIN_DEVICE,
+  SECONDARY_DEVICE,
+} from "../../src/broker/model.ts";
+import { type ClusterDriver, freshUid, sessionOf } from "./cluster-bench.ts";
+
+const RACES = 30;
+
+const hash = (token: string) => new Uint8Array(Buffer.alloc(32, token));
+
+const device = (
+  uid: string,
+  token: string,
+  level: DeviceLevel = MAIN_DEVICE,
+): Device => ({ uid, flag: 0, level, tokenHash: hash(token) });
+
+export async function credentials(
+  t: Test,
+  driver: ClusterDriver,
+): Promise<void> {
+  const [one, other] = [await driver.open(t), await driver.open(t)];
+  const { cluster, store } = one;
+
+  t.test("only the device's token enters a session", async (t) => {
+    const uid = freshUid();
+    const enter = async (tokenHash: Uint8Array, flag: 0 | 1 = 0) => {
+      const session = sessionOf(cluster, uid, { flag });
+      return (await cluster.register(session, { tokenHash })).kind;
+    };
+    t.equal(await enter(hash("a")), "unauthorized", "no device");
+    await store.putDevice(device(uid, "a"));
+    t.equal(await enter(hash("b")), "unauthorized", "another token");
+    t.equal(await enter(new Uint8Array()), "unauthorized", "none");
+    t.equal(await enter(hash("a"), 1), "unauthorized", "another device");
+    t.same(await cluster.sessionsOf(uid), []);
+    t.equal(await enter(hash("a")), "entered");
+    await store.putDevice({ ...device(uid, "a"), tokenHash: new Uint8Array() });
+    t.equal(await enter(hash("a")), "unauthorized", "it logged out");
+    t.equal(await enter(new Uint8Array()), "unauthorized", "and has no token");
+    t.equal((await cluster.sessionsOf(uid)).length, 1, "the first one stays");
+  });
+
+  t.test("the device's level counts, not the given one", async (t) => {
+    for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
+      const uid = freshUid();
+      await store.putDevice(device(uid, "a", level));
+      const claimed = level === MAIN_DEVICE ? SECONDARY_DEVICE : MAIN_DEVICE;
+      const asked = sessionOf(cluster, uid, { level: claimed });
+      const tokenHash = hash("a");
+      const placed = await cluster.register(asked, { tokenHash });
+      t.match(placed, { kind: "entered", session: { ...asked, level } });
+      t.same(await cluster.sessionsOf(uid), [{ ...asked, level }]);
+      const next = sessionOf(cluster, uid, { level: claimed });
+      await cluster.register(next, { tokenHash });
+      const left = level === MAIN_DEVICE ? 1 : 2;
+      t.equal((await cluster.sessionsOf(uid)).length, left, "for kicks, too");
+    }
+  });
+
+  t.test("a wrong token ends nobody and is no login", async (t) => {
+    const uid = freshUid();
+    await store.putDevice(device(uid, "a"));
+    const session = sessionOf(cluster, uid);
+    const first = await cluster.register(session, { tokenHash: hash("a") });
+    if (first.kind !== "entered") throw new Error(first.kind);
+    const guess = sessionOf(cluster, uid);
+    await cluster.register(guess, { tokenHash: hash("b") });
+    t.same(await cluster.sessionsOf(uid), [session]);
+    const claim = { order: first.order };
+    const again = sessionOf(cluster, uid);
+    const terms = { tokenHash: hash("a"), claim };
+    t.match(await cluster.register(again, terms), {
+      ...{ kind: "entered", order: first.order },
+    });
+  });
+
+  t.test("who changes the token then finds every session of it", async (t) => {
+    const wrong: string[] = [];
+    for (let round = 0; round < RACES; round++) {
+      const uid = freshUid();
+      await store.putDevice(device(uid, "old", SECONDARY_DEVICE));
+      const entered: string[] = [];
+      const logIn = async (at: number) => {
+        for (let turn = 0; turn < at; turn++) await Promise.resolve();
+        const node = at % 2 === 0 ? one : other;
+        const session = sessionOf(node.cluster, uid);
+        const terms = { tokenHash: hash("old") };
+        const { kind } = await node.cluster.register(session, terms);
+        if (kind === "entered") entered.push(session.sessionId);
+      };
+      const change = async () => {
+        await other.store.putDevice(device(uid, "new", SECONDARY_DEVICE));
+        return other.cluster.sessionsOf(uid);
+      };
+      const [found] = await Promise.all([
+        change(),
+        ...[0, 1, 2, 3, 4, 5].map(logIn),
+      ]);
+      const seen = new Set(found.map(({ sessionId }) => sessionId));
+      for (const id of entered)
+        if (!seen.has(id)) wrong.push(`round ${round}: ${id}`);
+    }
+    t.same(wrong, []);
+  });
+}
