@@ -196,14 +196,19 @@ t.test(
 t.test(
   "a server that gives no receipt is left for a new connection",
   async (t) => {
-    const server = new ScriptedServer(selling(() => undefined));
+    let tries = 0;
+    const server = new ScriptedServer(
+      selling((send, socket) => {
+        tries += 1;
+        if (tries > 1) receipt(socket, send, 1); // each later one: on a busy machine a connection may be left again
+      }),
+    );
     const client = play(t, server, { timeouts: { requestMs: 20 } });
-    const sent = client.send(TEAM, "1");
-    const { clientMsgNo } = await server.heard("send");
+    await client.send(TEAM, "1");
+    const first = await server.heard("send");
     const again = await server.heard("send", 0, 1);
-    t.equal(again.clientMsgNo, clientMsgNo);
-    receipt(await server.socket(1), again, 1);
-    await sent;
+    t.equal(again.clientMsgNo, first.clientMsgNo);
+    t.ok(server.sockets.length > 1, "on a new connection");
   },
 );
 
