@@ -1,4 +1,4 @@
-// The sessions this node serves, as the directory has to have them. Maps: sessions by id and by uid.
+// The sessions this node serves, as the directory has to have them. Maps: sessions by id and by uid, ids of those not judged.
 
 import type { Entry } from "../session-rules.ts";
 
@@ -10,6 +10,8 @@ const NONE: readonly LocalSession[] = [];
 export class LocalSessions {
   readonly #sessions = new Map<string, LocalSession>();
   readonly #byUid = new Map<string, readonly LocalSession[]>();
+  /** Ids of sessions that were entered again and whose credential was not judged since: while they were missing nobody could end them. */
+  readonly unjudged = new Set<string>();
   #cursor: Iterator<LocalSession> | undefined;
 
   get size(): number {
@@ -57,6 +59,7 @@ export class LocalSessions {
 
   /** The session is not to be restored any more; says whether it was one of this node's. */
   forget(sessionId: string): boolean {
+    this.unjudged.delete(sessionId);
     const found = this.#sessions.get(sessionId);
     if (found === undefined) return false;
     const { uid } = found.session;

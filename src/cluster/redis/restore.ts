@@ -100,11 +100,21 @@ export class Restorer {
     if (found !== undefined) await this.#restore(found);
   }
 
+  /** None keeps another from its turn: of a Redis Cluster one server may be away. Throws the first failure. */
   async #run(): Promise<void> {
-    for (const uid of [...this.#doubted]) await this.#judgeAll(uid);
-    await this.#removeAll();
-    if (this.#isWanted) await this.#restoreAll();
-    await this.#confirmSome();
+    const failures: unknown[] = [];
+    for (const stage of [
+      () => this.#confirmSome(),
+      () => this.#inTurns([...this.#doubted], (uid) => this.#judgeAll(uid)),
+      () => this.#removeAll(),
+      () => (this.#isWanted ? this.#restoreAll() : undefined),
+    ])
+      try {
+        await stage();
+      } catch (error) {
+        failures.push(error);
+      }
+    if (failures.length > 0) throw failures[0];
   }
 
   async #removeAll(): Promise<void> {
@@ -155,11 +165,16 @@ export class Restorer {
     const { steps, registry, local } = this.#parts;
     const { session } = one;
     if (!local.has(session.sessionId)) return; // it ended meanwhile
+    const { sessionId } = session;
     const result = await steps.restore(one, registry.incarnation);
-    if (result.kind === "there") return;
     if (result.kind === "refused") return this.#letGo(session, result.reason);
-    if (!local.has(session.sessionId)) return this.remove(session);
-    await this.#judge(session); // sessions of an incarnation that counted as dead were not ended with the others
+    const isThere = result.kind === "there";
+    if (!local.has(sessionId))
+      return isThere ? undefined : this.remove(session);
+    if (!isThere) local.unjudged.add(sessionId);
+    if (!local.unjudged.has(sessionId)) return;
+    await this.#judge(session);
+    local.unjudged.delete(sessionId);
   }
 
   async #judge(session: SessionRecord): Promise<void> {
@@ -175,19 +190,27 @@ export class Restorer {
     tell({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /** One that fails by itself is reported and keeps no other from its turn. Throws `unavailable`, `overloaded`. */
+  /**
+   * One that fails keeps no other from its turn, unless all of a turn find Redis away. What fails by itself is reported. Throws `unavailable`,
+   * `overloaded` at the end.
+   */
   async #inTurns<T>(
     all: readonly T[],
     act: (one: T) => Promise<void>,
   ): Promise<void> {
+    let away: unknown;
     for (let at = 0; at < all.length; at += AT_ONCE) {
       const some = all.slice(at, at + AT_ONCE).map(act);
+      let answered = false;
       for (const result of await Promise.allSettled(some)) {
-        if (result.status === "fulfilled") continue;
-        if (isAway(result.reason)) throw result.reason;
-        this.#failed(result.reason);
+        if (result.status === "rejected" && isAway(result.reason))
+          away ??= result.reason;
+        else answered = true;
+        if (result.status === "rejected") this.#failed(result.reason);
       }
+      if (!answered) break;
     }
+    if (away !== undefined) throw away;
   }
 
   #failed(error: unknown): false {

@@ -7,6 +7,7 @@ import { BrokerError } from "../../../src/broker/errors.ts";
 import {
   SECONDARY_DEVICE,
   type SessionRecord,
+  userTopic,
 } from "../../../src/broker/model.ts";
 import { endedFor, endedWhile } from "../../contract/cluster-bench.ts";
 import { startRedis } from "../../support/redis.ts";
@@ -174,6 +175,33 @@ t.test("an entry that expired is dropped with the next login", async (t) => {
     (await raw.hkeys(hash(a, "u"))).sort(),
     [next.sessionId, third.sessionId].sort(),
   );
+});
+
+t.test(
+  "an expired session that is still served is ended by a login",
+  async (t) => {
+    const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+    const old = sessionOn(a, "u");
+    await a.cluster.register(old);
+    await a.cluster.listen(userTopic("u"));
+    await rewrite(a, old, { at: EXPIRES, value: `${Date.now() - 10_000}` });
+    await b.cluster.register(sessionOn(b, "u"));
+    await until(() => ended(a).length > 0);
+    t.same(ended(a), [`${old.sessionId} kicked`]);
+  },
+);
+
+t.test("a session that could not be judged is judged later", async (t) => {
+  const [a] = (await startNodes(t, 1, { recheckMs: 200 })) as [TestNode];
+  const session = sessionOn(a, "u");
+  await a.cluster.register(session);
+  a.verdict = new BrokerError("unavailable");
+  await lose(a, "u");
+  await until(() => a.judged > 0);
+  t.same(ended(a), []);
+  a.verdict = "token_changed"; // while it was missing nobody could end it
+  await until(() => ended(a).length > 0);
+  t.same(ended(a), [`${session.sessionId} token_changed`]);
 });
 
 t.test("entries are kept for ten minutes, longer while served", async (t) => {

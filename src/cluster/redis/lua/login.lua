@@ -23,7 +23,8 @@ local newest = main and read_login(KEYS[2], ARGV[3]) or nil
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
-local since, last, others = now, 0, read_entries(KEYS[1], ARGV[1])
+local since, last = now, 0
+local others, expired = read_entries(KEYS[1], ARGV[1])
 if newest then
   since = math.max(since, newest.since + 1)
   last = newest.order
@@ -55,6 +56,7 @@ if order and main then
 end
 mine.since, mine.order = since, order or math.max(now, last + 1)
 
+for _, old in ipairs(expired) do others[#others + 1] = old end -- a node that could not move the expiry on may serve it still
 for _, old in ipairs(others) do
   if collide(mine, old) or continued(mine, old) then remove_ended(KEYS[1], ARGV[8], ARGV[7], mine, old) end
 end

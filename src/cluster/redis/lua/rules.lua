@@ -19,9 +19,9 @@ local function read_entry(text)
   }
 end
 
--- All entries but `except`, with their ids. Drops those that expired: no node serves them any more.
+-- All entries but `except`, with their ids; and those that expired, which it drops: most likely no node serves them any more.
 local function read_entries(key, except)
-  local now, entries = tonumber(redis.call('TIME')[1]) * 1000, {}
+  local now, entries, expired = tonumber(redis.call('TIME')[1]) * 1000, {}, {}
   local all = redis.call('HGETALL', key)
   for at = 1, #all, 2 do
     if all[at] ~= except then
@@ -29,12 +29,13 @@ local function read_entries(key, except)
       one.id = all[at]
       if one.expires < now then
         redis.call('HDEL', key, one.id)
+        expired[#expired + 1] = one
       else
         entries[#entries + 1] = one
       end
     end
   end
-  return entries
+  return entries, expired
 end
 
 -- The newest main login of a flag, which outlives its entry: a field of the HASH `login` of the user. JSON: [1, order, since, deviceId, label, ended,
