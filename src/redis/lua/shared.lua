@@ -15,15 +15,16 @@ local function id_behind(last, bucket, now)
 end
 
 -- The counter `key` of a bucket's ids, of which a step takes any number: `take_id` for each, `close_ids` behind the last.
-local function open_ids(key, bucket, now) return { key = key, bucket = bucket, now = now } end
+local function open_ids(key, bucket) return { key = key, bucket = bucket } end
 
-local function take_id(ids)
+-- now: of the message, in Unix ms.
+local function take_id(ids, now)
   if ids.last then
-    ids.last = id_behind(ids.last, ids.bucket, ids.now)
+    ids.last = id_behind(ids.last, ids.bucket, now)
   else
-    ids.written = id_behind(0, ids.bucket, ids.now)
+    ids.written = id_behind(0, ids.bucket, now)
     local last = redis.call('SET', ids.key, ids.written, 'GET')
-    ids.last = id_behind(tonumber(last or '0'), ids.bucket, ids.now)
+    ids.last = id_behind(tonumber(last or '0'), ids.bucket, now)
   end
   return ids.last
 end
@@ -33,8 +34,8 @@ local function close_ids(ids)
 end
 
 local function next_id(key, bucket, now)
-  local ids = open_ids(key, bucket, now)
-  local id = take_id(ids)
+  local ids = open_ids(key, bucket)
+  local id = take_id(ids, now)
   close_ids(ids)
   return id
 end

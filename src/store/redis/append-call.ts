@@ -82,7 +82,7 @@ export class AppendCall {
   /** Adds what the step is given of it. */
   putArgs(channel: number, args: Arg[]): void {
     args.push(channel, this.#flags, this.#endsAtMs, this.#fromUid);
-    args.push(this.#clientMsgNo, this.#record, this.#extra);
+    args.push(this.#clientMsgNo, this.#record, this.#extra, this.#atMs);
   }
 
   /** Answers by its numbers in the step's reply; false: it failed. */

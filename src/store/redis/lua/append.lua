@@ -8,12 +8,12 @@
 --         of each user uid, what the keys of the user's record begin with, what the user's keys begin with, topic;
 --       then of each message
 --         which channel, sum of flags below and CODE times the refusal that was decided on before (0: none), Unix ms when it expires (0: never), uid,
---         clientMsgNo (read with DEDUPE only), record, extra
+--         clientMsgNo (read with DEDUPE only), record, extra, Unix ms when it was accepted
 -- Reply of each message in order: 0 appended, 1 a retry, 2 failed, 3 refused; messageId (refused: which refusal), messageSeq (0: not kept), pub (both
 --       of a retry as of the first message); then the errors of those that failed, in order
 local KEEP, RED_DOT, DEDUPE, CHECK, CODE = 1, 2, 4, 8, 16
 local APPENDED, RETRY, FAILED, REFUSED = 0, 1, 2, 3
-local MESSAGE_ARGS, USER_ARGS = 7, 4
+local MESSAGE_ARGS, USER_ARGS = 8, 4
 local now, window = tonumber(ARGV[1]), tonumber(ARGV[2])
 local retention, keeps = tonumber(ARGV[3]), tonumber(ARGV[4])
 local channels, counters, facts = {}, {}, {}
@@ -33,7 +33,7 @@ local function counter_of(c)
   local bucket = ARGV[c.at + 1]
   local ids = counters[bucket]
   if not ids then
-    ids = open_ids(c.base .. 'id', tonumber(bucket), now)
+    ids = open_ids(c.base .. 'id', tonumber(bucket))
     counters[bucket] = ids
   end
   return ids
@@ -85,7 +85,7 @@ local function append(c, at)
   local refused = bit.band(flags, CHECK) ~= 0 and refusal_of(c, uid) or math.floor(flags / CODE)
   if refused ~= 0 then return REFUSED, refused, 0, 0 end
   if not c.is_open then open_channel(keys_of(c), c) end
-  local id, seq, pub = take_id(counter_of(c)), 0, nil
+  local id, seq, pub = take_id(counter_of(c), tonumber(ARGV[at + 8])), 0, nil
   if bit.band(flags, KEEP) ~= 0 then
     local m = { id = id, record = ARGV[at + 6], uid = uid, red = bit.band(flags, RED_DOT) ~= 0 }
     if ARGV[at + 3] ~= '0' then
@@ -96,7 +96,7 @@ local function append(c, at)
   else
     pub = take_pub(c)
   end
-  c.changed = true
+  c.changed, c.newest_at = true, ARGV[at + 8]
   if remembers then remember(remembers, { now = now, window = window, id = id, seq = seq, pub = pub }) end
   return APPENDED, id, seq, pub
 end

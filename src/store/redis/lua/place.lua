@@ -5,11 +5,11 @@
 local MAX_SURPLUS = 100 -- messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep is to look at it
 
 -- c: key (of the channel), now, retention (ms, 0: for ever), keeps (how many messages the channel keeps, 0: all), peers (list: whom to enter into each
--- of k.peers).
+-- of k.peers). newest_at: when its newest message was accepted, where that was not now.
 local function open_channel(k, c)
   local head = redis.call('HMGET', k.head, 'seq', 'red', 'pub', 'bare')
   c.k, c.seq, c.red, c.pub, c.bare = k, tonumber(head[1]) or 0, tonumber(head[2]) or 0, tonumber(head[3]) or 0, head[4]
-  c.owners, c.is_open = {}, true
+  c.owners, c.is_open, c.newest_at = {}, true, c.now
   return c
 end
 
@@ -73,10 +73,10 @@ local function close_channel(c)
     redis.call('HSET', k.head, 'pub', c.pub)
     return
   end
-  redis.call('HSET', k.head, 'seq', c.seq, 'red', c.red, 'pub', c.pub, 'at', c.now)
+  redis.call('HSET', k.head, 'seq', c.seq, 'red', c.red, 'pub', c.pub, 'at', c.newest_at)
   redis.call('HSET', k.own, unpack(c.owners))
   note_due(c)
   if k.peers then
-    for i, peers in ipairs(k.peers) do redis.call('ZADD', peers, 'GT', c.now, c.peers[i]) end
+    for i, peers in ipairs(k.peers) do redis.call('ZADD', peers, 'GT', c.newest_at, c.peers[i]) end
   end
 end
