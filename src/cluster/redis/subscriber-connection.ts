@@ -8,6 +8,7 @@ import type { Clock } from "../../broker/ports.ts";
 import { asBrokerError } from "../../redis/errors.ts";
 import { markFrame } from "../../redis/wire.ts";
 import { pause, within } from "./deadline.ts";
+import { Rounds } from "./rounds.ts";
 
 export interface ConnectionParts {
   readonly clock: Clock;
@@ -21,6 +22,12 @@ export interface ConnectionParts {
   /** Its subscriptions are gone; nothing since `heardMs` can be relied on. */
   readonly onDown: (self: SubscriberConnection, heardMs: number) => void;
   readonly onProblem: (error: unknown, what: string) => void;
+}
+
+/** Who waits for a mark. */
+interface Mark {
+  readonly heard: () => void;
+  readonly lost: (error: Error) => void;
 }
 
 interface Batch {
@@ -43,7 +50,8 @@ export class SubscriberConnection {
   #status: "down" | "up" | "closed" = "down";
   #heardMs: number;
   #markName: string | undefined;
-  readonly #marks = new Map<string, () => void>();
+  readonly #marks = new Map<string, Mark>();
+  readonly #marking = new Rounds(() => this.#mark());
   readonly #batches = new Map<string, Batch>();
   #isBeating = false;
   readonly #beat: NodeJS.Timeout;
@@ -111,14 +119,19 @@ export class SubscriberConnection {
   }
 
   /** Resolves once everything has come that was published before the call. Rejects `unavailable`; a connection that is deaf is renewed. */
-  async mark(): Promise<void> {
+  mark(): Promise<void> {
+    return this.#marking.run();
+  }
+
+  async #mark(): Promise<void> {
     const name = this.#markName;
     if (!this.isUp || name === undefined) throw new BrokerError("unavailable");
     const atMs = this.#parts.clock();
     const mark = randomUUID();
-    const heard = new Promise<void>((resolve) => {
-      this.#marks.set(mark, resolve);
+    const heard = new Promise<void>((resolve, reject) => {
+      this.#marks.set(mark, { heard: resolve, lost: reject });
     });
+    heard.catch(() => {}); // it may be lost before it is waited for
     try {
       const receivers = await this.#parts.publish(name, markFrame(mark));
       await this.#renewedUnless(receivers > 0, heard);
@@ -166,6 +179,8 @@ export class SubscriberConnection {
     if (this.#status !== "up") return;
     this.#status = "down";
     this.#markName = undefined;
+    for (const { lost } of this.#marks.values())
+      lost(new BrokerError("unavailable")); // it will not come
     this.#parts.onDown(this, this.#heardMs);
     if (this.#client.status === "ready") void this.#greet(); // slots moved: the connection is good
   }
@@ -182,7 +197,7 @@ export class SubscriberConnection {
   #heard(name: Buffer, frame: Buffer): void {
     const text = name.toString();
     if (text !== this.#markName) return this.#parts.onFrame(text, frame);
-    this.#marks.get(frame.toString("utf8", 2))?.();
+    this.#marks.get(frame.toString("utf8", 2))?.heard();
   }
 
   /** `isReached` false: what is published goes to another server, or this one forgot us. */
@@ -194,6 +209,7 @@ export class SubscriberConnection {
         within(sign, WAKING_MS, SILENT),
       );
     } catch (error) {
+      if (!this.isUp) throw error; // it is known to be lost
       this.#parts.onProblem(
         error,
         "The subscriber connection to Redis is replaced",

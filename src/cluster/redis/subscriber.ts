@@ -7,7 +7,6 @@ import { BrokerError } from "../../broker/errors.ts";
 import { createClient } from "../../redis/client.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { pause, within } from "./deadline.ts";
-import { Rounds } from "./rounds.ts";
 import { SubscriberConnection } from "./subscriber-connection.ts";
 import { type Address, ONLY_SERVER, Topology } from "./topology.ts";
 
@@ -34,7 +33,6 @@ const reconnectMs = (times: number): number =>
 export class Subscriber {
   readonly #parts: SubscriberParts;
   readonly #topology: Topology;
-  readonly #marks = new Rounds(() => this.#markInTime());
   readonly #connections = new Map<Address, SubscriberConnection>();
   /** Where each wanted name is subscribed; undefined: nowhere just now. */
   readonly #seats = new Map<string, SubscriberConnection | undefined>();
@@ -98,8 +96,16 @@ export class Subscriber {
   }
 
   /** Resolves once everything published under the wanted names before the call has come. Rejects `unavailable` in time. */
-  mark(): Promise<void> {
-    return this.#marks.run();
+  async mark(): Promise<void> {
+    const deadline = Date.now() + this.#timeoutMs;
+    for (;;)
+      try {
+        return await within(this.#mark(), this.#timeoutMs, "no mark came");
+      } catch (error) {
+        const { isUp } = this.#parts.link;
+        if (!isUp || this.#isClosed || Date.now() > deadline) throw error;
+        await pause(RETRY_MS);
+      }
   }
 
   close(): void {
@@ -126,18 +132,6 @@ export class Subscriber {
       throw new BrokerError("unavailable");
     }
     this.#sit(name, connection);
-  }
-
-  async #markInTime(): Promise<void> {
-    const deadline = Date.now() + this.#timeoutMs;
-    for (;;)
-      try {
-        return await within(this.#mark(), this.#timeoutMs, "no mark came");
-      } catch (error) {
-        const { isUp } = this.#parts.link;
-        if (!isUp || this.#isClosed || Date.now() > deadline) throw error;
-        await pause(RETRY_MS);
-      }
   }
 
   async #mark(): Promise<void> {
