@@ -112,8 +112,11 @@ export interface ChannelStore {
   personFacts(fromUid: string, toUid: string): Answer<PersonFacts>;
   /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
   groupsOf(uid: string): Promise<readonly string[]>;
-  /** The seq of the group's newest message when `uid` became a member of it; undefined: not one of its `groupsOf`. */
-  joinSeq(channelId: string, uid: string): Promise<number | undefined>;
+  /** For each uid the seq of the group's newest message when it became a member; undefined: the group is not one of its `groupsOf`. */
+  joinSeqs(
+    channelId: string,
+    uids: readonly string[],
+  ): Promise<readonly (number | undefined)[]>;
   /** All members of either kind, in no order; empty when there is no such channel. */
   members(channel: ChannelRef): Promise<readonly string[]>;
   /** Those of `uids` that are members of either kind, in the given order, each once. */
@@ -321,7 +324,7 @@ export type ClusterEvent =
       readonly reason: CloseReason;
     }
   | {
-      /** A device's token is another one: who serves the user by the old one asks the store. */
+      /** A device's token is another one, or may be, where that was missed: who serves the user by the old one asks the store. */
       readonly kind: "credential";
       readonly uid: string;
     }
@@ -331,6 +334,12 @@ export type ClusterEvent =
       readonly uid: string;
       readonly channelId: string;
       readonly member: boolean;
+    }
+  | {
+      /** These, or if undefined any, are no members of the group any more: told before what was sent since then. */
+      readonly kind: "removal";
+      readonly channelId: string;
+      readonly uids: readonly string[] | undefined;
     }
   | {
       /**
@@ -360,6 +369,13 @@ export interface Announcer {
   announce(events: readonly ClusterEvent[]): Promise<void>;
 }
 
+/**
+ * Called after this node may have missed that members of a group were removed, between reading what it missed and telling it. Once resolved, the
+ * sessions of users who are no members get nothing more of the group; those of users who became members behind `lastSeq`, through which messages were
+ * told, get what was sent since by themselves and not what is told next. Asks the store after the call. Rejects `unavailable`: then nothing is told.
+ */
+export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
+
 /** A node as the cluster knows it. */
 export interface NodeInfo {
   readonly nodeId: string;
@@ -386,14 +402,19 @@ export interface Cluster
     SessionDirectory,
     NodeRegistry {
   readonly nodeId: string;
-  /** Who receives this node's events; set once, before start. */
-  onEvent(listener: (event: ClusterEvent) => void): void;
+  /** Who receives this node's events, and judges who may see what it missed; set once, before start. */
+  onEvent(listener: (event: ClusterEvent) => void, judge: GroupJudge): void;
   /** From the moment the promise resolves, every event published under `topic` reaches this node. Listening twice is listening. */
   listen(topic: Topic): Promise<void>;
   /** Events may still come for a while: to listen again soon costs nothing. */
   unlisten(topic: Topic): void;
   /** Resolves once everything published to this node's topics before the call has reached the listener. */
   barrier(): Promise<void>;
+  /**
+   * Undefined: this node misses nothing that it knows of. Else resolves once what it missed has reached the listener, which then knows who lost a
+   * right meanwhile; what was read before is to be read again. Rejects `unavailable` in time.
+   */
+  recovery(): Promise<void> | undefined;
   start(): Promise<void>;
   close(): Promise<void>;
   ping(): Promise<void>;

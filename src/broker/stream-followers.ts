@@ -1,6 +1,6 @@
 // Readers of one stream outside any session (HTTP): each gets every event from where it asked, in order, at its own pace. State: who follows.
-// What a follower missed while it took nothing is read from the store again and comes merged. One that reads by a user's right gets nothing
-// more from the moment on that this right is in doubt, until it is judged.
+// What a follower missed while it took nothing is read from the store again and comes merged. One that reads by a user's right is given what was read
+// only after that right was judged, and nothing more from the moment on that it is in doubt.
 
 import { BrokerError } from "./errors.ts";
 import { type Entrant, FollowerTable } from "./follower-table.ts";
@@ -44,7 +44,7 @@ export interface FollowTarget {
   readonly clientMsgNo: string;
   /** The index of the first event wanted. */
   readonly fromIndex: number;
-  /** Asked before the first event and whenever the user's right may have changed. Undefined: whoever asks has a right of its own. */
+  /** Asked after each read of the store, which follows whenever the user's right may have changed. Undefined: whoever asks has a right of its own. */
   readonly viewer?: FollowViewer | undefined;
 }
 
@@ -53,6 +53,8 @@ export interface StreamFollowers {
   follow(target: FollowTarget, sink: StreamSink): Promise<Following>;
   /** A listener of the cluster's events. */
   heard(event: ClusterEvent): void;
+  /** Some of the group's members may be none any more. */
+  doubtGroup(channelId: string): void;
   /** Ends every follower. */
   close(): void;
 }
@@ -71,13 +73,11 @@ interface Follower extends Entrant {
   readonly sink: StreamSink;
   readonly viewer: FollowViewer | undefined;
   cursor: StreamCursor;
-  /** `coming`: its sink has not been promised anything yet. `judged`: its viewer's right is being asked for. */
-  status: "coming" | "judged" | "reading" | "live" | "paused" | "over";
+  /** `coming`: its sink has not been promised anything yet. */
+  status: "coming" | "reading" | "live" | "paused" | "over";
   /** While it reads: an event came that the read may not show. */
   isBehind: boolean;
-  /** While it is judged: its sink wants events. */
-  wantsMore: boolean;
-  /** Grows with each read or judgement that begins: an older one that comes back has no say. */
+  /** Grows with each read that begins: an older one that comes back has no say. */
   turn: number;
 }
 
@@ -116,8 +116,9 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     do {
       follower.isBehind = false;
       const snapshot = await store.stream(follower.key, follower.clientMsgNo);
+      const mayStay = (await follower.viewer?.mayStay()) ?? true;
       if (follower.turn !== turn) return;
-      if (snapshot === undefined) return finish(follower); // it left history
+      if (!mayStay || snapshot === undefined) return finish(follower); // it left history
       for (const event of eventsFrom(snapshot, follower.cursor))
         if (!give(follower, event)) return;
       if (snapshot.state !== "active") return finish(follower);
@@ -132,28 +133,29 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     });
   }
 
-  /** It gets nothing until its viewer's right is known anew, and then what it missed. */
-  async function judge(
+  /** One whose sink takes nothing is given nothing: it only ends. */
+  async function judgePaused(
     follower: Follower,
     viewer: FollowViewer,
   ): Promise<void> {
-    const { status } = follower;
-    if (status !== "judged") follower.wantsMore = status !== "paused";
-    follower.status = "judged";
-    follower.turn += 1;
     const { turn } = follower;
     const mayStay = await viewer.mayStay();
-    if (follower.turn !== turn) return;
-    if (!mayStay) finish(follower);
-    else if (follower.wantsMore) run(follower);
-    else follower.status = "paused";
+    if (follower.turn === turn && !mayStay) finish(follower);
   }
 
-  /** The right of those followers' viewer may have changed. One that is coming is judged when it has come. */
+  /** The right of those followers' viewer may have changed: they get nothing until it was judged. One that is coming is judged when it has come. */
   function doubt(followers: Iterable<Follower>): void {
-    for (const follower of followers)
-      if (follower.viewer !== undefined && follower.status !== "coming")
-        void judge(follower, follower.viewer);
+    for (const follower of followers) {
+      const { viewer, status } = follower;
+      if (viewer === undefined || status === "coming") continue;
+      if (status === "paused") void judgePaused(follower, viewer);
+      else run(follower);
+    }
+  }
+
+  function doubtGroup(channelId: string): void {
+    const channel = { id: channelId, type: GROUP_CHANNEL } as const;
+    doubt([...table.inChannel(channelKey(channel, ""))]);
   }
 
   function assertRoom(viewer: FollowViewer | undefined): void {
@@ -203,7 +205,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
         ...{ key, topics: topicsOf(view, viewer), clientMsgNo, sink, viewer },
         cursor: { index: fromIndex, textOffset: 0 },
         status: "coming",
-        ...{ isBehind: false, wantsMore: true, turn: 0 },
+        ...{ isBehind: false, turn: 0 },
       };
       try {
         await begin(follower, fromIndex);
@@ -211,12 +213,10 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
         leave(follower);
         throw error;
       }
-      if (viewer === undefined) run(follower);
-      else void judge(follower, viewer); // the user may have lost the right before its topic was listened to
+      run(follower);
       return {
         resume: () => {
           if (follower.status === "paused") run(follower);
-          follower.wantsMore = true;
         },
         stop: () => leave(follower),
       };
@@ -224,16 +224,16 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
 
     heard(event) {
       if (event.kind === "credential") doubt(table.ofViewer(event.uid));
-      else if (event.kind === "missed") {
-        const uid = event.topic.slice(2);
-        if (event.topic === userTopic(uid)) doubt(table.ofViewer(uid));
-      } else if (event.kind === "membership") {
+      else if (event.kind === "membership") {
         const channel = { id: event.channelId, type: GROUP_CHANNEL } as const;
         const key = channelKey(channel, event.uid);
         const theirs = [...table.ofViewer(event.uid)];
         doubt(theirs.filter((follower) => follower.key === key));
-      } else if (event.kind === "event") tell(event.event);
+      } else if (event.kind === "removal") doubtGroup(event.channelId);
+      else if (event.kind === "event") tell(event.event);
     },
+
+    doubtGroup,
 
     close() {
       for (const follower of table.all()) finish(follower);

@@ -211,6 +211,7 @@ export class SingleNode implements Cluster {
   async listen(): Promise<void> {}
   unlisten(): void {}
   async barrier(): Promise<void> {}
+  recovery(): undefined {}
   async start(): Promise<void> {}
   async close(): Promise<void> {}
   async ping(): Promise<void> {}

@@ -23,7 +23,7 @@ export class Admissions {
       ...parts,
       store: {
         groupsOf: (uid) => reads.run(() => store.groupsOf(uid)),
-        joinSeq: (...asked) => reads.run(() => store.joinSeq(...asked)),
+        joinSeqs: (...asked) => reads.run(() => store.joinSeqs(...asked)),
         headSeq: (key) => reads.run(() => store.headSeq(key)),
         readMessages: (...asked) =>
           reads.run(() => store.readMessages(...asked)),
@@ -63,7 +63,15 @@ export class Admissions {
     channelId: string,
     hub: JoinPorts["hub"],
   ): Promise<void> {
-    const joinSeq = await this.#parts.store.joinSeq(channelId, session.uid);
+    const [joinSeq] = await this.joinSeqs(channelId, [session.uid]);
     if (joinSeq !== undefined) await this.admit(session, channelId, hub);
+  }
+
+  /** See `ChannelStore`. Few are read at once. */
+  joinSeqs(
+    channelId: string,
+    uids: readonly string[],
+  ): Promise<readonly (number | undefined)[]> {
+    return this.#parts.store.joinSeqs(channelId, uids);
   }
 }

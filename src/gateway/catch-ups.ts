@@ -14,6 +14,7 @@ import {
   PERSONAL_EVENTS,
   type StreamName,
 } from "./behind.ts";
+import { readJudged } from "./read-judged.ts";
 import type { Session } from "./session.ts";
 
 export interface CatchUpParts {
@@ -21,7 +22,7 @@ export interface CatchUpParts {
     StreamStore,
     "stream" | "activeStream" | "personalStreamsOf"
   >;
-  readonly cluster: Pick<Cluster, "barrier">;
+  readonly cluster: Pick<Cluster, "barrier" | "recovery">;
   readonly directory: Pick<SessionDirectory, "endedBy">;
   /** Of a connection. */
   readonly maxBufferedBytes: number;
@@ -174,7 +175,8 @@ export class CatchUps {
     key,
     clientMsgNo,
   }: StreamName): Promise<StreamSnapshot | undefined> {
-    return this.#parts.store.stream(key, clientMsgNo);
+    const { store, cluster } = this.#parts;
+    return readJudged(cluster, () => store.stream(key, clientMsgNo));
   }
 
   #lags({ connection }: Session): boolean {

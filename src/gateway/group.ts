@@ -26,6 +26,8 @@ export class Group implements EventPlace {
   /** Of the newest message that its members were given, live or before; 0: none yet. */
   lastSeq = 0;
   readonly #formats = new Map<string, FormatTopic>();
+  /** Live, of all formats. */
+  readonly #live = new Set<Session>();
   readonly #joining = new Set<Session>();
   /** Sessions that are about to join, and whether they get what comes at once. */
   #expected: Map<Session, boolean> | undefined;
@@ -44,9 +46,14 @@ export class Group implements EventPlace {
 
   /** Live members of all formats. */
   get members(): number {
-    let members = 0;
-    for (const format of this.#formats.values()) members += format.members;
-    return members;
+    return this.#live.size;
+  }
+
+  /** All that get or are about to get something of it. */
+  *sessions(): Iterable<Session> {
+    yield* this.#live;
+    yield* this.#joining;
+    yield* this.#expected?.keys() ?? [];
   }
 
   /**
@@ -87,6 +94,7 @@ export class Group implements EventPlace {
     this.lastSeq = Math.max(this.lastSeq, lastSeq);
     const format = this.#format(session.codec);
     format.members += 1;
+    this.#live.add(session);
     session.connection.subscribe(format.topic);
     session.follow(this);
     const behind = new Behind(session, this, true);
@@ -100,6 +108,7 @@ export class Group implements EventPlace {
     if (!session.unfollow(this)) return;
     const format = this.#format(session.codec);
     format.members -= 1;
+    this.#live.delete(session);
     session.connection.unsubscribe(format.topic);
     session.connection.unsubscribe(format.eventTopic);
     this.#behind?.get(session)?.drop();

@@ -43,6 +43,11 @@ export interface HubParts {
     admit(session: Session, channelId: string, hub: Hub): Promise<void>;
     /** The same of a group that its user was removed from. */
     readmit(session: Session, channelId: string, hub: Hub): Promise<void>;
+    /** See `ChannelStore`. */
+    joinSeqs(
+      channelId: string,
+      uids: readonly string[],
+    ): Promise<readonly (number | undefined)[]>;
   };
   readonly rereads: {
     inbox(session: Session): void;
@@ -276,11 +281,30 @@ export class Hub {
       case "membership":
         this.#changeMembership(event);
         break;
+      case "removal":
+        for (const uid of event.uids ?? [])
+          this.#exclude(uid, event.channelId, false);
+        break;
       case "missed":
         this.#reread(event.topic);
         break;
     }
   };
+
+  /** See `GroupJudge`. */
+  async judge(channelId: string, lastSeq: number): Promise<void> {
+    const uids = new Set<string>();
+    for (const { uid } of this.#groups.get(channelId)?.sessions() ?? [])
+      uids.add(uid);
+    if (uids.size === 0) return;
+    const asked = [...uids];
+    const joinSeqs = await this.#admissions.joinSeqs(channelId, asked);
+    for (const [at, uid] of asked.entries()) {
+      const joinSeq = joinSeqs[at];
+      if (joinSeq === undefined || joinSeq > lastSeq)
+        this.#exclude(uid, channelId, joinSeq !== undefined);
+    }
+  }
 
   #deliverMessage(event: EventOf<"message">): void {
     const { message } = event;
@@ -324,10 +348,19 @@ export class Hub {
   /** Notifications may be out of order: a removal takes effect at once, and the store is asked for the state. */
   #changeMembership(event: EventOf<"membership">): void {
     const { uid, channelId, member } = event;
+    if (!member) return this.#exclude(uid, channelId, false);
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
-      if (!member) this.#dismiss(session, channelId);
-      if (session.hasJoined) this.#ask(session, channelId, member); // one that is joining looks for itself
+      if (session.hasJoined) this.#ask(session, channelId, true); // one that is joining looks for itself
+    }
+  }
+
+  /** Gives the user nothing more of the group, unless it came back: `isBack`, or as the store says. */
+  #exclude(uid: string, channelId: string, isBack: boolean): void {
+    for (const session of this.sessionsOf(uid)) {
+      session.membershipsStale = true;
+      this.#dismiss(session, channelId);
+      if (session.hasJoined) this.#ask(session, channelId, isBack);
     }
   }
 

@@ -2,9 +2,10 @@
 // live. A copy that comes while the inbox is read is found there, so nothing is lost, doubled or overtaken. State: none; it hangs on sessions.
 
 import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
-import type { ClusterEvent, InboxStore } from "../broker/ports.ts";
+import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
 import type { Frame } from "../protocol/protocol.ts";
 import type { GatewayMetrics } from "./metrics.ts";
+import { readJudged } from "./read-judged.ts";
 import {
   type CommandPush,
   HELD_OVERHEAD_BYTES,
@@ -17,6 +18,7 @@ type CommandEvent = Extract<ClusterEvent, { readonly kind: "command" }>;
 
 export interface InboxParts {
   readonly store: Pick<InboxStore, "readInbox">;
+  readonly cluster: Pick<Cluster, "recovery">;
   readonly metrics: Pick<GatewayMetrics, "commandsPushed">;
   readonly limits: {
     /** Most commands and payload bytes read and pushed before the client must have read. */
@@ -50,10 +52,12 @@ export async function pullInbox(
 
 /** Pushes what is read in the same breath: what is acknowledged while the client is waited for must not come. Tells whether there may be more. */
 async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
-  const { store, metrics, limits } = parts;
+  const { store, cluster, metrics, limits } = parts;
   const { pageMessages: limit, pageBytes: maxBytes } = limits;
   const { uid, inboxSeq: afterSeq } = session;
-  const page = await store.readInbox(uid, afterSeq, { limit, maxBytes });
+  const page = await readJudged(cluster, () =>
+    store.readInbox(uid, afterSeq, { limit, maxBytes }),
+  );
   if (session.ended !== undefined) return false;
   for (const { inboxSeq, message } of page) {
     session.inboxSeq = inboxSeq;

@@ -13,13 +13,14 @@ import type { ResumePoint, ResumeResult } from "../protocol/protocol.ts";
 import type { Hub } from "./hub.ts";
 import { type InboxParts, pullInbox } from "./inbox.ts";
 import type { GatewayMetrics } from "./metrics.ts";
+import { readJudged } from "./read-judged.ts";
 import type { Session } from "./session.ts";
 
 export interface JoinPorts {
-  readonly store: Pick<ChannelStore, "groupsOf" | "joinSeq"> &
+  readonly store: Pick<ChannelStore, "groupsOf" | "joinSeqs"> &
     Pick<MessageStore, "readMessages" | "headSeq"> &
     InboxParts["store"];
-  readonly cluster: Pick<Cluster, "barrier">;
+  readonly cluster: Pick<Cluster, "barrier" | "recovery">;
   readonly hub: Hub;
   readonly metrics: Pick<GatewayMetrics, "resumed" | "levelling"> &
     InboxParts["metrics"];
@@ -254,8 +255,12 @@ class Joining {
     if (this.#points.has(key)) return true;
     const session = this.#session;
     const { store } = this.#parts;
-    const joinSeq = await store.joinSeq(id, session.uid);
+    const [joinSeq] = await store.joinSeqs(id, [session.uid]);
     if (joinSeq === undefined) return false;
+    if (session.hasLeft(id)) {
+      await this.#parts.cluster.barrier(); // what was sent while its user was no member has come
+      session.dropHeld(id); // and what is stored since is read
+    }
     const hadSeq = Math.max(session.hadSeq(id), this.#cursors.get(key) ?? 0);
     const headSeq = hadSeq > joinSeq ? await store.headSeq(key) : joinSeq;
     session.forgetHad(id);
@@ -304,17 +309,19 @@ class Joining {
 
   /** Pushes the next run, and tells whether there is more. A run covers what expired inside it and at its end. */
   async #readPage(key: ChannelKey, channel: ChannelRef): Promise<boolean> {
-    const { store, limits, metrics, hub } = this.#parts;
+    const { store, cluster, limits, metrics, hub } = this.#parts;
     const afterSeq = this.#cursors.get(key) ?? 0;
     const headSeq = await store.headSeq(key);
     if (headSeq <= afterSeq) return false;
-    const { messages, more } = await store.readMessages(key, {
-      fromSeq: afterSeq + 1,
-      toSeq: headSeq,
-      limit: limits.pageMessages,
-      maxBytes: limits.pageBytes,
-      reverse: false,
-    });
+    const { messages, more } = await readJudged(cluster, () =>
+      store.readMessages(key, {
+        fromSeq: afterSeq + 1,
+        toSeq: headSeq,
+        limit: limits.pageMessages,
+        maxBytes: limits.pageBytes,
+        reverse: false,
+      }),
+    );
     if (this.#isOver(channel)) return false;
     const lastSeq = messages.at(-1)?.messageSeq ?? afterSeq;
     const throughSeq = more ? lastSeq : headSeq;

@@ -9,6 +9,7 @@ import {
 } from "../broker/model.ts";
 import type { Operation, OperationKind } from "../protocol/protocol.ts";
 import type { OperationPorts } from "./operation-ports.ts";
+import { readJudged } from "./read-judged.ts";
 import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
 import { lookups, reading, rowsAhead } from "./work.ts";
@@ -85,16 +86,14 @@ const OPERATIONS: OperationTable = {
     cost: ({ limit }) => rowsAhead(limit),
     async run(session, operation, ports) {
       const { ref, channel, fromSeq, toSeq, limit, reverse } = operation;
-      await requireMembership(session, channel, ports);
-      const page = await ports.messages.history(
-        { channel, uid: session.uid },
-        {
-          fromSeq,
-          toSeq: toSeq === 0 ? Number.MAX_SAFE_INTEGER : toSeq,
-          limit,
-          reverse,
-          maxBytes: ports.maxHistoryBytes,
-        },
+      const view = { channel, uid: session.uid };
+      const range = {
+        fromSeq,
+        toSeq: toSeq === 0 ? Number.MAX_SAFE_INTEGER : toSeq,
+        ...{ limit, reverse, maxBytes: ports.maxHistoryBytes },
+      };
+      const page = await readAsMember(session, channel, ports, () =>
+        ports.messages.history(view, range),
       );
       const bytes = session.reply({ kind: "history", ref, channel, ...page });
       for (const { stream } of page.messages) ports.hub.shown(session, stream);
@@ -121,10 +120,12 @@ const OPERATIONS: OperationTable = {
 
   stream: {
     async run(session, { ref, channel, clientMsgNo }, ports) {
-      await requireMembership(session, channel, ports);
       const view = { channel, uid: session.uid };
-      const snapshot = await ports.streams.read(view, clientMsgNo);
-      await ports.cluster.barrier(); // what the snapshot holds is pushed before it, or never
+      const snapshot = await readAsMember(session, channel, ports, async () => {
+        const found = await ports.streams.read(view, clientMsgNo);
+        await ports.cluster.barrier(); // what the snapshot holds is pushed before it, or never
+        return found;
+      });
       const bytes = session.reply({ kind: "stream", ref, channel, snapshot });
       ports.hub.shown(session, snapshot);
       return reading(1, bytes);
@@ -140,9 +141,10 @@ const OPERATIONS: OperationTable = {
 
   conversations: {
     async run(session, { ref, offset, limit }, ports) {
-      const page = await ports.conversations.list(session.uid, {
-        ...{ offset, limit, maxBytes: ports.maxHistoryBytes },
-      });
+      const part = { offset, limit, maxBytes: ports.maxHistoryBytes };
+      const page = await readJudged(ports.cluster, () =>
+        ports.conversations.list(session.uid, part),
+      );
       const { conversations, more, looked } = page;
       const reply = {
         kind: "conversations",
@@ -221,6 +223,20 @@ export function operate(
 function rowOf(operation: Operation): OperationRow<OperationKind> {
   // the table maps each kind to the row of exactly that kind; the compiler cannot follow the pairing through the index
   return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
+}
+
+/** What `read` gives, unless the user is no member when it was read. Answered at once where the node knows that, or pushes would come between. */
+async function readAsMember<T>(
+  session: Session,
+  channel: ChannelRef,
+  ports: Pick<OperationPorts, "store" | "cluster">,
+  read: () => Promise<T>,
+): Promise<T> {
+  await requireMembership(session, channel, ports);
+  const found = await readJudged(ports.cluster, read);
+  const isSeen = channel.type !== GROUP_CHANNEL || session.follows(channel.id);
+  if (!isSeen) await requireMembership(session, channel, ports);
+  return found;
 }
 
 async function requireMembership(

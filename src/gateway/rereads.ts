@@ -25,10 +25,10 @@ export class Rereads {
 
   constructor(parts: RereadParts) {
     this.#parts = parts;
-    const { metrics, limits, store } = parts;
+    const { metrics, limits, store, cluster } = parts;
     const readInbox: InboxParts["store"]["readInbox"] = (...asked) =>
       this.#line.run(() => store.readInbox(...asked)); // no place is held while the client is waited for
-    this.#inbox = { metrics, limits, store: { readInbox } };
+    this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
   /** Gives the session what is in its inbox and did not come. */

@@ -264,6 +264,11 @@ export class Session {
     return this.#had?.get(channelId) ?? 0;
   }
 
+  /** It was in the group before, and is not back. */
+  hasLeft(channelId: string): boolean {
+    return this.#had?.has(channelId) ?? false;
+  }
+
   /** It is back in the group. */
   forgetHad(channelId: string): void {
     this.#had?.delete(channelId);

@@ -8,6 +8,7 @@
 //   u8 version, u8 LOOSE,   msgpack [id, event]
 //   u8 version, u8 MARK,    bytes of who published it
 //   u8 version, u8 BATCH,   then of each frame in it: u32 length, the frame, which is no BATCH
+//   u8 version, u8 REMOVAL, f64 pub, msgpack [group, uids or false]
 //   u8 version, u8 COMMAND, f64 messageId, f64 inboxSeq, u32 record length, record, u16 uid length, uid, origin (empty: none)
 
 import { Packr } from "msgpackr";
@@ -27,6 +28,12 @@ import {
 } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
 
+/** What a channel publishes in turn. */
+export type OrderedEvent = Extract<
+  ClusterEvent,
+  { kind: "message" | "event" | "removal" }
+>;
+
 /** The newest format this build writes and reads, of frames, records and keys alike. */
 export const WIRE_VERSION = 2;
 
@@ -36,6 +43,7 @@ export const LOOSE_FRAME = 3;
 const MARK_FRAME = 4;
 export const COMMAND_FRAME = 5;
 export const BATCH_FRAME = 6;
+export const REMOVAL_FRAME = 7;
 
 /** The order is part of the format. */
 export const STREAM_STATES: readonly StreamState[] = [
@@ -47,6 +55,7 @@ export const STREAM_STATES: readonly StreamState[] = [
 
 const MESSAGE_BODY_AT = 30;
 const EVENT_BODY_AT = 35;
+const REMOVAL_BODY_AT = 10;
 const COMMAND_BODY_AT = 22;
 const LENGTH_BYTES = 4;
 const MIN_FRAME_BYTES = 2;
@@ -168,12 +177,15 @@ export function encodeExtra(extra: MessageExtra): Buffer {
   return packr.pack([origin ?? null, recipients ?? null, startData ?? null]);
 }
 
-/** A frame on a topic. `pub` counts the publications of the channel from 1 without gaps: messages, kept or not, and events of streams. */
+/**
+ * A frame on a topic. `pub` counts the publications of the channel from 1 without gaps: messages, kept or not, events of streams, and removals of a
+ * group's members.
+ */
 export type Publication =
   | {
       readonly kind: "ordered";
       readonly pub: number;
-      readonly event: Extract<ClusterEvent, { kind: "message" | "event" }>;
+      readonly event: OrderedEvent;
     }
   | {
       readonly kind: "loose";
@@ -262,6 +274,8 @@ export function decodeFrame(frame: Buffer): Publication {
       const [id, event] = unpackList(source);
       return { kind: "loose", id: text(id), event: event as ClusterEvent };
     }
+    case REMOVAL_FRAME:
+      return decodeRemovalFrame(frame);
     case MARK_FRAME:
       return { kind: "mark", mark: frame.toString("utf8", 2) };
     case COMMAND_FRAME:
@@ -344,6 +358,19 @@ function decodeEventFrame(frame: Buffer): Publication {
     kind: "ordered",
     pub: positive(frame.readDoubleBE(2)),
     event: { kind: "event", event },
+  };
+}
+
+function decodeRemovalFrame(frame: Buffer): Publication {
+  const [group, uids] = unpackList(frame.subarray(REMOVAL_BODY_AT));
+  return {
+    kind: "ordered",
+    pub: positive(frame.readDoubleBE(2)),
+    event: {
+      kind: "removal",
+      channelId: text(group),
+      uids: uids === false ? undefined : list(uids).map(text),
+    },
   };
 }
 

@@ -87,10 +87,16 @@ function createAdmissions({
   return new Admissions({ store, cluster, metrics: metrics.gateway, limits });
 }
 
-function createRereads({ store, config, metrics, logger }: Node): Rereads {
+function createRereads({
+  store,
+  cluster,
+  config,
+  metrics,
+  logger,
+}: Node): Rereads {
   const log = roomLogger(logger, "gateway");
   return new Rereads({
-    store,
+    ...{ store, cluster },
     metrics: metrics.gateway,
     limits: joinLimits(config.client),
     retryMs: RETRY_MS,
@@ -117,10 +123,16 @@ export function createHub(
     rereads: createRereads(node),
     metrics: metrics.gateway,
   });
-  cluster.onEvent((event) => {
-    hub.deliver(event);
-    followers.heard(event);
-  });
+  cluster.onEvent(
+    (event) => {
+      hub.deliver(event);
+      followers.heard(event);
+    },
+    async (channelId, lastSeq) => {
+      followers.doubtGroup(channelId);
+      await hub.judge(channelId, lastSeq);
+    },
+  );
   metrics.families.fanouts.of().from(() => hub.stats.fanouts);
   metrics.families.deliveries.of().from(() => hub.stats.deliveries);
   return { hub, watch };

@@ -19,6 +19,7 @@ function viewer(uid = "alice") {
   const waiting: ((mayStay: boolean) => void)[] = [];
   const mayStay = () => new Promise<boolean>((judge) => waiting.push(judge));
   const judged = async (may: boolean): Promise<void> => {
+    await turn(); // it is read first
     waiting.shift()?.(may);
     await turn();
   };
@@ -57,6 +58,8 @@ t.test(
     produce(node, store.stream.add(STREAM_CONTENT, "three"));
     await turn();
     t.same([reading.got.length, other.got.length], [2, 4]);
+    await alice.judged(true); // for what was read before these came
+    t.equal(reading.got.length, 2);
     await alice.judged(true);
     shows(t, reading.got.slice(2), [{ data: "two three" }]);
     produce(node, store.stream.add(STREAM_CONTENT, "!"));
@@ -89,16 +92,21 @@ t.test("a doubt that comes while the store is read holds back", async (t) => {
   const node = world(store);
   const alice = viewer();
   const reading = await follow(node.followers, alice);
-  store.holds = true;
-  await alice.judged(true);
-  t.equal(store.heldCount, 1);
-  node.followers.heard(CHANGED);
-  store.release();
-  await turn();
-  t.same(reading.got, []);
-  store.holds = false;
   await alice.judged(true);
   t.same(indexes(reading), [0, 1]);
+  store.holds = true;
+  node.followers.heard(CHANGED);
+  produce(node, store.stream.add(STREAM_CONTENT, "two"));
+  await turn();
+  t.equal(store.heldCount, 1);
+  node.followers.heard(CHANGED);
+  await turn();
+  store.holds = false;
+  for (const _ of [1, 2]) store.release();
+  await alice.judged(true);
+  t.equal(reading.got.length, 2, "its right was in doubt again");
+  await alice.judged(true);
+  t.same(indexes(reading), [0, 1, 2]);
 });
 
 t.test("a viewer that pauses is judged too, and goes on pausing", async (t) => {
@@ -115,8 +123,12 @@ t.test("a viewer that pauses is judged too, and goes on pausing", async (t) => {
   reading.following?.resume();
   await turn();
   t.equal(reading.got.length, 1, "nothing while it is judged");
+  await alice.judged(true); // while it paused
   await alice.judged(true);
   t.equal(reading.got.length, 2);
+  node.followers.heard(CHANGED);
+  await alice.judged(false);
+  t.equal(reading.ends, 1, "a pause keeps nobody");
 });
 
 t.test("what concerns others is no doubt", async (t) => {
@@ -129,9 +141,16 @@ t.test("what concerns others is no doubt", async (t) => {
   const away = { kind: "membership", uid: "alice", member: false } as const;
   followers.heard({ ...away, channelId: "h" });
   followers.heard({ ...away, channelId: "g", uid: "bob" });
+  const bobs = { kind: "removal", uids: ["bob"] } as const;
+  followers.heard({ ...bobs, channelId: "h" });
+  await turn();
   t.equal(alice.waiting.length, 0);
   followers.heard({ ...away, channelId: "g" });
+  await turn();
   t.equal(alice.waiting.length, 1);
+  followers.heard({ ...bobs, channelId: "g" });
+  await turn();
+  t.equal(alice.waiting.length, 2, "one removal is a doubt of all");
   reading.following?.stop();
   await alice.judged(true);
   t.same([reading.ends, ...store.listening], [0]);

@@ -146,7 +146,12 @@ function membership(t: Test, given: Given): void {
     "the seq behind which a group is its member's to see stays until the member is gone",
     async (t) => {
       const bench = await withGroup(given, t);
-      const joinSeq = (uid: string, id = "g") => bench.store.joinSeq(id, uid);
+      const joinSeq = async (uid: string, id = "g") => {
+        const asked = [uid, "nobody", uid];
+        const [seq, none, again] = await bench.store.joinSeqs(id, asked);
+        t.same([none, again], [undefined, seq]);
+        return seq;
+      };
       t.equal(await joinSeq("bob"), 0);
       t.equal(await joinSeq("dave"), undefined);
       t.equal(await joinSeq("bob", "none"), undefined);

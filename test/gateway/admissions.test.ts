@@ -212,14 +212,14 @@ t.test(
   async (t) => {
     const world = new World(seeded(1));
     const { store } = world.server;
-    const { joinSeq } = store;
+    const { joinSeqs } = store;
     let [asking, most] = [0, 0];
-    store.joinSeq = async (...asked) => {
+    store.joinSeqs = async (...asked) => {
       asking += 1;
       most = Math.max(most, asking);
-      const seq = await joinSeq(...asked);
+      const seqs = await joinSeqs(...asked);
       asking -= 1;
-      return seq;
+      return seqs;
     };
     const alice = world.session({ uid: "alice" });
     const joining = world.join(alice);

@@ -206,6 +206,7 @@ t.test(
         },
         readInbox: async () => [],
       },
+      cluster: { recovery: () => undefined },
       metrics: { commandsPushed: () => {} },
       limits: { pageMessages: 10, pageBytes: 1000, maxUnreadBytes: 1000 },
       retryMs: 1,

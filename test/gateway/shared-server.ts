@@ -103,8 +103,10 @@ export class SharedServer {
   readonly store: AdmissionsParts["store"] &
     CatchUpParts["store"] &
     PlanPorts["store"] = {
-    joinSeq: (channelId, uid) =>
-      this.#ask(() => this.#joinSeqs.get(`${channelId} ${uid}`)),
+    joinSeqs: (channelId, uids) =>
+      this.#ask(() =>
+        uids.map((uid) => this.#joinSeqs.get(`${channelId} ${uid}`)),
+      ),
     readInbox: (uid, afterSeq, { limit, maxBytes }) =>
       this.#ask(() => {
         const inbox = this.#inboxes.get(uid) ?? [];
@@ -132,7 +134,10 @@ export class SharedServer {
     readMessages: (key, range) => this.#ask(() => this.#read(key, range)),
   };
 
-  readonly cluster: Pick<Cluster, "listen" | "unlisten" | "barrier"> = {
+  readonly cluster: Pick<
+    Cluster,
+    "listen" | "unlisten" | "barrier" | "recovery"
+  > = {
     listen: (topic) =>
       this.refuses(topic)
         ? Promise.reject(new BrokerError("unavailable"))
@@ -141,6 +146,7 @@ export class SharedServer {
       this.#subscriber.push(() => this.#listened.delete(topic));
     },
     barrier: () => this.#subscribed(() => {}),
+    recovery: () => undefined,
   };
 
   /** Who is online, as the directory knows it. */
@@ -363,6 +369,8 @@ function topicsOf(event: ClusterEvent): readonly Topic[] {
       return [presenceTopic(event.uid)];
     case "missed":
       return [event.topic];
+    case "removal":
+      return [groupTopic(event.channelId)];
     default:
       return [userTopic(event.uid)];
   }

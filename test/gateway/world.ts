@@ -90,7 +90,8 @@ export class World {
     const parts = { store, cluster, metrics: METRICS, limits: LIMITS };
     const admissions = new Admissions(parts);
     const rereads = new Rereads({
-      ...{ store, onBug, metrics: METRICS, limits: LIMITS, retryMs: 1 },
+      ...{ store, cluster, onBug },
+      ...{ metrics: METRICS, limits: LIMITS, retryMs: 1 },
     });
     this.parts = {
       ...{ cluster, publisher: this.#wire, watch: this.watch, rereads },

@@ -50,6 +50,7 @@ export async function driverSettings(dataPath: string): Promise<Settings> {
   return {
     JINDOU_REDIS_URL: url,
     JINDOU_REDIS_PREFIX: prefixOf(dataPath),
+    JINDOU_CLUSTER_DEAD_AFTER_MS: "20000", // that the machine is busy is no fault here: a node that was still for longer delivers channels as they are judged
   };
 }
 

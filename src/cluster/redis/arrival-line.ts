@@ -13,10 +13,11 @@ import {
   kindOf,
   MESSAGE_FRAME,
   messageIdOf,
+  type OrderedEvent,
   pubOf,
 } from "../../redis/wire.ts";
-import { type KeptBytes, KeptFrames } from "./kept-frames.ts";
-import { type OrderedEvent, Told } from "./told.ts";
+import { isUnstored, type KeptBytes, KeptFrames } from "./kept-frames.ts";
+import { Told } from "./told.ts";
 import type { TopicsMetrics } from "./topics-parts.ts";
 
 export interface LineParts {
@@ -54,6 +55,8 @@ export class ArrivalLine {
   #pub = 0;
   /** A publication with this number exists. */
   #expected = 0;
+  /** What is kept through it came while the line was suspended. */
+  #suspendedThrough = 0;
   #kept: KeptFrames | undefined;
   #waiters: Waiter[] | undefined;
   #gapTimer: NodeJS.Timeout | undefined;
@@ -66,6 +69,11 @@ export class ArrivalLine {
 
   get isNew(): boolean {
     return this.#status === "new";
+  }
+
+  /** What comes next is told at once. */
+  get isLevel(): boolean {
+    return this.#status === "level" && !this.#isSuspended;
   }
 
   get isClosed(): boolean {
@@ -131,6 +139,8 @@ export class ArrivalLine {
   resume(): void {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;
+    for (const pub of this.keptNumbers)
+      if (pub > this.#suspendedThrough) this.#suspendedThrough = pub;
     if (!this.#isHeld) this.#drain();
   }
 
@@ -250,14 +260,15 @@ export class ArrivalLine {
 
   #drain(): void {
     const kept = this.#kept;
-    while (kept !== undefined && kept.size > 0) {
+    while (kept !== undefined && kept.size > 0 && !this.#isHeld) {
       const frame = kept.take(this.#pub + 1);
       if (frame === undefined) break;
       this.#advance(this.#pub + 1, frame, undefined);
     }
+    this.#wake();
+    if (this.#isHeld) return; // a removal is judged first
     if ((kept?.size ?? 0) > 0 || this.#expected > this.#pub) this.#openGap();
     else this.#endGap();
-    this.#wake();
     if (kept?.hasLost()) this.#parts.onGap(this); // the store has what was given up
   }
 
@@ -268,13 +279,18 @@ export class ArrivalLine {
     if (this.#waiters !== undefined) this.#wake();
   }
 
+  /** What no store has and came while the line was suspended is left out: sessions that began since may have had it at another node. */
   #tellFrame(frame: Buffer): void {
+    const wasHeld = pubOf(frame) <= this.#suspendedThrough;
+    if (wasHeld && isUnstored(frame)) return;
     const event = this.#decode(frame);
     if (event !== undefined) this.#tell(event);
   }
 
   #tell(event: OrderedEvent): void {
-    if (this.told.takes(event)) this.#parts.tell(event);
+    if (event.kind === "removal" && event.uids === undefined)
+      this.#parts.onGap(this); // the store says of whom, before anything more is told
+    else if (this.told.takes(event)) this.#parts.tell(event);
   }
 
   #decode(frame: Buffer): OrderedEvent | undefined {

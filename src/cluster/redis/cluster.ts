@@ -11,6 +11,7 @@ import {
 import type {
   Cluster,
   ClusterEvent,
+  GroupJudge,
   NodeInfo,
   Registration,
 } from "../../broker/ports.ts";
@@ -21,6 +22,7 @@ import { LocalSessions } from "./local-sessions.ts";
 import { Registry, type RegistryParts } from "./registry.ts";
 import { Restorer, type RestorerParts } from "./restore.ts";
 import { DirectorySteps } from "./steps.ts";
+import type { Resync } from "./topics-parts.ts";
 
 /** The topics' side of a node (topics.ts). */
 export interface ClusterTopics
@@ -28,16 +30,16 @@ export interface ClusterTopics
     Cluster,
     | "publish"
     | "announce"
-    | "onEvent"
     | "listen"
     | "unlisten"
     | "barrier"
+    | "recovery"
     | "start"
     | "close"
     | "ping"
   > {
-  /** Hears of each time that events may have been missed, once they are heard again and what the store has of them was told. */
-  onResubscribed(listener: () => void): void;
+  /** Who receives this node's events, and judges who may see what it missed. */
+  onEvent(listener: (event: ClusterEvent) => void, resync: Resync): void;
 }
 
 export interface RedisClusterParts
@@ -93,16 +95,28 @@ export class RedisCluster implements Cluster {
     link.onChange((isUp) => {
       if (isUp) restorer.want();
     });
-    topics.onResubscribed(() => restorer.want());
   }
 
-  onEvent(listener: (event: ClusterEvent) => void): void {
+  onEvent(
+    listener: (event: ClusterEvent) => void,
+    judgeGroup: GroupJudge,
+  ): void {
     this.#listener = listener;
     const restorer = this.#restorer;
-    this.#topics.onEvent((event) => {
-      if (event.kind === "credential") restorer.doubt(event.uid);
-      listener(event);
-    });
+    this.#topics.onEvent(
+      (event) => {
+        if (event.kind === "credential") restorer.doubt(event.uid);
+        listener(event);
+      },
+      {
+        silentSinceMs: () => this.#registry.silentSinceMs(),
+        judgeUsers: async (uids) => {
+          for (const uid of uids) listener({ kind: "credential", uid }); // its event may be lost
+          await restorer.judgeUsers(uids);
+        },
+        judgeGroup,
+      },
+    );
   }
 
   /** Joins the cluster. Throws an Error with a sentence for the operator when another process lives under this node's id. */
@@ -147,6 +161,10 @@ export class RedisCluster implements Cluster {
 
   barrier(): Promise<void> {
     return this.#topics.barrier();
+  }
+
+  recovery(): Promise<void> | undefined {
+    return this.#topics.recovery();
   }
 
   register(...asked: Parameters<Cluster["register"]>): Promise<Registration> {

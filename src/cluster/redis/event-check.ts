@@ -10,8 +10,8 @@ import {
   type Topic,
 } from "../../broker/model.ts";
 import type { ClusterEvent } from "../../broker/ports.ts";
+import type { OrderedEvent } from "../../redis/wire.ts";
 import { topicsOf } from "./loose.ts";
-import type { OrderedEvent } from "./told.ts";
 
 type Check = (value: unknown) => boolean;
 
@@ -100,6 +100,7 @@ const WHOLE: Readonly<Record<ClusterEvent["kind"], Check>> = {
   end_session: shape({ uid: isText, sessionId: isText, reason: isReason }),
   credential: shape({ uid: isText }),
   membership: shape({ uid: isText, channelId: isText, member: isFlag }),
+  removal: () => false, // comes in turn
   missed: () => false, // a node tells itself
 };
 
@@ -115,6 +116,7 @@ export function isUnordered(event: ClusterEvent, topic: Topic): boolean {
 
 /** Whether what is in a channel's turn belongs under the topic. */
 export function isOrderedUnder(event: OrderedEvent, topic: Topic): boolean {
+  if (event.kind === "removal") return topicsOf(event).includes(topic);
   const { channel, fromUid } =
     event.kind === "message" ? event.message : event.event;
   const id = topic.slice(2);

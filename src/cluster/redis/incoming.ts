@@ -1,6 +1,7 @@
 // Takes each frame that came to where it belongs: the group's line, the personal channels' lines, or, out of turn, straight to the listener, once.
 // What cannot be read, or does not belong where it came, is counted, reported and left out. State: ids of what was delivered lately, the last frame of a personal channel.
 
+import type { ClusterEvent } from "../../broker/ports.ts";
 import {
   BATCH_FRAME,
   decodeFrame,
@@ -22,7 +23,18 @@ export interface IncomingParts {
 }
 
 const RECENT_IDS = 8192;
+/** What shows users what others did. */
+const SHOWN: ReadonlySet<ClusterEvent["kind"]> = new Set<ClusterEvent["kind"]>([
+  "message",
+  "event",
+  "command",
+  "conversation",
+]);
 const NOTHING = Buffer.alloc(0);
+
+function isHeld({ lostAtMs, line }: Listened): boolean {
+  return lostAtMs !== undefined || line?.isLevel === false;
+}
 
 export class Incoming {
   readonly #parts: IncomingParts;
@@ -73,6 +85,7 @@ export class Incoming {
     const { event } = publication;
     if (publication.kind === "loose") {
       if (!isUnordered(event, topic.topic)) return this.#misplaced();
+      if (isHeld(topic) && SHOWN.has(event.kind)) return; // who may see it is not known; what is kept of it is read later
       if (this.#recent.isNew(publication.id)) this.#parts.tell(event);
       return;
     }
@@ -80,6 +93,7 @@ export class Incoming {
       return this.#misplaced();
     if (topic.line !== undefined)
       return topic.line.accept(frame, publication.event);
+    if (publication.event.kind === "removal") return this.#misplaced();
     this.#lastPersonal = frame;
     this.#parts.personal.accept(frame, publication.pub, publication.event);
   }

@@ -6,6 +6,7 @@ import {
   MESSAGE_FRAME,
   messageIdOf,
   messageSeqOf,
+  REMOVAL_FRAME,
 } from "../../redis/wire.ts";
 
 /** Bytes that kept frames of all lines take, and may take. */
@@ -91,7 +92,9 @@ export class KeptFrames {
       .sort((a, b) => a - b);
     return passed.flatMap((one) => {
       const frame = this.take(one);
-      return frame !== undefined && isUnstored(frame) ? [frame] : [];
+      if (frame === undefined) return [];
+      const isRemoval = kindOf(frame) === REMOVAL_FRAME;
+      return isRemoval || isUnstored(frame) ? [frame] : [];
     });
   }
 
@@ -113,6 +116,7 @@ export class KeptFrames {
   }
 }
 
-function isUnstored(frame: Buffer): boolean {
+/** A message that is not kept. */
+export function isUnstored(frame: Buffer): boolean {
   return kindOf(frame) === MESSAGE_FRAME && messageSeqOf(frame) === 0;
 }

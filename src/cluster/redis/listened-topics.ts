@@ -23,6 +23,8 @@ export interface ListenedParts {
   readonly maxLingering: number;
   /** How long a topic that is lost just now may take to come back. */
   readonly timeoutMs: number;
+  /** Ends the sessions of these users that may not go on: before anything of theirs is made good. Rejects `unavailable`. */
+  readonly judgeUsers: (uids: readonly string[]) => Promise<void>;
   readonly onProblem: (error: unknown, what: string) => void;
   /** What was missed of these is told as far as the store has it. */
   readonly onRestored: (topics: readonly Topic[]) => void;
@@ -52,10 +54,14 @@ export class ListenedTopics {
   /** Lost, or back and not made good yet. */
   readonly #lost = new Set<Entry>();
   #allWhole: Gate | undefined;
+  /** Of users, lost, and not judged since. */
+  readonly #unjudged = new Set<Entry>();
+  #allJudged: Gate | undefined;
   /** Back, and to be made good in one go. */
   #back: Restoring[] = [];
   /** Made good, and to be told of in one go. */
   #restored: Restoring[] = [];
+  #heldSinceMs: number | undefined;
   #isClosed = false;
 
   constructor(parts: ListenedParts) {
@@ -85,7 +91,7 @@ export class ListenedTopics {
     const found = this.#entries.get(name);
     if (found === undefined) return this.#open(topic, name);
     this.#lingering.delete(found);
-    if (this.#isWhole(found)) return found.opening;
+    if (this.#isThere(found)) return found.opening;
     found.isShared = true;
     return this.#comesBack(found);
   }
@@ -105,6 +111,7 @@ export class ListenedTopics {
       entry.losses += 1;
       entry.lostAtMs ??= sinceMs;
       this.#lost.add(entry);
+      if (uidOf(entry.topic) !== undefined) this.#unjudged.add(entry);
       lost.add(entry);
       entry.line?.suspend();
     }
@@ -119,6 +126,29 @@ export class ListenedTopics {
       entry.isUp = true;
       this.#restoreSoon({ entry, losses: entry.losses });
     }
+  }
+
+  /** Rights may have been lost unheard since then: nothing more is told before it was judged, as after a loss. Once for each such time. */
+  hold(sinceMs: number): void {
+    if (this.#heldSinceMs === sinceMs) return;
+    this.#heldSinceMs = sinceMs;
+    const names: string[] = [];
+    for (const entry of this.#entries.values())
+      if (entry.isUp && this.#isThere(entry)) names.push(entry.name);
+    this.lost(names, sinceMs);
+    this.back(names);
+  }
+
+  /** Resolves once all users whose topics were lost are judged. */
+  async usersJudged(): Promise<void> {
+    if (this.#unjudged.size === 0) return;
+    this.#allJudged ??= new Gate();
+    await this.#allJudged.passed;
+  }
+
+  /** Nothing is lost, and what was is made good. */
+  get isWhole(): boolean {
+    return this.#lost.size === 0;
   }
 
   /** Resolves once nothing is lost and all that was missed is told, as far as it can be read. */
@@ -166,12 +196,12 @@ export class ListenedTopics {
       lines.personal.up(entry);
     }
     if (entry.line !== undefined) await lines.begin(entry.line);
-    if (!this.#isWhole(entry)) await this.#comesBack(entry);
+    if (!this.#isThere(entry)) await this.#comesBack(entry);
     if (!entry.isOpen) throw new BrokerError("unavailable");
     entry.sinceMs = clock();
   }
 
-  #isWhole(entry: Entry): boolean {
+  #isThere(entry: Entry): boolean {
     return entry.lostAtMs === undefined;
   }
 
@@ -192,11 +222,25 @@ export class ListenedTopics {
     setImmediate(() => {
       const back = this.#back.filter((one) => this.#isCurrent(one));
       this.#back = [];
-      const topics = back.map(({ entry }) => entry);
-      const restored = this.#parts.lines.restore(topics);
-      for (const [at, one] of back.entries())
-        void this.#restore(one, restored[at]);
+      void this.#restoreAll(back);
     });
+  }
+
+  /** Users first: who may not go on gets nothing of the groups either. */
+  async #restoreAll(back: readonly Restoring[]): Promise<void> {
+    try {
+      const uids = back.flatMap(({ entry }) => uidOf(entry.topic) ?? []);
+      if (uids.length > 0) await this.#parts.judgeUsers(uids);
+    } catch (error) {
+      return this.#restoreLater(back, error);
+    }
+    const judged = back.filter((one) => this.#isCurrent(one));
+    for (const { entry } of judged) this.#judged(entry);
+    const restored = this.#parts.lines.restore(
+      judged.map(({ entry }) => entry),
+    );
+    for (const [at, one] of judged.entries())
+      void this.#restore(one, restored[at]);
   }
 
   async #restore(
@@ -208,10 +252,17 @@ export class ListenedTopics {
       if (this.#restored.push(restoring) === 1)
         setImmediate(() => this.#tellRestored());
     } catch (error) {
-      this.#parts.onProblem(error, "Missed messages could not be read");
-      await pause(RETRY_MS);
-      this.#restoreSoon(restoring);
+      await this.#restoreLater([restoring], error);
     }
+  }
+
+  async #restoreLater(
+    back: readonly Restoring[],
+    error: unknown,
+  ): Promise<void> {
+    this.#parts.onProblem(error, "Missed messages could not be read");
+    await pause(RETRY_MS);
+    for (const one of back) this.#restoreSoon(one);
   }
 
   /** False: it was lost again, or is not wanted any more. */
@@ -238,7 +289,14 @@ export class ListenedTopics {
     for (const open of waiting) open();
   }
 
+  #judged(entry: Entry): void {
+    if (!this.#unjudged.delete(entry) || this.#unjudged.size > 0) return;
+    this.#allJudged?.open();
+    this.#allJudged = undefined;
+  }
+
   #noLongerLost(entry: Entry): void {
+    this.#judged(entry);
     this.#lost.delete(entry);
     if (this.#lost.size > 0) return;
     this.#allWhole?.open();

@@ -26,6 +26,11 @@ export function groupKeyOf(topic: Topic): ChannelKey | undefined {
   return topic.startsWith("g:") ? `2:${topic.slice(2)}` : undefined;
 }
 
+/** The id of the group of a channel's key; undefined: it is a personal channel. */
+export function groupOf(key: ChannelKey): string | undefined {
+  return key.startsWith("2:") ? key.slice(2) : undefined;
+}
+
 /** The user of a user's topic. */
 export function uidOf(topic: Topic): string | undefined {
   return topic.startsWith("u:") ? topic.slice(2) : undefined;

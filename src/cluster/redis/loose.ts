@@ -2,7 +2,12 @@
 // of their own gets no list of the others. State: ids of what was told lately.
 
 import { randomUUID } from "node:crypto";
-import { presenceTopic, type Topic, userTopic } from "../../broker/model.ts";
+import {
+  groupTopic,
+  presenceTopic,
+  type Topic,
+  userTopic,
+} from "../../broker/model.ts";
 import type { ClusterEvent } from "../../broker/ports.ts";
 import { topicsOfChannel } from "../../redis/keys.ts";
 import { looseFrame } from "../../redis/wire.ts";
@@ -53,6 +58,8 @@ export function topicsOf(event: ClusterEvent): readonly Topic[] {
     case "credential":
     case "membership":
       return [userTopic(event.uid)];
+    case "removal":
+      return [groupTopic(event.channelId)];
     case "missed":
       return []; // each node tells itself
   }

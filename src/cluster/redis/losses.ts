@@ -48,8 +48,8 @@ export class Losses {
       return found;
     };
     return topics.map(async (topic) => {
-      if (topic.line !== undefined) return this.#group(topic.line);
       const lostAtMs = topic.lostAtMs ?? this.#parts.clock();
+      if (topic.line !== undefined) return this.#group(topic.line, lostAtMs);
       const lines = suspended.get(topic) ?? [];
       await Promise.all([
         ...lines.map((one) => level(one, lostAtMs)),
@@ -58,10 +58,14 @@ export class Losses {
     });
   }
 
-  #group(line: ArrivalLine): Promise<void> {
-    const repaired = this.#parts.repairs.repair(line);
+  /** Where nothing was published meanwhile nobody was removed either. */
+  async #group(line: ArrivalLine, lostAtMs: number): Promise<void> {
+    const before = line.pub;
+    const pub = isInDoubt(line, lostAtMs) ? undefined : await this.#pubOf(line);
+    const repaired =
+      pub === before ? undefined : this.#parts.repairs.repair(line);
     line.resume(); // when that is done
-    return repaired;
+    await repaired;
   }
 
   /** Tells what is missing of a channel that the node knows. Never rejects. */

@@ -4,10 +4,10 @@
 import type { ChannelKey } from "../../broker/model.ts";
 import type { ChannelFeed } from "../../redis/arrivals.ts";
 import { usersOf } from "../../redis/keys.ts";
+import type { OrderedEvent } from "../../redis/wire.ts";
 import { ArrivalLine, type LineParts } from "./arrival-line.ts";
 import type { Listened } from "./listened.ts";
 import type { Repairs } from "./repairs.ts";
-import type { OrderedEvent } from "./told.ts";
 
 export interface PersonalParts {
   readonly lines: LineParts;
@@ -26,6 +26,9 @@ export interface Witnessed {
   readonly line: ArrivalLine;
   readonly witnesses: readonly Listened[];
 }
+
+/** What a personal channel publishes in turn. */
+type PersonalEvent = Exclude<OrderedEvent, { readonly kind: "removal" }>;
 
 interface Personal extends Witnessed {
   readonly uids: readonly string[];
@@ -79,7 +82,7 @@ export class PersonalLines {
   }
 
   /** A publication came; `event` is the frame, decoded. */
-  accept(frame: Buffer, pub: number, event: OrderedEvent): void {
+  accept(frame: Buffer, pub: number, event: PersonalEvent): void {
     const key = event.kind === "message" ? event.message.key : event.event.key;
     const found = this.find(key);
     if (found?.isSuspended) this.#noteEarly(found);

@@ -3,12 +3,14 @@
 
 import { within } from "./deadline.ts";
 import { Incoming } from "./incoming.ts";
+import { groupOf } from "./listened.ts";
 import { ListenedTopics } from "./listened-topics.ts";
 import { NodeLines } from "./node-lines.ts";
 import { Repairs } from "./repairs.ts";
 import { Subscriber } from "./subscriber.ts";
 import {
   type OnProblem,
+  type Resync,
   type Tell,
   TOPICS_LIMITS,
   type TopicsMetrics,
@@ -21,7 +23,11 @@ export interface Heard {
   /** These topics were lost for a while; what the store has of the meantime was told. */
   readonly onRestored: (topics: readonly string[]) => void;
   readonly onProblem: OnProblem;
+  readonly resync: Resync;
 }
+
+/** Where it is not known how far messages were told: nobody counts as a later member. */
+const NO_LATER = Number.POSITIVE_INFINITY;
 
 export class Receiver {
   readonly topics: ListenedTopics;
@@ -29,15 +35,30 @@ export class Receiver {
   readonly #subscriber: Subscriber;
   readonly #repairs: Repairs;
   readonly #timeoutMs: number;
+  readonly #resync: Resync;
 
   constructor(parts: TopicsParts, heard: Heard) {
     const { link, feed, clock, nodeId, lingerMs } = parts;
-    const { tell, onProblem, onRestored } = heard;
+    const { tell, onProblem, onRestored, resync } = heard;
     const limits = { ...TOPICS_LIMITS, ...parts.limits };
     this.#timeoutMs = link.settings.timeoutMs;
+    this.#resync = resync;
     const repairs = new Repairs({
       ...{ feed, onProblem, mayReorder: link.isCluster },
       onRepaired: () => parts.metrics?.repaired(),
+      judge: async ({ key, told }) => {
+        const group = groupOf(key);
+        if (!link.isCluster) {
+          await within(
+            this.topics.usersJudged(),
+            this.#timeoutMs,
+            "users are not judged yet",
+          );
+          await this.#subscriber.mark(); // whoever was ended before the read is told now
+        }
+        if (group !== undefined)
+          await resync.judgeGroup(group, told.headSeq ?? NO_LATER);
+      },
     });
     this.#repairs = repairs;
     link.onChange((isUp) => {
@@ -60,16 +81,29 @@ export class Receiver {
     });
     this.#subscriber = new Subscriber({
       ...{ link, clock, onProblem, name: `jindou-${nodeId}` },
-      onFrame: (name, frame) => incoming.accept(name, frame),
+      onFrame: (name, frame) => {
+        this.holdIfSilent();
+        incoming.accept(name, frame);
+      },
       onLost: (names, sinceMs) => this.topics.lost(names, sinceMs),
       onBack: (names) => this.topics.back(names),
     });
     this.topics = new ListenedTopics({
       ...{ subscriber: this.#subscriber, lines: this.lines, clock, lingerMs },
       ...{ onProblem, onRestored, maxLingering: limits.maxLingering },
+      judgeUsers: (uids) => resync.judgeUsers(uids),
       nameOf: (topic) => link.keys.topic(topic),
       timeoutMs: this.#timeoutMs,
     });
+  }
+
+  /**
+   * Where no heartbeat was confirmed lately, nothing more is told before it was judged. Asked when something is about to be told: after this process
+   * stood still, what came meanwhile is read before any timer runs.
+   */
+  holdIfSilent(): void {
+    const sinceMs = this.#resync.silentSinceMs();
+    if (sinceMs !== undefined) this.topics.hold(sinceMs);
   }
 
   /** Nothing is lost just now. */

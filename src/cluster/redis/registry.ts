@@ -61,6 +61,8 @@ export class Registry {
   #living: LivingNodes = new Map();
   /** When the last heartbeat that was answered was sent, as `performance.now()`. */
   #beatMs = Number.NEGATIVE_INFINITY;
+  /** The same in Unix milliseconds. */
+  #beatAtMs = 0;
   readonly #dead = new BoundedMap<Incarnation, true>(MAX_DEAD);
   #listener: RegistryListener = { onBeat() {}, onDeath() {} };
   #timer: NodeJS.Timeout | undefined;
@@ -98,6 +100,13 @@ export class Registry {
       throw new BrokerError("unavailable", {
         message: `No heartbeat of this node reached Redis for ${silentMs} ms: the other nodes take it for dead`,
       });
+  }
+
+  /** When the last heartbeat that was answered was sent, Unix milliseconds, where the others may take this node for dead by now; else undefined. */
+  silentSinceMs(): number | undefined {
+    const isIn = this.#status === "living" || this.#status === "evicted";
+    const isSilent = performance.now() - this.#beatMs > this.#parts.deadAfterMs;
+    return isIn && isSilent ? this.#beatAtMs : undefined;
   }
 
   /** Whether an incarnation found in the directory lives. Throws `unavailable` when that cannot be found out now. */
@@ -195,11 +204,12 @@ export class Registry {
     const description = JSON.stringify(describe()); // fields may be added; a reader ignores those it does not know
     const args = [incarnation, nodeId, description, deadAfterMs, mode];
     const hearTime = asksTime();
-    const sentMs = performance.now();
+    const [sentMs, sentAtMs] = [performance.now(), Date.now()];
     const beat = readBeat(await link.runVital(heartbeat, this.#keys, args));
     if (beat.verdict !== "ok") return beat.verdict;
     hearTime(beat.redisMs);
     this.#beatMs = sentMs;
+    this.#beatAtMs = sentAtMs;
     const isNew = this.#incarnation !== incarnation;
     const wasIn = this.#incarnation !== "";
     this.#incarnation = incarnation;

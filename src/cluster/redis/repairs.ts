@@ -6,13 +6,15 @@ import { Line } from "../../lib/line.ts";
 import type { ChannelFeed } from "../../redis/arrivals.ts";
 import type { ArrivalLine } from "./arrival-line.ts";
 import { Gate } from "./deadline.ts";
-import { begin, beginMidway, repair } from "./repair.ts";
+import { begin, beginMidway, type RepairFeed, repair } from "./repair.ts";
 
 export interface RepairParts {
   readonly feed: ChannelFeed;
   /** Whether publications of a personal channel may overtake each other on the way. */
   readonly mayReorder: boolean;
   readonly onProblem: (error: unknown, what: string) => void;
+  /** Ends or excludes who may not see what was read of the line's channel: called after each read, before anything of it is told. */
+  readonly judge: (line: ArrivalLine) => Promise<void>;
   /** A line was repaired. */
   readonly onRepaired: () => void;
 }
@@ -109,15 +111,44 @@ export class Repairs {
       } catch (error) {
         onProblem(error, "Missed messages of a channel could not be read");
         if (!isAway(error)) wrong += 1;
-        if (wrong < MAX_WRONG) await running.failed();
-        else line.skip();
+        const isSkipped = wrong >= MAX_WRONG && (await this.#skip(line));
+        if (!isSkipped) await running.failed();
       }
     this.#running.delete(line); // in the same breath as nobody asked again
   }
 
+  /** False: who may see what is kept cannot be told now. */
+  async #skip(line: ArrivalLine): Promise<boolean> {
+    try {
+      await this.#parts.judge(line);
+    } catch {
+      return false;
+    }
+    line.skip();
+    return true;
+  }
+
+  /** Reads, and judges before it gives. */
+  #judgedFeed(line: ArrivalLine): RepairFeed {
+    const { feed, judge } = this.#parts;
+    return {
+      async standing(...asked) {
+        const found = await feed.standing(...asked);
+        await judge(line);
+        return found;
+      },
+      async messages(...asked) {
+        const found = await feed.messages(...asked);
+        await judge(line);
+        return found;
+      },
+    };
+  }
+
   async #once(line: ArrivalLine, beginning: Beginning): Promise<void> {
-    const { feed, mayReorder, onRepaired } = this.#parts;
+    const { mayReorder, onRepaired } = this.#parts;
     if (line.isClosed) return;
+    const feed = this.#judgedFeed(line);
     if (line.isNew) {
       const { pub, isAfterLoss = false } = beginning;
       await beginMidway(line, feed, {

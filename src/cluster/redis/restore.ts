@@ -51,6 +51,27 @@ export class Restorer {
     this.proceed();
   }
 
+  /**
+   * Looks at the sessions of these users: once resolved, those that may not go on are ended. Rejects `unavailable`, also while no heartbeat of this
+   * node is confirmed: by an old one its sessions may be there though the others no longer see them.
+   */
+  async judgeUsers(uids: readonly string[]): Promise<void> {
+    const { registry, local } = this.#parts;
+    const all = uids.flatMap((uid) => local.of(uid));
+    if (all.length === 0) return;
+    await registry.refresh();
+    registry.assertBeating();
+    await this.#inTurns(all, async (one) => {
+      try {
+        await this.#restore(one);
+      } catch (error) {
+        if (isAway(error)) throw error;
+        this.#failed(error);
+        this.#letGo(one.session, "unavailable"); // whether it may go on cannot be found out
+      }
+    });
+  }
+
   /** The credentials of the user's sessions are to be judged, soon. */
   doubt(uid: string): void {
     if (this.#parts.local.of(uid).length === 0) return;

@@ -7,15 +7,12 @@ import type {
   StreamPlace,
   StreamSnapshot,
 } from "../../broker/model.ts";
-import type { ClusterEvent } from "../../broker/ports.ts";
 import {
   cursorAfter,
   eventsFrom,
   type StreamCursor,
 } from "../../broker/stream-pieces.ts";
-
-/** What a channel publishes in turn. */
-export type OrderedEvent = Extract<ClusterEvent, { kind: "message" | "event" }>;
+import type { OrderedEvent } from "../../redis/wire.ts";
 
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
 /** One stream of a channel is active at a time; of ended ones those matter whose last events may still come. */
@@ -41,6 +38,7 @@ export class Told {
 
   /** Whether the event is to be told; it counts as told then. */
   takes(event: OrderedEvent): boolean {
+    if (event.kind === "removal") return true;
     return event.kind === "message"
       ? this.#takesMessage(event.message)
       : this.#takesEvent(event.event, event.event.stream);

@@ -7,7 +7,13 @@ import type { ClusterEvent } from "../../broker/ports.ts";
 import type { Arrivals } from "../../redis/arrivals.ts";
 import { Publishing } from "./publishing.ts";
 import { Receiver } from "./receiver.ts";
-import { type OnProblem, seldom, type TopicsParts } from "./topics-parts.ts";
+import {
+  NO_RESYNC,
+  type OnProblem,
+  type Resync,
+  seldom,
+  type TopicsParts,
+} from "./topics-parts.ts";
 
 /** The `ClusterTopics` of cluster.ts. */
 export class RedisTopics {
@@ -17,8 +23,8 @@ export class RedisTopics {
   readonly #onProblem: OnProblem;
   readonly #receiver: Receiver;
   readonly #publishing: Publishing;
-  readonly #onResubscribed: (() => void)[] = [];
   #listener: (event: ClusterEvent) => void = () => {};
+  #resync = NO_RESYNC;
 
   constructor(parts: TopicsParts) {
     this.#parts = parts;
@@ -28,6 +34,11 @@ export class RedisTopics {
       onProblem: this.#onProblem,
       tell: (event) => this.#tell(event),
       onRestored: (topics) => this.#restored(topics),
+      resync: {
+        silentSinceMs: () => this.#resync.silentSinceMs(),
+        judgeUsers: (uids) => this.#resync.judgeUsers(uids),
+        judgeGroup: (...asked) => this.#resync.judgeGroup(...asked),
+      },
     });
     this.#receiver = receiver;
     this.arrivals = {
@@ -45,12 +56,12 @@ export class RedisTopics {
     };
   }
 
-  onEvent(listener: (event: ClusterEvent) => void): void {
+  onEvent(
+    listener: (event: ClusterEvent) => void,
+    resync: Resync = NO_RESYNC,
+  ): void {
     this.#listener = listener;
-  }
-
-  onResubscribed(listener: () => void): void {
-    this.#onResubscribed.push(listener);
+    this.#resync = resync;
   }
 
   /** Connects for subscriptions; the link must be up. Throws when Redis does not let it. */
@@ -94,6 +105,12 @@ export class RedisTopics {
     await this.#receiver.arrived();
   }
 
+  /** See `Cluster`. */
+  recovery(): Promise<void> | undefined {
+    this.#receiver.holdIfSilent();
+    return this.#receiver.topics.isWhole ? undefined : this.#receiver.arrived();
+  }
+
   #tell(event: ClusterEvent): void {
     try {
       this.#listener(event);
@@ -107,6 +124,5 @@ export class RedisTopics {
     for (const topic of topics)
       if (!topic.startsWith("g:")) this.#tell({ kind: "missed", topic });
     this.#parts.metrics?.resubscribed(topics.length);
-    for (const listener of this.#onResubscribed) listener();
   }
 }

@@ -57,6 +57,11 @@ local function command_frame(id, seq, record, uid, origin)
   return struct.pack('>BBddI4', 2, 5, id, seq, #record) .. record .. struct.pack('>I2', #uid) .. uid .. origin
 end
 
+-- Who is no member of a group any more; false: any of its members may be none.
+local function removal_frame(pub, group, uids)
+  return struct.pack('>BBd', 2, 7, pub) .. cmsgpack.pack({ group, uids })
+end
+
 -- Tells every topic in ARGV[from] .. ARGV[#ARGV].
 local function tell(from, frame)
   for at = from, #ARGV do redis.call('SPUBLISH', ARGV[at], frame) end

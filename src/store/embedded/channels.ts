@@ -146,10 +146,12 @@ export function createChannelSteps({
       return ids;
     },
 
-    async joinSeq(channelId, uid) {
+    async joinSeqs(channelId, uids) {
       const row = tables.row({ id: channelId, type: GROUP_CHANNEL });
       const isOpen = row !== undefined && !row.info.disband;
-      return isOpen ? tables.joinSeq(uid, channelId) : undefined;
+      return uids.map((uid) =>
+        isOpen ? tables.joinSeq(uid, channelId) : undefined,
+      );
     },
 
     members: (channel) =>

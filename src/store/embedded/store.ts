@@ -92,7 +92,8 @@ function controlCalls({
     personFacts: (fromUid, toUid) =>
       useNow((e) => e.channels.personFacts(fromUid, toUid)),
     groupsOf: (uid) => use((e) => e.channels.groupsOf(uid)),
-    joinSeq: (channelId, uid) => use((e) => e.channels.joinSeq(channelId, uid)),
+    joinSeqs: (channelId, uids) =>
+      use((e) => e.channels.joinSeqs(channelId, uids)),
     members: (channel) => use((e) => e.channels.members(channel)),
     membersAmong: (channel, uids) =>
       use((e) => e.channels.membersAmong(channel, uids)),

@@ -3,7 +3,7 @@
 // found by the next. No state.
 
 import { randomUUID } from "node:crypto";
-import type { SubscriberAddition } from "../../broker/model.ts";
+import { groupTopic, type SubscriberAddition } from "../../broker/model.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 
@@ -45,7 +45,8 @@ export class MemberLists {
       ...this.#keys("join", "head", "pos", "own", "olds"),
       this.#old(name),
     ];
-    return this.#link.run(RESET, keys, [...args, name, KEPT_MS]);
+    const group = removalArgs(this.#link, this.#key);
+    return this.#link.run(RESET, keys, [...args, name, KEPT_MS, ...group]);
   }
 
   /** Who was in replaced lists and is no member any more, each once and sorted; and what is to be called when they were told. */
@@ -102,6 +103,16 @@ export class MemberLists {
   #keys(...names: readonly string[]): readonly string[] {
     return names.map((name) => this.#link.keys.channel(name, this.#key));
   }
+}
+
+/** What a step needs to tell a group's nodes of removals: its topic and id; of another channel nothing. */
+export function removalArgs(
+  { keys }: RedisLink,
+  key: string,
+): readonly [string, string] {
+  if (!key.startsWith("2:")) return ["", ""];
+  const id = key.slice(2);
+  return [keys.topic(groupTopic(id)), id];
 }
 
 function texts(reply: unknown): string[] {

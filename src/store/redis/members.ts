@@ -9,7 +9,7 @@ import {
 import type { ChannelStore } from "../../broker/ports.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { isOpen, recordKey } from "./channel-record.ts";
-import { MemberLists, memberListScripts } from "./member-lists.ts";
+import { MemberLists, memberListScripts, removalArgs } from "./member-lists.ts";
 import type { RedisStoreParts } from "./parts.ts";
 import type { UserGroups } from "./user-groups.ts";
 
@@ -19,7 +19,7 @@ const ADD = loadScript(lua("members_add"), ...before);
 const REMOVE = loadScript(lua("members_remove"), ...before);
 const AMONG = loadScript(lua("members_among"), ...before);
 const FEW = loadScript(lua("members_few"));
-const SINCE = loadScript(lua("member_since"), lua("channel_record"));
+const SINCE = loadScript(lua("members_since"), ...before);
 
 export const memberScripts: readonly Script[] = [
   ...[ADD, REMOVE],
@@ -35,6 +35,8 @@ const PAGE = 1000;
 const NO_CHANNEL = 0;
 const DISBANDED = 1;
 const NOT_MEMBERS = 2;
+/** What `members_since.lua` answers. */
+const NO_MEMBER = -1;
 
 type Members = Pick<
   ChannelStore,
@@ -42,7 +44,7 @@ type Members = Pick<
   | "removeSubscribers"
   | "members"
   | "membersAmong"
-  | "joinSeq"
+  | "joinSeqs"
 >;
 
 /** `recordBits`: what the step on a channel's record answers. */
@@ -84,8 +86,13 @@ export function createMembers(
     ): Promise<SubscriberRemoval> {
       const unique = [...new Set(uids)];
       const kinds = kindsOf(membership);
-      const keys = keysOf(channel, "info", ...kinds, "join", "pos", "own");
-      const reply = await link.run(REMOVE, keys, [JSON.stringify(unique)]);
+      const keys = [
+        ...keysOf(channel, "info", ...kinds),
+        ...keysOf(channel, "join", "pos", "own", "head"),
+      ];
+      const group = removalArgs(link, recordKey(channel));
+      const args = [JSON.stringify(unique), ...group];
+      const reply = await link.run(REMOVE, keys, args);
       await written(keys[0]);
       const [verdict, positions] = reply as readonly [number, unknown]; // as its header says
       if (verdict === NO_CHANNEL) return { kind: "no_channel" };
@@ -109,11 +116,17 @@ export function createMembers(
       return at(unique, await link.run(AMONG, keys, [JSON.stringify(unique)]));
     },
 
-    async joinSeq(channelId, uid) {
+    async joinSeqs(channelId, uids) {
       const channel: ChannelRef = { id: channelId, type: GROUP_CHANNEL };
       const keys = keysOf(channel, "info", "perm", "temp", "join");
-      const seq = await link.run(SINCE, keys, [uid]);
-      return seq === null ? undefined : Number(seq);
+      const pieces: Promise<unknown>[] = [];
+      for (let at = 0; at < uids.length; at += PAGE) {
+        const piece = JSON.stringify(uids.slice(at, at + PAGE));
+        pieces.push(link.run(SINCE, keys, [piece]));
+      }
+      const replies = await Promise.all(pieces);
+      const seqs = replies.flat() as readonly number[]; // as its header says
+      return seqs.map((seq) => (seq === NO_MEMBER ? undefined : seq));
     },
   };
 }

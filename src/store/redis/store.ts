@@ -98,8 +98,8 @@ function controlCalls(
     personFacts: (fromUid, toUid) =>
       life.use(() => channels.personFacts(fromUid, toUid)),
     groupsOf: (uid) => life.use(() => channels.groupsOf(uid)),
-    joinSeq: (channelId, uid) =>
-      life.use(() => channels.joinSeq(channelId, uid)),
+    joinSeqs: (channelId, uids) =>
+      life.use(() => channels.joinSeqs(channelId, uids)),
     members: (channel) => life.use(() => channels.members(channel)),
     membersAmong: (channel, uids) =>
       life.use(() => channels.membersAmong(channel, uids)),

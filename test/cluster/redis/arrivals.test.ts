@@ -3,7 +3,7 @@
 import t from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import type { ArrivalLine } from "../../../src/cluster/redis/arrival-line.ts";
-import type { OrderedEvent } from "../../../src/cluster/redis/told.ts";
+import type { OrderedEvent } from "../../../src/redis/wire.ts";
 import { FeedLog } from "./feed-log.ts";
 import { bench, nodeLines } from "./line-bench.ts";
 import { range, until } from "./topic-nodes.ts";

@@ -244,7 +244,7 @@ t.test("a lost session is entered again, its watchers are told", async (t) => {
   await a.cluster.register(session);
   await b.cluster.listen("p:u");
   await lose(a, "u");
-  a.topics.resubscribed();
+  a.topics.resubscribed(["u"]);
   await until(() => isOnline(b, "u"));
   t.same(await b.cluster.sessionsOf("u"), [session]);
   await until(() => b.events.length > 0);
@@ -260,14 +260,14 @@ t.test("a lost session whose place is taken is ended", async (t) => {
   const later = sessionOn(b, "u1");
   await b.cluster.register(later); // a does not listen: it hears nothing
   await b.cluster.register(sessionOn(b, "u2", { deviceId: "d" }));
-  a.topics.resubscribed();
+  a.topics.resubscribed(["u1", "u2"]);
   await until(() => ended(a).length === 2);
   t.same(
     new Set(ended(a)),
     new Set([`${main.sessionId} kicked`, `${phone.sessionId} replaced`]),
   );
   t.same(await a.cluster.sessionsOf("u1"), [later]);
-  a.topics.resubscribed();
+  a.topics.resubscribed(["u1", "u2"]);
   await a.cluster.register(sessionOn(a, "u3"));
   t.equal(ended(a).length, 2, "it is ended once");
 });
@@ -293,7 +293,7 @@ t.test("a node that missed it finds out why a session was ended", async (t) => {
     await end(reason, session);
     t.equal(await a.cluster.endedBy(session), reason);
   }
-  a.topics.resubscribed();
+  a.topics.resubscribed(ends.map(([reason]) => reason));
   await until(() => ended(a).length === ends.length);
   t.same(
     new Set(ended(a).map((one) => one.split(" ")[1])),
@@ -310,7 +310,7 @@ t.test(
     const later = sessionOn(b, "u");
     await b.cluster.register(later);
     await b.cluster.unregister(later);
-    a.topics.resubscribed();
+    a.topics.resubscribed(["u"]);
     await until(() => ended(a).length === 1);
     t.same(ended(a), [`${old.sessionId} kicked`]);
     t.notOk(await isOnline(b, "u"));
@@ -342,9 +342,9 @@ t.test("of two lost mains the later one comes back", async (t) => {
     [b, a],
   ] as const) {
     await lose(a, "u");
-    first.topics.resubscribed();
+    first.topics.resubscribed(["u"]);
     await until(async () => (await raw.exists(hash(a, "u"))) === 1);
-    second.topics.resubscribed();
+    second.topics.resubscribed(["u"]);
     await until(
       async () => (await raw.hkeys(hash(a, "u"))).join() === late.sessionId,
     );
@@ -360,7 +360,7 @@ t.test("a lost session with a worthless token stays out", async (t) => {
   await a.cluster.register(session);
   a.verdict = "logged_out";
   await lose(a, "u");
-  a.topics.resubscribed();
+  a.topics.resubscribed(["u"]);
   await until(() => ended(a).length === 1);
   t.same(ended(a), [`${session.sessionId} logged_out`]);
   t.notOk(await isOnline(a, "u"));
@@ -434,7 +434,7 @@ t.test("a session of a dead incarnation is judged", async (t) => {
   const value = `${a.cluster.nodeId}:earlier`;
   await rewrite(a, session, { at: 1, value }); // a logout ignored it
   a.verdict = "logged_out";
-  a.topics.resubscribed();
+  a.topics.resubscribed(["u"]);
   await until(() => ended(a).length === 1);
   t.same(ended(a), [`${session.sessionId} logged_out`]);
   t.equal(await raw.exists(hash(a, "u")), 0);

@@ -9,8 +9,11 @@ import {
 import type { Listened } from "../../../src/cluster/redis/listened.ts";
 import { NodeLines } from "../../../src/cluster/redis/node-lines.ts";
 import { Repairs } from "../../../src/cluster/redis/repairs.ts";
-import type { OrderedEvent } from "../../../src/cluster/redis/told.ts";
-import { decodeFrame, pubOf } from "../../../src/redis/wire.ts";
+import {
+  decodeFrame,
+  type OrderedEvent,
+  pubOf,
+} from "../../../src/redis/wire.ts";
 import type { FeedLog } from "./feed-log.ts";
 
 /** A line, its surroundings, and what the listener was told; ends with the test. */
@@ -28,6 +31,7 @@ export function bench(
   const budget = { used: 0, max: 1 << 20 };
   const repairs = new Repairs({
     ...{ feed: log, mayReorder, onProblem, onRepaired: () => {} },
+    judge: async () => {},
   });
   const lines: LineParts = {
     ...{ gapMs: 10, budget, tell: (event) => told.push(event), onProblem },
@@ -105,5 +109,7 @@ export function lose(
 export function hear(lines: NodeLines, frame: Buffer): void {
   const publication = decodeFrame(frame);
   if (publication.kind !== "ordered") throw new Error("not a line's");
-  lines.personal.accept(frame, pubOf(frame), publication.event);
+  const { event } = publication;
+  if (event.kind === "removal") throw new Error("not a personal channel's");
+  lines.personal.accept(frame, pubOf(frame), event);
 }

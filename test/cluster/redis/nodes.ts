@@ -87,7 +87,10 @@ export async function createNode(
     },
     asksTime: () => clockCheck.asks(),
   });
-  cluster.onEvent((event) => events.push(event));
+  cluster.onEvent(
+    (event) => events.push(event),
+    async () => {},
+  );
   t.teardown(async () => {
     await cluster.close();
     await link.close();

@@ -5,14 +5,17 @@ import type { Redis } from "ioredis";
 import type { Test } from "tap";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import type { ClusterTopics } from "../../../src/cluster/redis/cluster.ts";
+import { NO_RESYNC } from "../../../src/cluster/redis/topics-parts.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { decodeFrame, looseFrame } from "../../../src/redis/wire.ts";
 
 export interface PlainTopics extends ClusterTopics {
   readonly published: readonly ClusterEvent[];
-  /** As after a cut of the connection. */
-  resubscribed(): void;
+  /** As after a cut of the connection, on which these users' topics came. */
+  resubscribed(uids: readonly string[]): void;
 }
+
+const AGAIN_MS = 20;
 
 /** `subscriber` is the test's own connection to the same server. */
 export function plainTopics(
@@ -23,8 +26,8 @@ export function plainTopics(
   }: { readonly link: RedisLink; readonly subscriber: Redis },
 ): PlainTopics {
   const published: ClusterEvent[] = [];
-  const listeners: (() => void)[] = [];
   let tell: (event: ClusterEvent) => void = () => {};
+  let resync = NO_RESYNC;
   subscriber.on("smessageBuffer", (_: Buffer, frame: Buffer) => {
     const publication = decodeFrame(frame);
     if (publication.kind === "loose") tell(publication.event);
@@ -44,8 +47,9 @@ export function plainTopics(
     announce: async (events) => {
       for (const event of events) topics.publish(event);
     },
-    onEvent: (listener) => {
+    onEvent: (listener, given) => {
       tell = listener;
+      resync = given;
     },
     listen: async (topic) => {
       await subscriber.ssubscribe(link.keys.topic(topic));
@@ -54,12 +58,14 @@ export function plainTopics(
     barrier: async () => {
       await subscriber.ping();
     },
+    recovery: () => undefined,
     start: async () => {},
     close: async () => {},
     ping: async () => {},
-    onResubscribed: (listener) => void listeners.push(listener),
-    resubscribed() {
-      for (const listener of listeners) listener();
+    resubscribed(uids) {
+      resync
+        .judgeUsers(uids)
+        .catch(() => setTimeout(() => topics.resubscribed(uids), AGAIN_MS));
     },
   };
   return topics;

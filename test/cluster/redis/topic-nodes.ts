@@ -16,7 +16,10 @@ import type {
   MessageDraft,
 } from "../../../src/broker/ports.ts";
 import { RedisTopics } from "../../../src/cluster/redis/topics.ts";
-import type { TopicsParts } from "../../../src/cluster/redis/topics-parts.ts";
+import type {
+  Resync,
+  TopicsParts,
+} from "../../../src/cluster/redis/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import {
@@ -51,8 +54,16 @@ export interface TopicNode {
 export type NodeOptions = Partial<
   Pick<TopicsParts, "lingerMs" | "limits" | "metrics" | "clock">
 > & {
+  /** Who judges what the node missed. Default: all may see everything. */
+  readonly resync?: Resync;
   /** Runs before the node asks for what it missed of a user. */
   readonly onAsked?: () => Promise<void>;
+};
+
+export const NO_METRICS: NonNullable<TopicsParts["metrics"]> = {
+  repaired() {},
+  rejected() {},
+  resubscribed() {},
 };
 
 /** A started node; closes itself with the test. */
@@ -86,7 +97,7 @@ export async function startTopicNode(
   const store: RedisStore = createRedisStore({
     ...{ link, clock, onProblem, arrivals, limits: LIMITS },
   });
-  topics.onEvent((event) => events.push(event));
+  topics.onEvent((event) => events.push(event), options.resync);
   let isClosed = false;
   const close = async () => {
     if (isClosed) return;

@@ -9,6 +9,7 @@ import {
   group,
   insist,
   isDone,
+  NO_METRICS,
   person,
   range,
   startTopicNode,
@@ -98,10 +99,14 @@ t.test("a node that stood still keeps its connection", async (t) => {
   const redis = await startRedis(t);
   const proxy = await startProxy(t, redis.port);
   const through = redisSettings(`redis://127.0.0.1:${proxy.port}`);
-  const one = await startTopicNode(t, through);
   let losses = 0;
-  one.topics.onResubscribed(() => {
-    losses += 1;
+  const one = await startTopicNode(t, through, {
+    metrics: {
+      ...NO_METRICS,
+      resubscribed() {
+        losses += 1;
+      },
+    },
   });
   await one.topics.listen(groupTopic("g"));
   proxy.hold(true);

@@ -13,6 +13,7 @@ import { WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import {
   group,
+  NO_METRICS,
   type NodeOptions,
   person,
   range,
@@ -281,11 +282,14 @@ t.test("levels are waited for where they are listened to", async (t) => {
 
 t.test("a lost connection loses no message", async (t) => {
   const { node } = world(t);
-  const [one, sender] = [await node(), await node()];
   let resubscribed = 0;
-  one.topics.onResubscribed(() => {
-    resubscribed += 1;
-  });
+  const metrics = {
+    ...NO_METRICS,
+    resubscribed() {
+      resubscribed += 1;
+    },
+  };
+  const [one, sender] = [await node({ metrics }), await node()];
   for (const topic of [groupTopic("g"), userTopic("b"), presenceTopic("z")])
     await one.topics.listen(topic);
   await sender.send(person("b"), "a");
@@ -313,12 +317,15 @@ t.test("a lost connection loses no message", async (t) => {
 
 t.test("a lost connection loses nothing of a stream", async (t) => {
   const { node } = world(t);
-  const [one, sender] = [await node(), await node()];
-  await one.topics.listen(groupTopic("g"));
   let isBack = false;
-  one.topics.onResubscribed(() => {
-    isBack = true;
-  });
+  const metrics = {
+    ...NO_METRICS,
+    resubscribed() {
+      isBack = true;
+    },
+  };
+  const [one, sender] = [await node({ metrics }), await node()];
+  await one.topics.listen(groupTopic("g"));
   const first = streamOf("g", "s1");
   const next = streamOf("g", "s2");
   const { store } = sender;

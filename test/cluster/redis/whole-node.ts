@@ -68,7 +68,10 @@ export async function startWholeNode(
     },
   });
   const events: ClusterEvent[] = [];
-  cluster.onEvent((event) => events.push(event));
+  cluster.onEvent(
+    (event) => events.push(event),
+    async () => {},
+  );
   const close = async () => {
     await store.close();
     await cluster.close();

@@ -129,7 +129,7 @@ const CALLS: Readonly<
   groupFacts: async (store) => store.groupFacts("g", "a"),
   personFacts: async (store) => store.personFacts("a", "b"),
   groupsOf: (store) => store.groupsOf("a"),
-  joinSeq: (store) => store.joinSeq("g", "a"),
+  joinSeqs: (store) => store.joinSeqs("g", ["a"]),
   members: (store) => store.members(group("g")),
   membersAmong: (store) => store.membersAmong(group("g"), ["a"]),
 };

@@ -45,6 +45,7 @@ export class Ears implements Arrivals {
     this.frames.push(publication);
     if (publication.kind !== "ordered") return;
     const { event } = publication;
+    if (event.kind === "removal") return;
     const { key } = event.kind === "message" ? event.message : event.event;
     const line = this.#line(key);
     if (publication.pub > line.pub)

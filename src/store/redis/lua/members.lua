@@ -54,6 +54,14 @@ local function left(k, uids)
   end)
 end
 
+-- Tells the group's nodes in turn with its messages that these, or any (false), are members no more. k: head, topic ('': it is no group), group.
+local MAX_NAMED = 1000
+local function tell_removal(k, uids)
+  if k.topic == '' then return end
+  if uids and #uids > MAX_NAMED then uids = false end
+  redis.call('SPUBLISH', k.topic, removal_frame(redis.call('HINCRBY', k.head, 'pub', 1), k.group, uids))
+end
+
 -- Adds a list to a kind; positions of those that were no members of either. k.before: where the kind's list is set aside, else the kind.
 local function admit(k, uids, is_group)
   local found = positions(uids, 0, function(piece) return in_either(k.before, k.other, piece) end)

@@ -1,0 +1,324 @@
+// Nobody sees what they may not [decisions: who may still see]: the node of a user loses its subscriptions, or freezes, while a member is removed or a
+// token replaced at another node; what is sent after that call was answered never reaches the old session. JINDOU_TEST_ROUNDS says how many rounds.
+
+import { setTimeout as pause } from "node:timers/promises";
+import type { Redis } from "ioredis";
+import t, { type Test } from "tap";
+import { textPayload } from "../support/broker.ts";
+import type { NativeClient } from "../support/native-session.ts";
+import { Random } from "../support/random.ts";
+import {
+  type RedisServer,
+  startRedis,
+  startRedisCluster,
+} from "../support/redis.ts";
+import { volume } from "../support/volume.ts";
+import { ClusterNodes } from "./cluster-nodes.ts";
+import { logIn } from "./logins.ts";
+
+const ROUNDS = volume(200, "JINDOU_TEST_ROUNDS");
+const LONG_CUT_MS = volume(10_000);
+const FREEZES = volume(20);
+const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);
+/** Rounds that share an interruption. */
+const AT_ONCE = 10;
+const AGAIN_MS = 4;
+/** What was wrongly held back comes within this time after everything else. */
+const LATE_MS = 150;
+/** Of the user concerned, and of all calls. */
+const HERE = 0;
+const ELSEWHERE = 1;
+const TOKEN = "a-token";
+const LATER = "later";
+const AGAIN = "again";
+
+t.setTimeout(120_000 + ROUNDS * 2000 + FREEZES * 20_000);
+
+/** `readded`: removed, and added again after a while. */
+type Loss = "removed" | "readded" | "token";
+
+interface World {
+  readonly nodes: ClusterNodes;
+  /** To the servers of Redis. */
+  readonly redis: readonly Redis[];
+  readonly random: Random;
+}
+
+/** Runs while rights are lost; resolves when the interruption is over. */
+type Interruption = (
+  world: World,
+  meanwhile: () => Promise<void>,
+) => Promise<void>;
+
+let users = 0;
+
+/** One user who loses a right, and one of the same group who keeps it. */
+class Round {
+  readonly loss: Loss;
+  readonly #nodes: ClusterNodes;
+  readonly #uid: string;
+  readonly #witness: string;
+  readonly #group: string;
+  #client: NativeClient | undefined;
+  #watcher: NativeClient | undefined;
+
+  constructor(world: World, loss: Loss) {
+    users += 1;
+    this.loss = loss;
+    this.#nodes = world.nodes;
+    this.#uid = `user-${users}`;
+    this.#witness = `witness-${users}`;
+    this.#group = `group-${users}`;
+  }
+
+  async open(): Promise<void> {
+    const uids = [this.#uid, this.#witness];
+    for (const uid of uids) await this.#setToken(uid, TOKEN);
+    await this.#call("/channel", {
+      ...{ channel_id: this.#group, channel_type: 2, subscribers: uids },
+    });
+    const broker = { clientPort: this.#nodes.clientPortOf(HERE) };
+    const connect = (uid: string) =>
+      logIn(broker as Parameters<typeof logIn>[0], { uid, token: TOKEN });
+    [this.#client, this.#watcher] = await Promise.all([
+      connect(this.#uid),
+      connect(this.#witness),
+    ]);
+    await this.#event("___TextMessageStart", "");
+    await this.#event("___TextMessageContent", "early ");
+    await this.#send("early");
+    for (const client of [this.#client, this.#watcher])
+      await client.waitFor(() => wordsOf(client).includes("early"));
+  }
+
+  /** Takes the right away, and then sends what the user may not see. */
+  async lose(): Promise<void> {
+    if (this.loss === "token") await this.#setToken(this.#uid, "another");
+    else await this.#membership("subscriber_remove");
+    await this.#send(LATER);
+    await this.#event("___TextMessageContent", LATER);
+    await this.#call("/event", this.#eventBody("a_custom", LATER));
+    await this.#send(LATER, { header: { no_persist: 1 } });
+    if (this.loss === "token") await this.#send(LATER, PERSONAL(this.#uid));
+    if (this.loss !== "readded") return;
+    await this.#membership("subscriber_add");
+    await this.#send(AGAIN);
+  }
+
+  /** Resolves when everybody has what is theirs; gives what the user saw and may not. */
+  async wrong(): Promise<readonly string[]> {
+    await this.#send("last");
+    const watcher = this.#watcher as NativeClient; // it is open
+    await watcher.waitFor(() => wordsOf(watcher).includes("last"), "the last");
+    const client = this.#client as NativeClient;
+    if (this.loss === "readded")
+      await client.waitFor(() => wordsOf(client).includes("last"), "the last");
+    if (this.loss === "token") await client.closed;
+    await pause(LATE_MS);
+    // Who comes back to a stream that still runs is shown its text so far, as whoever joins late.
+    const saw = this.loss === "readded" ? messagesOf(client) : wordsOf(client);
+    const leaks = saw.filter((word) => word.includes(LATER));
+    const seen = wordsOf(watcher).filter((word) => word === LATER);
+    if (seen.length === 0) leaks.push("the witness missed it");
+    if (this.loss === "readded" && !saw.includes(AGAIN))
+      leaks.push("what came after the return is missing");
+    const twice = saw.filter((word, at) => saw.indexOf(word) !== at);
+    if (this.loss === "readded") leaks.push(...twice);
+    return leaks.map((leak) => `${this.#uid} (${this.loss}): ${leak}`);
+  }
+
+  close(): void {
+    this.#client?.kill();
+    this.#watcher?.kill();
+  }
+
+  async #setToken(uid: string, token: string): Promise<void> {
+    const device = { uid, token, device_flag: 0, device_level: 1 };
+    await this.#call("/user/token", device);
+  }
+
+  async #membership(change: string): Promise<void> {
+    await this.#call(`/channel/${change}`, {
+      ...{ channel_id: this.#group, channel_type: 2 },
+      ...{ subscribers: [this.#uid], temp_subscriber: 0 },
+    });
+  }
+
+  async #send(text: string, over: object = {}): Promise<void> {
+    await this.#call("/message/send", {
+      ...{ channel_id: this.#group, channel_type: 2, from_uid: this.#witness },
+      ...{ payload: textPayload(text), ...over },
+    });
+  }
+
+  async #event(type: string, data: string): Promise<void> {
+    const { status, body } = await this.#ask(
+      "/event",
+      this.#eventBody(type, data),
+    );
+    if (status !== 200) throw new Error(`${type}: ${JSON.stringify(body)}`);
+  }
+
+  #eventBody(type: string, data: string) {
+    return {
+      ...{ channel_id: this.#group, channel_type: 2, from_uid: this.#witness },
+      ...{ client_msg_no: `stream-of-${this.#group}`, event: { type, data } },
+    };
+  }
+
+  async #call(path: string, body: object): Promise<void> {
+    const { status, body: answer } = await this.#ask(path, body);
+    if (status !== 200)
+      throw new Error(`${path}: ${status} ${JSON.stringify(answer)}`);
+  }
+
+  /** Until the node answers with anything but "later". */
+  async #ask(path: string, body: object) {
+    for (;;) {
+      const answer = await this.#nodes.callOf(ELSEWHERE, path, body);
+      if (answer.status !== 503) return answer;
+      await pause(AGAIN_MS);
+    }
+  }
+}
+
+const PERSONAL = (uid: string) => ({ channel_id: uid, channel_type: 1 });
+
+/** The texts of all that the client was pushed. */
+function wordsOf(client: NativeClient): readonly string[] {
+  const events = client.events.map(({ data }) => data);
+  const streams = client.pushed("stream").map(({ snapshot }) => snapshot.text);
+  return [...messagesOf(client), ...events, ...streams];
+}
+
+/** Those of plain messages. */
+function messagesOf(client: NativeClient): readonly string[] {
+  return client.messages
+    .filter(({ stream }) => stream === undefined)
+    .map(({ payload }) => JSON.parse(Buffer.from(payload).toString()).content);
+}
+
+async function play(
+  t: Test,
+  world: World,
+  {
+    rounds,
+    losses,
+    interrupt,
+  }: {
+    readonly rounds: number;
+    readonly losses: readonly Loss[];
+    readonly interrupt: Interruption;
+  },
+): Promise<void> {
+  const wrong: string[] = [];
+  let played = 0;
+  while (played < rounds) {
+    const count = Math.min(AT_ONCE, rounds - played);
+    const batch = Array.from(
+      { length: count },
+      (_, at) =>
+        new Round(world, losses[(played + at) % losses.length] as Loss),
+    );
+    await world.nodes.untilReady();
+    await Promise.all(batch.map((round) => round.open()));
+    await interrupt(world, async () => {
+      await Promise.all(batch.map((round) => round.lose()));
+    });
+    for (const found of await Promise.all(batch.map((one) => one.wrong())))
+      wrong.push(...found);
+    for (const round of batch) round.close();
+    played += count;
+  }
+  t.same(wrong, [], `${rounds} rounds`);
+}
+
+async function cut({ redis }: World): Promise<void> {
+  await Promise.all(
+    redis.map((one) => one.call("CLIENT", "KILL", "TYPE", "pubsub")),
+  );
+}
+
+const once: Interruption = async (world, meanwhile) => {
+  await cut(world);
+  await meanwhile();
+};
+
+/** The rights are lost while the subscriptions stay away. */
+const long: Interruption = async (world, meanwhile) => {
+  const until = Date.now() + LONG_CUT_MS;
+  let isOver = false;
+  const cutting = (async () => {
+    while (!isOver) {
+      await cut(world);
+      await pause(AGAIN_MS);
+    }
+  })();
+  await pause(LONG_CUT_MS / 2);
+  await meanwhile();
+  await pause(Math.max(0, until - Date.now()));
+  isOver = true;
+  await cutting;
+};
+
+const never: Interruption = (_, meanwhile) => meanwhile();
+
+function freeze(isCutToo: boolean): Interruption {
+  return async (world, meanwhile) => {
+    const { nodes, random } = world;
+    const ms = 2000 + random.below(4000);
+    nodes.signal(HERE, "SIGSTOP");
+    try {
+      await Promise.all([pause(random.below(ms)).then(meanwhile), pause(ms)]);
+      if (isCutToo) await cut(world);
+    } finally {
+      nodes.signal(HERE, "SIGCONT");
+    }
+  };
+}
+
+async function start(
+  t: Test,
+  url: string,
+  servers: readonly RedisServer[],
+): Promise<World> {
+  const random = new Random(SEED);
+  const nodes = await ClusterNodes.start(t, {
+    ...{ redisUrl: url, random, count: 2 },
+    settings: { JINDOU_AUTH_CLIENTS: "token" },
+  });
+  return { nodes, random, redis: servers.map((one) => one.client()) };
+}
+
+t.test("one server", async (t) => {
+  const server = await startRedis(t);
+  const world = await start(t, server.url, [server]);
+  const losses = ["removed", "token", "readded"] as const;
+  const scenes = [
+    ["no interruption", ROUNDS, never],
+    [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, once],
+    [`subscriptions are away for ${LONG_CUT_MS} ms`, AT_ONCE, long],
+    ["a node is frozen", Math.ceil(FREEZES / 2) * AT_ONCE, freeze(false)],
+    [
+      "a node is frozen and cut",
+      Math.ceil(FREEZES / 2) * AT_ONCE,
+      freeze(true),
+    ],
+  ] as const;
+  for (const [what, rounds, interrupt] of scenes)
+    await t.test(what, (t) => play(t, world, { rounds, losses, interrupt }));
+});
+
+t.test("a Redis Cluster", async (t) => {
+  const servers = await startRedisCluster(t);
+  const world = await start(t, servers.url, servers.primaries);
+  const losses = ["removed", "readded"] as const;
+  const scenes = [
+    ["no interruption", ROUNDS, never],
+    [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, once],
+    [`subscriptions are away for ${LONG_CUT_MS} ms`, AT_ONCE, long],
+    ["a node is frozen", AT_ONCE, freeze(false)],
+  ] as const;
+  for (const [what, rounds, interrupt] of scenes)
+    await t.test(what, (t) => play(t, world, { rounds, losses, interrupt }));
+});
