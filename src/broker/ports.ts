@@ -110,8 +110,14 @@ export interface ChannelStore {
   /** A driver that has the facts at hand answers at once: they are asked for with every command and event. */
   groupFacts(channelId: string, uid: string): Answer<GroupFacts>;
   personFacts(fromUid: string, toUid: string): Answer<PersonFacts>;
-  /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
-  groupsOf(uid: string): Promise<readonly string[]>;
+  /**
+   * The groups `uid` is a member of, of either kind, disbanded ones left out. `before` is given all that may be among them, and awaited before it is
+   * decided which are: whoever listens to them by then misses no removal from the answer.
+   */
+  groupsOf(
+    uid: string,
+    before?: (channelIds: readonly string[]) => Promise<void>,
+  ): Promise<readonly string[]>;
   /** For each uid the seq of the group's newest message when it became a member; undefined: the group is not one of its `groupsOf`. */
   joinSeqs(
     channelId: string,

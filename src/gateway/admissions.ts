@@ -22,7 +22,7 @@ export class Admissions {
     this.#parts = {
       ...parts,
       store: {
-        groupsOf: (uid) => reads.run(() => store.groupsOf(uid)),
+        groupsOf: (...asked) => reads.run(() => store.groupsOf(...asked)),
         joinSeqs: (...asked) => reads.run(() => store.joinSeqs(...asked)),
         headSeq: (key) => reads.run(() => store.headSeq(key)),
         readMessages: (...asked) =>

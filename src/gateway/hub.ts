@@ -138,22 +138,36 @@ export class Hub {
   }
 
   /**
-   * Once resolved, what is published in these groups reaches the node, until `cool`: the session is about to join them, and then gets at once
-   * what comes. Harmless for one that is over. Throws `unavailable`.
+   * Once resolved, what is published in these groups reaches the node, until `cool`: the session may be about to join them. Harmless for one that is
+   * over. Throws `unavailable`.
    */
-  async warm(
-    session: Session,
-    channelIds: readonly string[],
-    isLive: (channelId: string) => boolean,
-  ): Promise<void> {
+  async warm(session: Session, channelIds: readonly string[]): Promise<void> {
     session.warm ??= [];
     const { warm } = session;
     await this.slice().each(channelIds, async (id) => {
       if (session.ended !== undefined) return;
       warm.push(id);
-      this.#group(id).expect(session, isLive(id));
+      this.#group(id).expect(session, false);
       await this.#cluster.listen(groupTopic(id));
     });
+  }
+
+  /** Of the groups that are warm it gets from its connack on what comes where `isLive`; undefined: its user is no member. */
+  async serve(
+    session: Session,
+    isLive: (channelId: string) => boolean | undefined,
+  ): Promise<void> {
+    const slice = this.slice();
+    for (const id of session.warm ?? []) {
+      if (slice.isUsedUp()) await slice.rest();
+      const group = this.#groups.get(id);
+      const isServed = isLive(id);
+      if (isServed !== undefined) group?.expect(session, isServed);
+      else if (group !== undefined) {
+        group.forgo(session);
+        this.#dropEmpty(group);
+      }
+    }
   }
 
   /** The session follows what it is to follow; harmless when nothing was warm. */

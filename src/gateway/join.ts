@@ -42,7 +42,7 @@ export interface JoinLimits {
 export interface PlanPorts {
   readonly store: Pick<ChannelStore, "groupsOf"> &
     Pick<MessageStore, "headSeq" | "sharedSeq">;
-  readonly hub: Pick<Hub, "warm" | "slice">;
+  readonly hub: Pick<Hub, "warm" | "serve" | "slice">;
 }
 
 interface Named {
@@ -65,11 +65,12 @@ export async function planJoin(
   { store, hub }: PlanPorts,
 ): Promise<JoinPlan> {
   const { uid } = session;
-  const groups = await store.groupsOf(uid);
+  const groups = await store.groupsOf(uid, (ids) => hub.warm(session, ids));
   const mine = new Set(groups);
   const named = new Set<string>();
   for (const { channel } of points)
     if (channel.type === GROUP_CHANNEL) named.add(channel.id);
+  const isLive = (id: string) => (mine.has(id) ? !named.has(id) : undefined);
   const [stands] = await Promise.all([
     hub.slice().each(points, async (point): Promise<Named> => {
       const { channel } = point;
@@ -77,7 +78,7 @@ export async function planJoin(
         return { point, result: { channel, status: "denied", headSeq: 0 } };
       return stand(channelKey(channel, uid), point, store);
     }),
-    hub.warm(session, groups, (id) => !named.has(id)),
+    hub.serve(session, isLive),
   ]);
   return {
     groups,

@@ -5,7 +5,11 @@ import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
 import t, { type Test } from "tap";
 import { textPayload } from "../support/broker.ts";
-import type { NativeClient } from "../support/native-session.ts";
+import { connectNative } from "../support/native-client.ts";
+import {
+  type NativeClient,
+  NativeClientError,
+} from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
 import {
   type RedisServer,
@@ -14,7 +18,6 @@ import {
 } from "../support/redis.ts";
 import { volume } from "../support/volume.ts";
 import { ClusterNodes } from "./cluster-nodes.ts";
-import { logIn } from "./logins.ts";
 
 const ROUNDS = volume(200, "JINDOU_TEST_ROUNDS");
 const LONG_CUT_MS = volume(10_000);
@@ -23,6 +26,8 @@ const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);
 /** Rounds that share an interruption. */
 const AT_ONCE = 10;
 const AGAIN_MS = 4;
+/** Of a member before it is removed while its session begins: until some time after the CONNACK. */
+const MOST_PAUSE_MS = 20;
 /** What was wrongly held back comes within this time after everything else. */
 const LATE_MS = 150;
 /** Of the user concerned, and of all calls. */
@@ -34,8 +39,8 @@ const AGAIN = "again";
 
 t.setTimeout(120_000 + ROUNDS * 2000 + FREEZES * 20_000);
 
-/** `readded`: removed, and added again after a while. */
-type Loss = "removed" | "readded" | "token";
+/** `readded`: removed, and added again after a while. `connecting`: removed while its session begins. */
+type Loss = "removed" | "readded" | "token" | "connecting";
 
 interface World {
   readonly nodes: ClusterNodes;
@@ -56,16 +61,19 @@ let users = 0;
 class Round {
   readonly loss: Loss;
   readonly #nodes: ClusterNodes;
+  readonly #random: Random;
   readonly #uid: string;
   readonly #witness: string;
   readonly #group: string;
   #client: NativeClient | undefined;
+  #coming: Promise<NativeClient> | undefined;
   #watcher: NativeClient | undefined;
 
   constructor(world: World, loss: Loss) {
     users += 1;
     this.loss = loss;
     this.#nodes = world.nodes;
+    this.#random = world.random;
     this.#uid = `user-${users}`;
     this.#witness = `witness-${users}`;
     this.#group = `group-${users}`;
@@ -77,22 +85,22 @@ class Round {
     await this.#call("/channel", {
       ...{ channel_id: this.#group, channel_type: 2, subscribers: uids },
     });
-    const broker = { clientPort: this.#nodes.clientPortOf(HERE) };
-    const connect = (uid: string) =>
-      logIn(broker as Parameters<typeof logIn>[0], { uid, token: TOKEN });
-    [this.#client, this.#watcher] = await Promise.all([
-      connect(this.#uid),
-      connect(this.#witness),
-    ]);
+    this.#watcher = await this.#connect(this.#witness);
+    if (this.loss !== "connecting")
+      this.#client = await this.#connect(this.#uid);
     await this.#event("___TextMessageStart", "");
     await this.#event("___TextMessageContent", "early ");
     await this.#send("early");
     for (const client of [this.#client, this.#watcher])
-      await client.waitFor(() => wordsOf(client).includes("early"));
+      await client?.waitFor((one) => wordsOf(one).includes("early"));
   }
 
   /** Takes the right away, and then sends what the user may not see. */
   async lose(): Promise<void> {
+    if (this.loss === "connecting") {
+      this.#coming = this.#connect(this.#uid);
+      await pause(this.#random.below(MOST_PAUSE_MS));
+    }
     if (this.loss === "token") await this.#setToken(this.#uid, "another");
     else await this.#membership("subscriber_remove");
     await this.#send(LATER);
@@ -105,11 +113,25 @@ class Round {
     await this.#send(AGAIN);
   }
 
+  /** A frozen node, or one that cannot listen just now, is tried until it answers. */
+  async #connect(uid: string): Promise<NativeClient> {
+    const port = this.#nodes.clientPortOf(HERE);
+    for (;;)
+      try {
+        return await connectNative(undefined, { uid, token: TOKEN, port });
+      } catch (error) {
+        if (!(error instanceof NativeClientError)) throw error;
+        if (!/unavailable|^closed_/.test(error.code)) throw error;
+        await pause(AGAIN_MS);
+      }
+  }
+
   /** Resolves when everybody has what is theirs; gives what the user saw and may not. */
   async wrong(): Promise<readonly string[]> {
     await this.#send("last");
     const watcher = this.#watcher as NativeClient; // it is open
     await watcher.waitFor(() => wordsOf(watcher).includes("last"), "the last");
+    this.#client ??= await this.#coming;
     const client = this.#client as NativeClient;
     if (this.loss === "readded")
       await client.waitFor(() => wordsOf(client).includes("last"), "the last");
@@ -293,7 +315,7 @@ async function start(
 t.test("one server", async (t) => {
   const server = await startRedis(t);
   const world = await start(t, server.url, [server]);
-  const losses = ["removed", "token", "readded"] as const;
+  const losses = ["removed", "token", "readded", "connecting"] as const;
   const scenes = [
     ["no interruption", ROUNDS, never],
     [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, once],
@@ -312,7 +334,7 @@ t.test("one server", async (t) => {
 t.test("a Redis Cluster", async (t) => {
   const servers = await startRedisCluster(t);
   const world = await start(t, servers.url, servers.primaries);
-  const losses = ["removed", "readded"] as const;
+  const losses = ["removed", "readded", "connecting"] as const;
   const scenes = [
     ["no interruption", ROUNDS, never],
     [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, once],

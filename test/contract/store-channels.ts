@@ -157,6 +157,12 @@ export async function facts(t: Test, given: Given): Promise<void> {
       await store.createChannel(group("other"), ["ab"]);
       t.same([...(await store.groupsOf("a"))].sort(), ["g1", "g2"]);
       t.same(await store.groupsOf("nobody"), []);
+      const left = await store.groupsOf("a", async (ids) => {
+        t.same([...ids].sort(), ["g1", "g2"]);
+        await store.removeSubscribers(group("g1"), ["a"], "permanent");
+      });
+      t.same(left, ["g2"], "decided after the caller listens to them");
+      await store.addSubscribers(group("g1"), ["a"], PERMANENT);
       await bench.reopen();
       t.same([...(await bench.store.groupsOf("a"))].sort(), ["g1", "g2"]);
     },

@@ -123,7 +123,13 @@ export class SharedServer {
       this.#answer(() => this.streams.find(key, clientMsgNo)),
     activeStream: (key) => this.#answer(() => this.streams.active(key)),
     personalStreamsOf: (uid) => this.#answer(() => this.streams.ofUser(uid)),
-    groupsOf: (uid) => this.#ask(() => this.groupsOf(uid)),
+    groupsOf: async (uid, before) => {
+      const all = () => this.#ask(() => this.groupsOf(uid));
+      if (before === undefined) return all();
+      const some = await all();
+      await before(some);
+      return (await all()).filter((id) => some.includes(id));
+    },
     headSeq: (key) => this.#ask(() => this.headSeq(key)),
     sharedSeq: (key, lastSeq, lastId) =>
       this.#ask(() => {

@@ -135,7 +135,7 @@ export function createChannelSteps({
     groupFacts: (channelId, uid) => groupFacts(tables, channelId, uid),
     personFacts: (fromUid, toUid) => personFacts(tables, fromUid, toUid),
 
-    async groupsOf(uid) {
+    async groupsOf(uid, before) {
       const ids: string[] = [];
       const slice = new TimeSlice(undefined, listings);
       for (const { id } of tables.groupsOf(uid)) {
@@ -143,7 +143,9 @@ export function createChannelSteps({
         if (mustWait || slice.isUsedUp()) await slice.rest();
         ids.push(id);
       }
-      return ids;
+      if (before === undefined) return ids;
+      await before(ids);
+      return ids.filter((id) => tables.joinSeq(uid, id) !== undefined);
     },
 
     async joinSeqs(channelId, uids) {

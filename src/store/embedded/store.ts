@@ -91,7 +91,7 @@ function controlCalls({
       useNow((e) => e.channels.groupFacts(channelId, uid)),
     personFacts: (fromUid, toUid) =>
       useNow((e) => e.channels.personFacts(fromUid, toUid)),
-    groupsOf: (uid) => use((e) => e.channels.groupsOf(uid)),
+    groupsOf: (...asked) => use((e) => e.channels.groupsOf(...asked)),
     joinSeqs: (channelId, uids) =>
       use((e) => e.channels.joinSeqs(channelId, uids)),
     members: (channel) => use((e) => e.channels.members(channel)),

@@ -128,7 +128,7 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
       };
     },
 
-    groupsOf: (uid) => groups.of(uid),
+    groupsOf: (...asked) => groups.of(...asked),
     sweepHints: (isStopped) => groups.sweep(isStopped),
   };
 }

@@ -97,7 +97,7 @@ function controlCalls(
       life.use(() => channels.groupFacts(channelId, uid)),
     personFacts: (fromUid, toUid) =>
       life.use(() => channels.personFacts(fromUid, toUid)),
-    groupsOf: (uid) => life.use(() => channels.groupsOf(uid)),
+    groupsOf: (...asked) => life.use(() => channels.groupsOf(...asked)),
     joinSeqs: (channelId, uids) =>
       life.use(() => channels.joinSeqs(channelId, uids)),
     members: (channel) => life.use(() => channels.members(channel)),

@@ -66,8 +66,11 @@ export class UserGroups {
     return this.#repeats.sweep(isStopped);
   }
 
-  /** The groups `uid` is a member of, disbanded ones left out, in no order. */
-  async of(uid: string): Promise<readonly string[]> {
+  /** The groups `uid` is a member of, disbanded ones left out, in no order. `before`: see `ChannelStore`. */
+  async of(
+    uid: string,
+    before?: (groupIds: readonly string[]) => Promise<void>,
+  ): Promise<readonly string[]> {
     const { keys } = this.#link;
     const [groups, doubts] = (
       await Promise.all([
@@ -77,6 +80,7 @@ export class UserGroups {
     ).map(texts) as [readonly string[], readonly string[]]; // two in, two out
     const doubted = doubts.map((one) => one.split(SEPARATOR)[1] ?? "");
     const hinted = [...new Set([...groups, ...doubted])];
+    await before?.(hinted);
     const found = await this.#among(uid, hinted);
     const isFound = new Set(found);
     const stale = hinted.filter((id) => !isFound.has(id));
