@@ -417,10 +417,10 @@ export interface Cluster
   /** Resolves once everything published to this node's topics before the call has reached the listener. */
   barrier(): Promise<void>;
   /**
-   * Undefined: this node misses nothing that it knows of. Else resolves once what it missed has reached the listener, which then knows who lost a
+   * Undefined: this node misses nothing of the topics that concern the caller, as far as it knows. Else resolves once what it missed has reached the listener, which then knows who lost a
    * right meanwhile; what was read before is to be read again. Rejects `unavailable` in time.
    */
-  recovery(): Promise<void> | undefined;
+  recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined;
   start(): Promise<void>;
   close(): Promise<void>;
   ping(): Promise<void>;

@@ -1,6 +1,7 @@
 // Live sessions whose users are added to groups: each is given what was sent since, and then every message live. Some time passes between the store
 // making somebody a member and the node hearing it and listening to the group, and by then it may be over. State: whose turn it is, per session.
 
+import type { ChannelStore } from "../broker/ports.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
 import { Line } from "../lib/line.ts";
 import { type JoinParts, type JoinPorts, joinGroup } from "./join.ts";
@@ -16,9 +17,15 @@ export class Admissions {
   readonly #turns = new KeyedLock();
   /** Thousands of sessions may be added to a group at once. */
   readonly #reads = new Line(READS_AT_ONCE);
+  /** Of who may see what others wait for: those that wait hold none of its places. */
+  readonly #judgements = new Line(READS_AT_ONCE);
+  readonly #joinSeqs: ChannelStore["joinSeqs"];
 
   constructor({ store, ...parts }: AdmissionsParts) {
     const reads = this.#reads;
+    const judgements = this.#judgements;
+    this.#joinSeqs = (...asked) =>
+      judgements.run(() => store.joinSeqs(...asked));
     this.#parts = {
       ...parts,
       store: {
@@ -72,6 +79,6 @@ export class Admissions {
     channelId: string,
     uids: readonly string[],
   ): Promise<readonly (number | undefined)[]> {
-    return this.#parts.store.joinSeqs(channelId, uids);
+    return this.#joinSeqs(channelId, uids);
   }
 }

@@ -14,7 +14,7 @@ import {
   PERSONAL_EVENTS,
   type StreamName,
 } from "./behind.ts";
-import { readJudged } from "./read-judged.ts";
+import { concernOfAll, readJudged } from "./read-judged.ts";
 import type { Session } from "./session.ts";
 
 export interface CatchUpParts {
@@ -176,7 +176,9 @@ export class CatchUps {
     clientMsgNo,
   }: StreamName): Promise<StreamSnapshot | undefined> {
     const { store, cluster } = this.#parts;
-    return readJudged(cluster, () => store.stream(key, clientMsgNo));
+    return readJudged(cluster, concernOfAll(key), () =>
+      store.stream(key, clientMsgNo),
+    );
   }
 
   #lags({ connection }: Session): boolean {

@@ -5,7 +5,7 @@ import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
 import type { Frame } from "../protocol/protocol.ts";
 import type { GatewayMetrics } from "./metrics.ts";
-import { readJudged } from "./read-judged.ts";
+import { concernOf, readJudged } from "./read-judged.ts";
 import {
   type CommandPush,
   HELD_OVERHEAD_BYTES,
@@ -55,7 +55,7 @@ async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
   const { store, cluster, metrics, limits } = parts;
   const { pageMessages: limit, pageBytes: maxBytes } = limits;
   const { uid, inboxSeq: afterSeq } = session;
-  const page = await readJudged(cluster, () =>
+  const page = await readJudged(cluster, concernOf(uid), () =>
     store.readInbox(uid, afterSeq, { limit, maxBytes }),
   );
   if (session.ended !== undefined) return false;

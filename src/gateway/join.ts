@@ -13,7 +13,7 @@ import type { ResumePoint, ResumeResult } from "../protocol/protocol.ts";
 import type { Hub } from "./hub.ts";
 import { type InboxParts, pullInbox } from "./inbox.ts";
 import type { GatewayMetrics } from "./metrics.ts";
-import { readJudged } from "./read-judged.ts";
+import { concernOf, readJudged } from "./read-judged.ts";
 import type { Session } from "./session.ts";
 
 export interface JoinPorts {
@@ -314,7 +314,8 @@ class Joining {
     const afterSeq = this.#cursors.get(key) ?? 0;
     const headSeq = await store.headSeq(key);
     if (headSeq <= afterSeq) return false;
-    const { messages, more } = await readJudged(cluster, () =>
+    const concerns = concernOf(this.#session.uid, channel);
+    const { messages, more } = await readJudged(cluster, concerns, () =>
       store.readMessages(key, {
         fromSeq: afterSeq + 1,
         toSeq: headSeq,

@@ -9,7 +9,7 @@ import {
 } from "../broker/model.ts";
 import type { Operation, OperationKind } from "../protocol/protocol.ts";
 import type { OperationPorts } from "./operation-ports.ts";
-import { readJudged } from "./read-judged.ts";
+import { concernOf, readJudged } from "./read-judged.ts";
 import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
 import { lookups, reading, rowsAhead } from "./work.ts";
@@ -142,8 +142,14 @@ const OPERATIONS: OperationTable = {
   conversations: {
     async run(session, { ref, offset, limit }, ports) {
       const part = { offset, limit, maxBytes: ports.maxHistoryBytes };
-      const page = await readJudged(ports.cluster, () =>
-        ports.conversations.list(session.uid, part),
+      const { uid } = session;
+      const mine = concernOf(uid);
+      const page = await readJudged(
+        ports.cluster,
+        (topic) =>
+          mine(topic) ||
+          (topic.startsWith("g:") && session.follows(topic.slice(2))),
+        () => ports.conversations.list(uid, part),
       );
       const { conversations, more, looked } = page;
       const reply = {
@@ -233,7 +239,8 @@ async function readAsMember<T>(
   read: () => Promise<T>,
 ): Promise<T> {
   await requireMembership(session, channel, ports);
-  const found = await readJudged(ports.cluster, read);
+  const concerns = concernOf(session.uid, channel);
+  const found = await readJudged(ports.cluster, concerns, read);
   const isSeen = channel.type !== GROUP_CHANNEL || session.follows(channel.id);
   if (!isSeen) await requireMembership(session, channel, ports);
   return found;

@@ -163,8 +163,10 @@ export class RedisCluster implements Cluster {
     return this.#topics.barrier();
   }
 
-  recovery(): Promise<void> | undefined {
-    return this.#topics.recovery();
+  recovery(
+    ...asked: Parameters<Cluster["recovery"]>
+  ): Promise<void> | undefined {
+    return this.#topics.recovery(...asked);
   }
 
   register(...asked: Parameters<Cluster["register"]>): Promise<Registration> {

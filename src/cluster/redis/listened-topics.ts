@@ -134,7 +134,7 @@ export class ListenedTopics {
     this.#heldSinceMs = sinceMs;
     const names: string[] = [];
     for (const entry of this.#entries.values())
-      if (entry.isUp && this.#isThere(entry)) names.push(entry.name);
+      if (entry.isUp) names.push(entry.name); // also one that is being made good: what was judged of it is outdated
     this.lost(names, sinceMs);
     this.back(names);
   }
@@ -146,9 +146,10 @@ export class ListenedTopics {
     await this.#allJudged.passed;
   }
 
-  /** Nothing is lost, and what was is made good. */
-  get isWhole(): boolean {
-    return this.#lost.size === 0;
+  /** None of the topics that concern the caller is lost, and what was is made good. */
+  areWhole(concerns: (topic: Topic) => boolean): boolean {
+    for (const { topic } of this.#lost) if (concerns(topic)) return false;
+    return true;
   }
 
   /** Resolves once nothing is lost and all that was missed is told, as far as it can be read. */

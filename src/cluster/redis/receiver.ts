@@ -35,6 +35,7 @@ export class Receiver {
   readonly #subscriber: Subscriber;
   readonly #repairs: Repairs;
   readonly #timeoutMs: number;
+  readonly #isCluster: boolean;
   readonly #resync: Resync;
 
   constructor(parts: TopicsParts, heard: Heard) {
@@ -42,6 +43,7 @@ export class Receiver {
     const { tell, onProblem, onRestored, resync } = heard;
     const limits = { ...TOPICS_LIMITS, ...parts.limits };
     this.#timeoutMs = link.settings.timeoutMs;
+    this.#isCluster = link.isCluster;
     this.#resync = resync;
     const repairs = new Repairs({
       ...{ feed, onProblem, mayReorder: link.isCluster },
@@ -102,6 +104,7 @@ export class Receiver {
    * stood still, what came meanwhile is read before any timer runs.
    */
   holdIfSilent(): void {
+    if (this.#isCluster) return; // heartbeats go to one of its servers: that it is away says nothing about the others
     const sinceMs = this.#resync.silentSinceMs();
     if (sinceMs !== undefined) this.topics.hold(sinceMs);
   }

@@ -5,8 +5,9 @@ import { randomBytes } from "node:crypto";
 import { BrokerError, isAway } from "../../broker/errors.ts";
 import type { NodeInfo } from "../../broker/ports.ts";
 import { BoundedMap } from "../../lib/bounded-map.ts";
+import { isUnanswered } from "../../redis/errors.ts";
 import type { RedisLink } from "../../redis/link.ts";
-import { loadScript } from "../../redis/script.ts";
+import { type Arg, loadScript } from "../../redis/script.ts";
 import { type Incarnation, incarnationOf } from "./entry.ts";
 
 const heartbeat = loadScript(new URL("./lua/heartbeat.lua", import.meta.url));
@@ -63,6 +64,8 @@ export class Registry {
   #beatMs = Number.NEGATIVE_INFINITY;
   /** The same in Unix milliseconds. */
   #beatAtMs = 0;
+  /** When the last heartbeat was sent that Redis refused, Unix milliseconds. */
+  #refusedAtMs = 0;
   readonly #dead = new BoundedMap<Incarnation, true>(MAX_DEAD);
   #listener: RegistryListener = { onBeat() {}, onDeath() {} };
   #timer: NodeJS.Timeout | undefined;
@@ -105,7 +108,10 @@ export class Registry {
   /** When the last heartbeat that was answered was sent, Unix milliseconds, where the others may take this node for dead by now; else undefined. */
   silentSinceMs(): number | undefined {
     const isIn = this.#status === "living" || this.#status === "evicted";
-    const isSilent = performance.now() - this.#beatMs > this.#parts.deadAfterMs;
+    const { deadAfterMs } = this.#parts;
+    const isSilent =
+      performance.now() - this.#beatMs > deadAfterMs &&
+      Date.now() - this.#refusedAtMs > deadAfterMs;
     return isIn && isSilent ? this.#beatAtMs : undefined;
   }
 
@@ -200,12 +206,12 @@ export class Registry {
     incarnation: Incarnation,
     mode: "enter" | "beat",
   ): Promise<Beat["verdict"]> {
-    const { link, nodeId, describe, deadAfterMs, asksTime } = this.#parts;
+    const { nodeId, describe, deadAfterMs, asksTime } = this.#parts;
     const description = JSON.stringify(describe()); // fields may be added; a reader ignores those it does not know
     const args = [incarnation, nodeId, description, deadAfterMs, mode];
     const hearTime = asksTime();
     const [sentMs, sentAtMs] = [performance.now(), Date.now()];
-    const beat = readBeat(await link.runVital(heartbeat, this.#keys, args));
+    const beat = readBeat(await this.#run(args, sentAtMs));
     if (beat.verdict !== "ok") return beat.verdict;
     hearTime(beat.redisMs);
     this.#beatMs = sentMs;
@@ -221,6 +227,16 @@ export class Registry {
     if (before.some((one) => !beat.living.has(one))) this.#listener.onDeath();
     if (isNew && wasIn) this.#parts.onNewIncarnation?.();
     return "ok";
+  }
+
+  async #run(args: readonly Arg[], sentAtMs: number): Promise<unknown> {
+    try {
+      return await this.#parts.link.runVital(heartbeat, this.#keys, args);
+    } catch (error) {
+      // Redis refuses heartbeats, as when it is full: those of the other nodes too, none of which takes this one for dead.
+      if (isAway(error) && !isUnanswered(error)) this.#refusedAtMs = sentAtMs;
+      throw error;
+    }
   }
 
   get #isClosed(): boolean {

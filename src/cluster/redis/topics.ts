@@ -106,9 +106,11 @@ export class RedisTopics {
   }
 
   /** See `Cluster`. */
-  recovery(): Promise<void> | undefined {
+  recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined {
     this.#receiver.holdIfSilent();
-    return this.#receiver.topics.isWhole ? undefined : this.#receiver.arrived();
+    return this.#receiver.topics.areWhole(concerns)
+      ? undefined
+      : this.#receiver.arrived();
   }
 
   #tell(event: ClusterEvent): void {
