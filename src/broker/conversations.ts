@@ -118,8 +118,11 @@ export function createConversations({
 function newestFirst<T extends Conversation | ConversationHead>(
   conversations: readonly T[],
 ): readonly T[] {
+  const timeOf = ({ last }: T) => last?.timestampMs ?? 0;
   const idOf = ({ last }: T) => last?.messageId ?? 0;
-  return conversations.toSorted((a, b) => idOf(b) - idOf(a));
+  return conversations.toSorted(
+    (a, b) => timeOf(b) - timeOf(a) || idOf(b) - idOf(a), // ids of channels on Redis say nothing within a call
+  );
 }
 
 function assertChange(change: ConversationChange): void {

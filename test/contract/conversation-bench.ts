@@ -75,5 +75,8 @@ export const listed = async ({ store }: Bench, uid: string) =>
 export function newestFirst(
   heads: readonly ConversationHead[],
 ): readonly ConversationHead[] {
-  return heads.toSorted((a, b) => b.last.messageId - a.last.messageId);
+  return heads.toSorted(
+    ({ last: a }, { last: b }) =>
+      b.timestampMs - a.timestampMs || b.messageId - a.messageId,
+  );
 }

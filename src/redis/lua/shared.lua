@@ -17,7 +17,7 @@ end
 -- The counter `key` of a bucket's ids, of which a step takes any number: `take_id` for each, `close_ids` behind the last.
 local function open_ids(key, bucket) return { key = key, bucket = bucket } end
 
--- now: of the message, in Unix ms.
+-- now: of the call, in Unix ms, however long a message waited for it: after a fail-over that lost some, later ids have to be greater than theirs.
 local function take_id(ids, now)
   if ids.last then
     ids.last = id_behind(ids.last, ids.bucket, now)

@@ -85,7 +85,7 @@ local function append(c, at)
   local refused = bit.band(flags, CHECK) ~= 0 and refusal_of(c, uid) or math.floor(flags / CODE)
   if refused ~= 0 then return REFUSED, refused, 0, 0 end
   if not c.is_open then open_channel(keys_of(c), c) end
-  local id, seq, pub = take_id(counter_of(c), tonumber(ARGV[at + 8])), 0, nil
+  local id, seq, pub = take_id(counter_of(c), now), 0, nil
   if bit.band(flags, KEEP) ~= 0 then
     local m = { id = id, record = ARGV[at + 6], uid = uid, red = bit.band(flags, RED_DOT) ~= 0 }
     if ARGV[at + 3] ~= '0' then
