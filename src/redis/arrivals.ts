@@ -7,10 +7,15 @@ import type { HistoryRange, HistorySlice } from "../broker/ports.ts";
 /** What has reached this node of what was published. */
 export interface Arrivals {
   /**
-   * Resolves once every publication of the channel through number `pub` has reached the node's listener, or at once (undefined) where the node
-   * listens to none of the channel's topics or has had them all. Never rejects: what cannot be had in time comes later, repaired.
+   * Resolves once every publication of the channel through number `pub`, and of its messages through `messageId` (0: any), has reached the node's
+   * listener, or at once (undefined) where the node listens to none of the channel's topics or has had them all. Numbers may have been given out
+   * again, ids are not. Never rejects: what cannot be had in time comes later, repaired.
    */
-  level(key: ChannelKey, pub: number): Promise<void> | undefined;
+  level(
+    key: ChannelKey,
+    pub: number,
+    messageId?: number,
+  ): Promise<void> | undefined;
   /** Whether the node listens to the topic, lingering included: what is published under it comes to the node's listener. */
   listensTo(topic: Topic): boolean;
   /**

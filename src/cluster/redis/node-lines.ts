@@ -14,6 +14,12 @@ export interface NodeLinesParts extends PersonalParts {
   readonly mark: () => Promise<void>;
 }
 
+/** How far a reader has seen a channel. */
+interface Through {
+  readonly pub: number;
+  readonly messageId: number;
+}
+
 /** Of a group what is older than this when it is listened to is none of the line's business, whatever goes wrong. */
 const OLD_MS = 5000;
 
@@ -53,10 +59,15 @@ export class NodeLines {
   }
 
   /** See `Arrivals`. */
-  level(key: ChannelKey, pub: number): Promise<void> | undefined {
-    if (!key.startsWith("2:")) return this.#personalLevel(key, pub);
+  level(
+    key: ChannelKey,
+    pub: number,
+    messageId = 0,
+  ): Promise<void> | undefined {
+    const through = { pub, messageId };
+    if (!key.startsWith("2:")) return this.#personalLevel(key, through);
     const line = this.#groups.get(key);
-    return line === undefined ? undefined : this.#wait(line, pub);
+    return line === undefined ? undefined : this.#wait(line, through);
   }
 
   /** See `Losses`. */
@@ -70,26 +81,35 @@ export class NodeLines {
     this.personal.close();
   }
 
-  #personalLevel(key: ChannelKey, pub: number): Promise<void> | undefined {
+  #personalLevel(key: ChannelKey, through: Through): Promise<void> | undefined {
     if (!this.personal.isListenedTo(key)) return undefined;
     const line = this.personal.find(key);
-    return line === undefined ? this.#unheard(key, pub) : this.#wait(line, pub);
+    return line === undefined
+      ? this.#unheard(key, through)
+      : this.#wait(line, through);
   }
 
-  #wait(line: ArrivalLine, pub: number): Promise<void> | undefined {
-    if (!line.isNew && line.pub >= pub) return undefined;
+  /** A number that was told already, of a message that was not: it was given out again, and what else was is to be told first. */
+  #wait(
+    line: ArrivalLine,
+    { pub, messageId }: Through,
+  ): Promise<void> | undefined {
+    const { lastId } = line.told;
+    const isOfAnotherPast = lastId > 0 && lastId < messageId;
+    if (!line.isNew && line.pub >= pub && !isOfAnotherPast) return undefined;
     return this.#patience.wait(line, pub);
   }
 
   /** Of a channel that was not heard of: what was published may be on its way, or older than this node's interest. */
-  async #unheard(key: ChannelKey, pub: number): Promise<void> {
+  async #unheard(key: ChannelKey, through: Through): Promise<void> {
     try {
       await within(this.#parts.mark(), PATIENCE_MS, "no mark came");
     } catch {
       return; // the connection is lost, or Redis is: what was missed is told when it is back
     }
     if (!this.personal.isListenedTo(key)) return;
-    const line = this.personal.find(key) ?? this.personal.beginAt(key, pub);
-    await this.#wait(line, pub);
+    const line =
+      this.personal.find(key) ?? this.personal.beginAt(key, through.pub);
+    await this.#wait(line, through);
   }
 }

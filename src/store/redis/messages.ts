@@ -80,12 +80,15 @@ class Messages {
     const { refused } = placed;
     if (refused !== undefined)
       return { messageId: 0, messageSeq: 0, duplicate: false, refused };
-    const { messageId, messageSeq, isRetry, durable } = placed;
+    const { messageId, messageSeq, pub, isRetry, durable } = placed;
     if (isRetry) this.#duplicates += 1;
     else this.#appended += 1;
     if (isRetry) await this.#tellAgain(draft, names, placed);
     else if (names.isApart) await this.#tellUsers(draft, placed);
     if (durable !== undefined) await durable;
+    // Its own publication tells the node of what took its number before: lost in a fail-over, or nobody's.
+    const arrived = this.#parts.arrivals.level(draft.key, pub, messageId);
+    if (arrived !== undefined) await arrived;
     return { messageId, messageSeq, duplicate: isRetry };
   }
 

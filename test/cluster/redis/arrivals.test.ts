@@ -273,6 +273,27 @@ t.test("who waits is let go when it is told, or by a repair", async (t) => {
   t.ok(performance.now() - since < 2600, "a lie holds nobody");
 });
 
+t.test(
+  "who sent what took the number of a lost message waits for all that did",
+  async (t) => {
+    const log = new FeedLog("group");
+    const one = bench(t, log);
+    const lines = nodeLines(one, log);
+    t.teardown(() => lines.close());
+    const line = lines.openGroup(log.key);
+    await lines.begin(line);
+    for (const _ of range(1, 5)) line.accept(log.message());
+    log.loseLast(3);
+    const frames = range(1, 3).map(() => log.message());
+    const own = lines.level(log.key, log.pub, log.nextId);
+    t.type(own, Promise, "the line is through that number, not that message");
+    for (const frame of frames) line.accept(frame);
+    await own;
+    t.same(one.seqs(), [1, 2, 3, 4, 5, 3, 4, 5]);
+    t.equal(lines.level(log.key, log.pub, log.nextId), undefined);
+  },
+);
+
 t.test("a new line is given one position, whoever else asks", async (t) => {
   const log = new FeedLog("group");
   const one = bench(t, log);
