@@ -13,6 +13,10 @@ import { endsWithParent } from "./child.ts";
 const HOST = "127.0.0.1";
 const SLOTS = 16_384;
 const START_MS = 120_000;
+/** A server that takes longer is asked again. */
+const ANSWER_MS = 5000;
+/** Between looking for a free port and the start of a server another process may take it. */
+const PORTS_TRIED = 5;
 
 export interface RedisServer {
   readonly port: number;
@@ -59,11 +63,26 @@ export async function freePort(): Promise<number> {
   }
 }
 
-/** Starts a server of its own; `args` follow its options, e.g. `["--appendonly", "yes"]`. */
+type Args = readonly string[];
+
+/** Starts a server of its own; `args` follow its options, e.g. `["--appendonly", "yes"]`, made anew for each port that is tried. */
 export async function startRedis(
   t: Pick<Test, "teardown">,
-  args: readonly string[] = [],
+  args: Args | (() => Promise<Args>) = [],
 ): Promise<RedisServer> {
+  for (let tried = 1; ; tried++) {
+    const own = typeof args === "function" ? await args() : args;
+    const server = await startOnce(t, own);
+    if (server !== undefined) return server;
+    if (tried === PORTS_TRIED) throw new Error("redis-server does not start");
+  }
+}
+
+/** Undefined: it ended at once. */
+async function startOnce(
+  t: Pick<Test, "teardown">,
+  args: Args,
+): Promise<RedisServer | undefined> {
   const folder = mkdtempSync(join(tmpdir(), "jindou-redis-"));
   const port = await freePort();
   const options = ["--port", `${port}`, "--bind", HOST, "--dir", folder];
@@ -71,11 +90,11 @@ export async function startRedis(
   const clients: Redis[] = [];
   let child: ChildProcess | undefined;
 
-  async function start(): Promise<void> {
+  async function start(): Promise<boolean> {
     assertInstalled();
     const all = [...options, ...quiet, ...args];
     child = spawn(...endsWithParent("redis-server", all), { stdio: "ignore" });
-    await answers(port);
+    return answers(port, child);
   }
   async function stop(how: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
     const running = child;
@@ -92,7 +111,7 @@ export async function startRedis(
     await stop("SIGKILL");
     rmSync(folder, { recursive: true, force: true });
   });
-  await start();
+  if (!(await start())) return undefined;
   return {
     port,
     url: `redis://${HOST}:${port}`,
@@ -105,7 +124,7 @@ export async function startRedis(
     stop,
     restart: async () => {
       await stop();
-      await start();
+      if (!(await start())) throw new Error("redis-server ended at its start");
     },
   };
 }
@@ -160,14 +179,17 @@ async function startClusterNode(
   t: Pick<Test, "teardown">,
   failsOver: boolean,
 ): Promise<RedisServer & { readonly busPort: number }> {
-  const busPort = await freePort();
   const timeoutMs = failsOver ? "1500" : "10000";
-  const server = await startRedis(t, [
-    ...["--cluster-enabled", "yes", "--cluster-port", `${busPort}`],
-    ...["--cluster-node-timeout", timeoutMs, "--appendonly", "yes"],
-    ...["--cluster-require-full-coverage", "no"],
-    ...["--repl-diskless-sync-delay", "0"],
-  ]);
+  let busPort = 0;
+  const server = await startRedis(t, async () => {
+    busPort = await freePort();
+    return [
+      ...["--cluster-enabled", "yes", "--cluster-port", `${busPort}`],
+      ...["--cluster-node-timeout", timeoutMs, "--appendonly", "yes"],
+      ...["--cluster-require-full-coverage", "no"],
+      ...["--repl-diskless-sync-delay", "0"],
+    ];
+  });
   return { ...server, busPort };
 }
 
@@ -208,13 +230,17 @@ function assertInstalled(): void {
   }
 }
 
-async function answers(port: number): Promise<void> {
+/** False: the process ended; who answers at the port is another one. */
+async function answers(port: number, child: ChildProcess): Promise<boolean> {
   const client = new Redis(port, HOST, {
-    ...{ protocol: 2, retryStrategy: () => 20, maxRetriesPerRequest: null },
+    ...{ protocol: 2, retryStrategy: () => 20 },
+    ...{ maxRetriesPerRequest: 1, commandTimeout: ANSWER_MS },
   });
   client.on("error", () => {}); // it is not there yet: that is what we wait for
+  const isOver = () => child.exitCode !== null || child.signalCode !== null;
   try {
-    await until(async () => (await client.ping()) === "PONG");
+    await until(async () => isOver() || (await client.ping()) === "PONG");
+    return !isOver();
   } finally {
     client.disconnect();
   }
