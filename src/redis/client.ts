@@ -238,7 +238,7 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
     enableAutoPipelining: false,
     redisOptions,
     clusterRetryStrategy: reconnectMs,
-    slotsRefreshInterval: 2000,
+    slotsRefreshInterval: 0, // `Primaries` does it: ioredis' own timer outlives a client that is closed while the map is read
     slotsRefreshTimeout: 1000,
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,

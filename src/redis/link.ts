@@ -67,6 +67,10 @@ export class RedisLink {
     return this.#status === "up";
   }
 
+  get #isClosed(): boolean {
+    return this.#status === "closed";
+  }
+
   /** Commands that wait for an answer. */
   get inFlight(): number {
     return this.#inFlight;
@@ -106,6 +110,8 @@ export class RedisLink {
     client.on("ready", () => this.#cameBack());
     for (const event of ["close", "end", "reconnecting"])
       client.on(event, () => this.#turn("down"));
+    if (this.#isClosed) return; // meanwhile
+    this.#primaries?.watch();
     this.#turn("up");
   }
 
@@ -117,6 +123,7 @@ export class RedisLink {
       await new Promise<void>((resolve) => {
         this.#drained = resolve; // every call ends by its time-out at the latest
       });
+    this.#primaries?.close();
     this.#client.disconnect();
   }
 

@@ -1,6 +1,6 @@
 // Which server of a Redis Cluster takes a command. Commands go straight to the connection of their slot's primary and ioredis redirects none: it
 // would send a refused pipeline again, possibly behind later ones, and calls for one channel must keep their order. A command that came to the wrong
-// server is refused, and the map of slots is read anew. State: the connections by address.
+// server is refused, and the map of slots is read anew, as it is from time to time. State: the connections by address, two timers.
 
 import type { Cluster, Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -8,6 +8,8 @@ import { slotOf } from "./slots.ts";
 
 /** Between two looks at the map of slots that errors ask for. */
 const REFRESH_MS = 100;
+/** The map of slots is looked at so often without an error. */
+const LOOK_MS = 2000;
 
 const GONE: ReadonlySet<string> = new Set(["end", "close", "disconnecting"]);
 
@@ -18,11 +20,24 @@ export class Primaries {
   readonly #cluster: Cluster;
   readonly #nodes = new Map<string, Redis>();
   #refreshing: NodeJS.Timeout | undefined;
+  #looking: NodeJS.Timeout | undefined;
 
   constructor(cluster: Cluster) {
     this.#cluster = cluster;
     for (const event of ["+node", "-node", "refresh"])
       cluster.on(event, () => this.#nodes.clear());
+  }
+
+  /** From now on, until `close`, slots that moved are noticed. */
+  watch(): void {
+    const cluster = this.#cluster;
+    this.#looking ??= setInterval(() => {
+      if (cluster.status === "ready") cluster.refreshSlotsCache();
+    }, LOOK_MS).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#looking);
   }
 
   /** The connection for a command with this first key, or for one without a key. Throws `unavailable`. */

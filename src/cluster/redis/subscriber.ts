@@ -159,7 +159,9 @@ export class Subscriber {
     return name.slice(name.indexOf("{"), name.indexOf("}"));
   }
 
+  /** Undefined as well once this is closed: nobody would close another connection. */
   #connectionOf(name: string): SubscriberConnection | undefined {
+    if (this.#isClosed) return undefined;
     const address = this.#topology.addressOf(name);
     return address === undefined ? undefined : this.#connection(address);
   }
