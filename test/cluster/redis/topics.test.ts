@@ -1,19 +1,12 @@
-// The topics of nodes on one Redis server: who hears what, in which order, what lingers, and what is made good when the connection is lost.
+// The topics of nodes on one Redis server, beside the delivery contract: what costs a publication or a subscription, what lingers, what readers wait for.
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
-import {
-  channelKey,
-  groupTopic,
-  presenceTopic,
-  userTopic,
-} from "../../../src/broker/model.ts";
-import type { ClusterEvent } from "../../../src/broker/ports.ts";
+import { groupTopic, userTopic } from "../../../src/broker/model.ts";
 import { WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import {
   group,
-  NO_METRICS,
   type NodeOptions,
   person,
   range,
@@ -42,34 +35,6 @@ function world(t: Test) {
   };
 }
 
-t.test("a group's messages of many senders come in one order", async (t) => {
-  const { node } = world(t);
-  const [one, other, far] = [await node(), await node(), await node()];
-  const key = "2:g";
-  for (const { topics } of [one, far]) await topics.listen(groupTopic("g"));
-  const sent = range(1, 100).map((at) =>
-    (at % 2 ? one : other).send(group("g"), at % 2 ? "a" : "b"),
-  );
-  await Promise.all(sent);
-  await far.topics.barrier();
-  for (const { seqs } of [one, far]) t.same(seqs(key), range(1, 100));
-  t.same(other.events, [], "who does not listen hears nothing");
-});
-
-t.test("an answered message is told behind a barrier", async (t) => {
-  const { node } = world(t);
-  const one = await node();
-  await one.topics.listen(groupTopic("g"));
-  await one.topics.listen(userTopic("a"));
-  for (const at of range(1, 30)) {
-    await one.send(group("g"), "a");
-    await one.send(person("b"), "a");
-    await one.topics.barrier();
-    t.equal(one.seqs("2:g").at(-1), at);
-    t.equal(one.seqs("1:a@b").at(-1), at);
-  }
-});
-
 t.test("a read shows nothing that was not told before", async (t) => {
   const { node } = world(t);
   const [one, reader] = [await node(), await node()];
@@ -90,64 +55,6 @@ t.test("a read shows nothing that was not told before", async (t) => {
     t.ok(messages.every(({ messageId }) => told.has(messageId)));
   }
   await until;
-});
-
-t.test("both users of a conversation on a node hear it once", async (t) => {
-  const { node } = world(t);
-  const [one, other] = [await node(), await node()];
-  for (const uid of ["a", "b"]) await one.topics.listen(userTopic(uid));
-  for (const from of ["a", "b", "a"])
-    await other.send(person(from === "a" ? "b" : "a"), from);
-  await one.topics.barrier();
-  t.same(one.seqs("1:a@b"), [1, 2, 3]);
-});
-
-t.test("what is not stored comes in its turn", async (t) => {
-  const { node } = world(t);
-  const one = await node();
-  await one.topics.listen(groupTopic("g"));
-  const passing = { header: { noPersist: true, redDot: false } };
-  const sent = [{}, passing, {}, passing, passing, {}].map((over) =>
-    one.send(group("g"), "a", over),
-  );
-  await Promise.all(sent);
-  await one.topics.barrier();
-  t.same(one.seqs("2:g"), [1, 0, 2, 0, 0, 3]);
-});
-
-t.test("a listener that began later hears what came later", async (t) => {
-  const { node } = world(t);
-  const one = await node();
-  await one.send(group("g"), "a");
-  await one.send(person("b"), "a");
-  await one.topics.listen(groupTopic("g"));
-  await one.topics.listen(userTopic("b"));
-  await one.send(group("g"), "a");
-  await one.send(person("b"), "a");
-  await one.topics.barrier();
-  t.same(one.seqs("2:g"), [2]);
-  t.same(one.seqs("1:a@b"), [2]);
-});
-
-t.test("a stream's events come in turn with the messages", async (t) => {
-  const { node } = world(t);
-  const [one, other] = [await node(), await node()];
-  await other.topics.listen(groupTopic("g"));
-  const stream = streamOf("g", "s1");
-  await one.store.streamEvent(stream("___TextMessageStart", "{}"));
-  await one.store.streamEvent(stream("___TextMessageContent", "one "));
-  await one.send(group("g"), "b");
-  await one.store.streamEvent(stream("___TextMessageContent", "two"));
-  await one.store.streamEvent(stream("___TextMessageEnd", ""));
-  await other.topics.barrier();
-  t.same(other.events.map(brief), [
-    ["message", 1],
-    ["event", 0, 1],
-    ["event", 1, 2],
-    ["message", 2],
-    ["event", 2, 3],
-    ["event", 3, 4],
-  ]);
 });
 
 t.test("unlistened topics linger, and then are let go of", async (t) => {
@@ -197,51 +104,6 @@ t.test("one publication per message, to who has members", async (t) => {
   );
 });
 
-t.test("events out of turn reach each node once, in order", async (t) => {
-  const { node } = world(t);
-  const [one, other] = [await node(), await node()];
-  for (const uid of ["a", "b"]) await other.topics.listen(userTopic(uid));
-  await other.topics.listen(presenceTopic("a"));
-  const copies = ["a", "b", "c"].map((uid, at) => ({ uid, inboxSeq: at + 1 }));
-  await one.topics.listen(userTopic("c"));
-  await one.send(person("b"), "a");
-  await other.topics.barrier();
-  const [first] = other.events;
-  if (first?.kind !== "message") throw new Error("no message came");
-  const { message } = first;
-  const conversation: ClusterEvent = {
-    ...{ kind: "end_session", uid: "a", sessionId: "s", reason: "kicked" },
-  };
-  const toBoth: ClusterEvent = {
-    ...{ kind: "message", message, origin: "s", recipients: undefined },
-  };
-  const restricted: ClusterEvent = { ...toBoth, recipients: ["a", "c"] };
-  for (const event of [
-    conversation,
-    toBoth,
-    restricted,
-    { kind: "presence", uid: "a" },
-    { kind: "command", message, copies, origin: undefined },
-  ] satisfies readonly ClusterEvent[])
-    one.topics.publish(event);
-  await one.topics.barrier();
-  await other.topics.barrier();
-  t.strictSame(other.events.slice(1), [
-    conversation,
-    toBoth,
-    { ...toBoth, recipients: ["a"] },
-    { kind: "presence", uid: "a" },
-    ...copies.slice(0, 2).map((copy) => ({
-      ...{ kind: "command", message, copies: [copy], origin: undefined },
-    })),
-  ]);
-  t.same(
-    one.events.map(({ kind }) => kind),
-    ["message", "command"],
-    "of those for c",
-  );
-});
-
 t.test("a frame of the future is reported and left out", async (t) => {
   const { node } = world(t);
   const one = await node();
@@ -279,111 +141,3 @@ t.test("levels are waited for where they are listened to", async (t) => {
   await level("1:a@z", 7); // nobody published so much: a lie, which must not hold anybody for long
   t.ok(Date.now() - since < 3000);
 });
-
-t.test("a lost connection loses no message", async (t) => {
-  const { node } = world(t);
-  let resubscribed = 0;
-  const metrics = {
-    ...NO_METRICS,
-    resubscribed() {
-      resubscribed += 1;
-    },
-  };
-  const [one, sender] = [await node({ metrics }), await node()];
-  for (const topic of [groupTopic("g"), userTopic("b"), presenceTopic("z")])
-    await one.topics.listen(topic);
-  await sender.send(person("b"), "a");
-  for (const _ of range(1, 3)) {
-    const before = resubscribed;
-    const sending = range(1, 40).map((at) =>
-      sender.send(at % 2 ? group("g") : person("b"), at % 4 ? "a" : "c"),
-    );
-    await ofServer.call("CLIENT", "KILL", "TYPE", "pubsub");
-    await Promise.all(sending);
-    for (const at of range(1, 20))
-      await sender.send(at % 2 ? group("g") : person("b"), "a");
-    await until(() => resubscribed > before, "it is back");
-  }
-  await one.topics.barrier();
-  for (const key of ["2:g", "1:a@b", "1:b@c"]) {
-    const head = await sender.store.headSeq(key);
-    t.same(one.seqs(key), range(1, head), key);
-  }
-  const missed = one.events.flatMap((event) =>
-    event.kind === "missed" ? [event.topic] : [],
-  );
-  t.same(new Set(missed), new Set([userTopic("b"), presenceTopic("z")]));
-});
-
-t.test("a lost connection loses nothing of a stream", async (t) => {
-  const { node } = world(t);
-  let isBack = false;
-  const metrics = {
-    ...NO_METRICS,
-    resubscribed() {
-      isBack = true;
-    },
-  };
-  const [one, sender] = [await node({ metrics }), await node()];
-  await one.topics.listen(groupTopic("g"));
-  const first = streamOf("g", "s1");
-  const next = streamOf("g", "s2");
-  const { store } = sender;
-  await store.streamEvent(first("___TextMessageStart", "{}"));
-  await store.streamEvent(first("___TextMessageContent", "a"));
-  await one.topics.barrier();
-  await ofServer.call("CLIENT", "KILL", "TYPE", "pubsub");
-  await store.streamEvent(first("___TextMessageContent", "b"));
-  await store.streamEvent(first("___TextMessageContent", "c"));
-  await store.streamEvent(first("___TextMessageEnd", ""));
-  await store.streamEvent(next("___TextMessageStart", "{}"));
-  await store.streamEvent(next("___TextMessageContent", "d"));
-  await until(() => isBack, "it is back");
-  await store.streamEvent(next("___TextMessageContent", "e"));
-  await one.topics.barrier();
-  for (const [no, text] of [
-    ["s1", "abc"],
-    ["s2", "de"],
-  ] as const)
-    t.same(textOf(one.events, no), { text, hasGap: false });
-  t.same(one.seqs("2:g"), [1, 2]);
-});
-
-t.test("a barrier waits for a connection that comes back", async (t) => {
-  const { node } = world(t);
-  const one = await node();
-  await one.topics.listen(userTopic("a"));
-  await ofServer.call("CLIENT", "KILL", "TYPE", "pubsub");
-  await one.send(person("b"), "a");
-  await one.topics.barrier();
-  t.same(one.seqs("1:a@b"), [1]);
-});
-
-function streamOf(groupId: string, clientMsgNo: string) {
-  return (type: string, data: string) => ({
-    ...{ key: channelKey(group(groupId), "a"), channel: group(groupId) },
-    ...{ fromUid: "a", clientMsgNo, eventId: undefined, type, data },
-    ...{ timestampMs: undefined, force: false },
-  });
-}
-
-function brief(event: ClusterEvent): readonly unknown[] {
-  if (event.kind === "message") return ["message", event.message.messageSeq];
-  if (event.kind !== "event") return [event.kind];
-  const { stream } = event.event;
-  return ["event", stream?.index, stream?.nextIndex];
-}
-
-/** What a viewer of a stream has. */
-function textOf(events: readonly ClusterEvent[], clientMsgNo: string) {
-  let [text, next, hasGap] = ["", 0, false];
-  for (const told of events) {
-    if (told.kind !== "event" || told.event.clientMsgNo !== clientMsgNo)
-      continue;
-    const { stream, type, data } = told.event;
-    if (stream?.index !== next) hasGap = true;
-    next = stream?.nextIndex ?? 0;
-    if (type === "___TextMessageContent") text += data;
-  }
-  return { text, hasGap };
-}

@@ -1,6 +1,10 @@
 // A whole node's storage and cluster on Redis, as the wiring of a server puts them together, without a server. State: none.
 
-import type { ClusterEvent, Store } from "../../../src/broker/ports.ts";
+import type {
+  ClusterEvent,
+  GroupJudge,
+  Store,
+} from "../../../src/broker/ports.ts";
 import { endedByCredential } from "../../../src/broker/sessions.ts";
 import { RedisCluster } from "../../../src/cluster/redis/cluster.ts";
 import { registryScripts } from "../../../src/cluster/redis/registry.ts";
@@ -29,9 +33,10 @@ export interface WholeNodeOptions {
   readonly deadAfterMs: number;
 }
 
-/** Starts it. */
+/** Starts it; by default all may see everything. */
 export async function startWholeNode(
   options: WholeNodeOptions,
+  judge: GroupJudge = async () => {},
 ): Promise<WholeNode> {
   const { nodeId, settings, heartbeatMs, deadAfterMs } = options;
   const onProblem = () => {}; // servers go away in these tests
@@ -68,10 +73,7 @@ export async function startWholeNode(
     },
   });
   const events: ClusterEvent[] = [];
-  cluster.onEvent(
-    (event) => events.push(event),
-    async () => {},
-  );
+  cluster.onEvent((event) => events.push(event), judge);
   const close = async () => {
     await store.close();
     await cluster.close();

@@ -1,0 +1,55 @@
+// Nodes on Redis for the delivery contract: real topics, store and directory, whose connections all go through wires. State: the nodes.
+
+import { randomUUID } from "node:crypto";
+import {
+  type DeliveryDriver,
+  type DeliveryNode,
+  range,
+} from "../../contract/delivery-bench.ts";
+import { redisSettings } from "../../support/redis.ts";
+import type { Wires } from "../../support/wires.ts";
+import { startWholeNode, type WholeNode } from "./whole-node.ts";
+
+/** That a test stops a node's connection, or the machine is busy, makes it no dead one. */
+const BEATS = { heartbeatMs: 500, deadAfterMs: 60_000 };
+const TIMEOUT_MS = 10_000;
+
+/** On the server, or the Cluster, behind the wires. */
+export function deliveryDriver(
+  name: string,
+  wires: Wires,
+  { isCluster }: { readonly isCluster: boolean },
+): DeliveryDriver {
+  const nodes = new WeakMap<DeliveryNode, WholeNode>();
+  return {
+    ...{ name, wires, tellsApart: isCluster },
+    async open(t, { judge, prefix = "d" } = {}) {
+      const settings = redisSettings(wires.url, {
+        ...{ prefix, cluster: isCluster, timeoutMs: TIMEOUT_MS },
+      });
+      const nodeId = `n-${randomUUID()}`;
+      const whole = await startWholeNode({ nodeId, settings, ...BEATS }, judge);
+      t.teardown(() => whole.close());
+      const { cluster, store, events } = whole;
+      const node = { cluster, store, events };
+      nodes.set(node, whole);
+      return node;
+    },
+    async forget(node, key, { publications, kept }) {
+      const link = nodes.get(node)?.link;
+      if (link === undefined) throw new Error("no node of this driver");
+      const [head, log] = ["head", "log"].map((part) =>
+        link.keys.channel(part, key),
+      ) as [string, string];
+      if (kept) {
+        const seq = Number(await link.call("hget", head, "seq"));
+        for (const at of range(seq - publications + 1, seq))
+          await link.call("xdel", log, `${at}-0`);
+        const left = seq - publications;
+        await link.call("xsetid", log, `${left}-0`);
+        await link.call("hset", head, "seq", left);
+      }
+      await link.call("hincrby", head, "pub", -publications);
+    },
+  };
+}
