@@ -241,6 +241,23 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       t.same(texts(hearer, place), ["no 1", "no 2", "no 3", "no 4"]);
     });
 
+    t.test(
+      `${kind}: what is lost and kept nowhere holds up nothing`,
+      async (t) => {
+        const place = newPlace(kind);
+        const { hearer, teller, id } = await pair(t, driver, place);
+        await say(teller, place, "no 1");
+        const lost = wires.lose(id, "no 2");
+        await say(teller, place, "no 2", PASSING);
+        await lost;
+        await say(teller, place, "no 3", PASSING);
+        await say(teller, place, "no 4");
+        await hasTold(hearer, place, "no 4");
+        await hearer.cluster.barrier();
+        t.same(texts(hearer, place), ["no 1", "no 3", "no 4"]);
+      },
+    );
+
     t.test(`${kind}: one that comes twice is told once`, async (t) => {
       const place = newPlace(kind);
       const { hearer, teller, id } = await pair(t, driver, place);

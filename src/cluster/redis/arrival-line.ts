@@ -155,6 +155,9 @@ export class ArrivalLine {
   /** Tells a stored message unless it was told; and, of a stream's, everything of the stream. Only while it is repaired. */
   tellMessage(message: Message): void {
     if (this.isClosed) return;
+    const before = this.#kept?.unstoredBefore(message.messageId) ?? [];
+    for (const frame of before)
+      if (pubOf(frame) > this.#pub) this.#tellFrame(frame);
     const kept = this.#kept?.message(message.messageId);
     const event = kept === undefined ? undefined : this.#decode(kept); // knows who sent it
     this.#tell(event ?? published(message));

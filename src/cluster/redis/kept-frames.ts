@@ -21,6 +21,8 @@ const OVERHEAD_BYTES = 200;
 export class KeptFrames {
   readonly #budget: KeptBytes;
   readonly #frames = new Map<number, Buffer>();
+  /** How many of them are messages that no store has. */
+  #unstored = 0;
   #bytes = 0;
   /** A frame was given up since it was last asked, or may be the wrong one. */
   #hasLost = false;
@@ -58,6 +60,7 @@ export class KeptFrames {
       return;
     }
     this.#frames.set(pub, Buffer.from(frame));
+    if (isUnstored(frame)) this.#unstored += 1;
     this.#charge(bytes);
   }
 
@@ -66,6 +69,7 @@ export class KeptFrames {
     const frame = this.#frames.get(pub);
     if (frame === undefined) return undefined;
     this.#frames.delete(pub);
+    if (isUnstored(frame)) this.#unstored -= 1;
     this.#charge(-frame.length - OVERHEAD_BYTES);
     return frame;
   }
@@ -83,6 +87,15 @@ export class KeptFrames {
       if (kindOf(frame) === MESSAGE_FRAME && messageIdOf(frame) === messageId)
         return frame;
     return undefined;
+  }
+
+  /** Hands out, in order, and forgets those that no store has and that come before the message with this id. */
+  unstoredBefore(messageId: number): readonly Buffer[] {
+    if (this.#unstored === 0) return [];
+    const before = [...this.#frames]
+      .filter(([, one]) => isUnstored(one) && messageIdOf(one) < messageId)
+      .sort(([a], [b]) => a - b);
+    return before.flatMap(([pub]) => this.take(pub) ?? []);
   }
 
   /** Forgets everything through `pub`; hands out, in order, those that no store has. */
@@ -107,6 +120,7 @@ export class KeptFrames {
 
   clear(): void {
     this.#frames.clear();
+    this.#unstored = 0;
     this.#charge(-this.#bytes);
   }
 
