@@ -667,6 +667,38 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
 
   const forgetOne = { publications: 1, kept: false } as const;
 
+  t.test("one with the number of a lost one is judged at once", async (t) => {
+    const { place, hearer, teller, judged, remove } = await scene(t, [
+      "ann",
+      "bob",
+    ]);
+    await remove("ann");
+    await hearer.cluster.barrier();
+    await driver.forget(teller, place.key, forgetOne);
+    await remove("bob");
+    await say(teller, place, "behind");
+    await hasTold(hearer, place, "behind");
+    const isTold = shown(hearer, place).includes("without bob");
+    t.ok(
+      isTold || judged.groups.includes("before"),
+      "before what came behind it",
+    );
+  });
+
+  t.test("so is one that came while the subscription was lost", async (t) => {
+    const scenery = await scene(t, ["ann", "bob"]);
+    const { place, hearer, teller, id, judged, remove } = scenery;
+    await new Promise((go) => setTimeout(go, 11_000)); // what was said is too old to be lost by a fail-over
+    await remove("ann");
+    await hearer.cluster.barrier();
+    const comeBack = wires.keepAway(id);
+    await driver.forget(teller, place.key, forgetOne);
+    await remove("bob");
+    comeBack();
+    await hearer.cluster.barrier();
+    t.ok(judged.groups.length > 0, "its number is the one that was told last");
+  });
+
   t.test("what was missed is told after its group is judged", async (t) => {
     const { place, hearer, teller, id, judged, remove } = await scene(t, [
       "ann",

@@ -15,6 +15,7 @@ import {
   messageIdOf,
   type OrderedEvent,
   pubOf,
+  REMOVAL_FRAME,
 } from "../../redis/wire.ts";
 import { isUnstored, type KeptBytes, KeptFrames } from "./kept-frames.ts";
 import { Told } from "./told.ts";
@@ -24,6 +25,8 @@ export interface LineParts {
   /** How long a missing publication is waited for, milliseconds. */
   readonly gapMs: number;
   readonly budget: KeptBytes;
+  /** Unix milliseconds. */
+  readonly clock: () => number;
   /** Takes an event to the node's listener; never throws. */
   readonly tell: (event: OrderedEvent) => void;
   readonly rejected: TopicsMetrics["rejected"];
@@ -53,6 +56,7 @@ export class ArrivalLine {
   #isSuspended = false;
   /** Everything through it has been told. */
   #pub = 0;
+  #movedAtMs = 0;
   /** A publication with this number exists. */
   #expected = 0;
   /** What is kept through it came while the line was suspended. */
@@ -83,6 +87,11 @@ export class ArrivalLine {
   /** Everything through this number has been told; 0 while it is new. */
   get pub(): number {
     return this.#pub;
+  }
+
+  /** When its position was found or moved last, Unix milliseconds; 0: nothing was ever published. */
+  get movedAtMs(): number {
+    return this.#movedAtMs;
   }
 
   get isSuspended(): boolean {
@@ -121,6 +130,8 @@ export class ArrivalLine {
     } else if (this.#isOfAnotherPast(frame)) {
       this.#keep(pub, frame);
       this.#parts.onGap(this);
+    } else if (kindOf(frame) === REMOVAL_FRAME) {
+      this.#parts.onGap(this); // late, or its number was given out again: the store says who is a member
     }
   }
 
@@ -187,6 +198,7 @@ export class ArrivalLine {
       if (pubOf(frame) > before) this.#tellFrame(frame);
     this.#pub = pub;
     this.#expected = pub;
+    if (pub > 0) this.#movedAtMs = this.#parts.clock();
     this.#status = "level";
     if (this.#isSuspended) this.#wake();
     else this.#drain();
@@ -277,6 +289,7 @@ export class ArrivalLine {
 
   #advance(pub: number, frame: Buffer, event: OrderedEvent | undefined): void {
     this.#pub = pub;
+    this.#movedAtMs = this.#parts.clock();
     if (event === undefined) this.#tellFrame(frame);
     else this.#tell(event);
     if (this.#waiters !== undefined) this.#wake();

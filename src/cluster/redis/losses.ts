@@ -2,7 +2,7 @@
 // where it did. Each topic for itself: one that cannot be read holds up no other. State: none beside the reads under way.
 
 import { isAway } from "../../broker/errors.ts";
-import { type ChannelKey, messageTimeMs } from "../../broker/model.ts";
+import type { ChannelKey } from "../../broker/model.ts";
 import { Line } from "../../lib/line.ts";
 import type { ChannelFeed } from "../../redis/arrivals.ts";
 import { type Listened, uidOf } from "./listened.ts";
@@ -23,7 +23,7 @@ export interface LossesParts {
 const READS_AT_ONCE = 256;
 /** Channels with messages by so much older than the loss are looked at: clocks differ, and what is of no interest is left out later. */
 const SLACK_MS = 60_000;
-/** Messages older than this by the time of the loss are not lost by a fail-over. */
+/** What is older than this by the time of the loss is not lost by a fail-over. */
 const LOST_BY_REDIS_MS = 10_000;
 
 export class Losses {
@@ -127,8 +127,10 @@ export class Losses {
 }
 
 /** The number of its newest publication does not tell whether the line is level: a fail-over may have replaced what was told by as much else. */
-function isInDoubt({ isNew, told }: ArrivalLine, lostAtMs: number): boolean {
+function isInDoubt(
+  { isNew, told, movedAtMs }: ArrivalLine,
+  lostAtMs: number,
+): boolean {
   if (isNew || told.streams.length > 0) return true;
-  if (told.lastId === 0) return false;
-  return messageTimeMs(told.lastId) >= lostAtMs - LOST_BY_REDIS_MS;
+  return movedAtMs >= lostAtMs - LOST_BY_REDIS_MS;
 }

@@ -73,7 +73,10 @@ export class Receiver {
       void repairs.repair(line);
     this.lines = new NodeLines({
       ...{ repairs, feed, clock, mayReorder: link.isCluster },
-      lines: { tell, onProblem, onGap, rejected, budget, gapMs: limits.gapMs },
+      lines: {
+        ...{ tell, onProblem, onGap, rejected, budget, clock },
+        gapMs: limits.gapMs,
+      },
       max: limits.maxPersonal,
       mark: () => this.#subscriber.mark(),
     });

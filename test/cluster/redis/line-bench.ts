@@ -35,6 +35,7 @@ export function bench(
   });
   const lines: LineParts = {
     ...{ gapMs: 10, budget, tell: (event) => told.push(event), onProblem },
+    clock: () => 1e6,
     onGap: (line) => void repairs.repair(line),
     rejected: () => {},
     ...over,
