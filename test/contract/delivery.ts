@@ -514,6 +514,49 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
     t.same(new Set(missed()), new Set([user, seen]));
   });
 
+  t.test(
+    "a conversation that was changed is told when its user is judged",
+    async (t) => {
+      const place = newPlace("personal");
+      const { hearer, teller, id } = await pair(t, driver, place);
+      const uid = place.channel.id;
+      const conversation = (unread: number): ClusterEvent => ({
+        ...{ kind: "conversation", uid, change: "read", origin: undefined },
+        conversation: {
+          channel: { id: place.sender, type: PERSON_CHANNEL },
+          ...{ headSeq: 9, readSeq: 9 - unread, unread, deletedSeq: 0 },
+          ...{ changedAtMs: 1, last: undefined },
+        },
+      });
+      const unread = () =>
+        hearer.events.flatMap((one) =>
+          one.kind === "conversation" ? one.conversation.unread : [],
+        );
+      const answer = wires.holdAnswers(id); // the user is not judged before
+      wires.cut(id);
+      const reached = async (event: ClusterEvent, text: string) => {
+        const passed = wires.passed(id, text);
+        let isThere = false;
+        void passed.then(() => {
+          isThere = true;
+        });
+        await until(async () => {
+          await teller.cluster.announce([event]);
+          return isThere;
+        }, "it reaches the node");
+      };
+      await reached(conversation(3), place.sender);
+      await teller.cluster.announce([conversation(2)]);
+      await reached({ kind: "credential", uid }, "credential");
+      t.same(unread(), [], "whose sessions may go on is not known");
+      answer();
+      await hearer.cluster.barrier();
+      t.equal(unread().at(-1), 2, "how it stands now");
+      await teller.cluster.announce([conversation(1)]);
+      await hearer.cluster.barrier();
+      t.equal(unread().at(-1), 1);
+    },
+  );
 }
 
 /** The connection on which a node listens carries nothing any more; what it missed is the last that happens. */

@@ -1,5 +1,6 @@
 // Takes each frame that came to where it belongs: the group's line, the personal channels' lines, or, out of turn, straight to the listener, once.
-// What cannot be read, or does not belong where it came, is counted, reported and left out. State: ids of what was delivered lately, the last frame of a personal channel.
+// What cannot be read, or does not belong where it came, is counted, reported and left out. State: ids of what was delivered lately, the last frame of a
+// personal channel, changes of conversations that wait until their user is judged.
 
 import type { ClusterEvent } from "../../broker/ports.ts";
 import {
@@ -23,6 +24,8 @@ export interface IncomingParts {
 }
 
 const RECENT_IDS = 8192;
+/** Of all users; beyond it the oldest are lost. */
+const MAX_HELD = 1000;
 /** What shows users what others did. */
 const SHOWN: ReadonlySet<ClusterEvent["kind"]> = new Set<ClusterEvent["kind"]>([
   "message",
@@ -32,6 +35,11 @@ const SHOWN: ReadonlySet<ClusterEvent["kind"]> = new Set<ClusterEvent["kind"]>([
 ]);
 const NOTHING = Buffer.alloc(0);
 
+type ConversationEvent = Extract<
+  ClusterEvent,
+  { readonly kind: "conversation" }
+>;
+
 function isHeld({ lostAtMs, line }: Listened): boolean {
   return lostAtMs !== undefined || line?.isLevel === false;
 }
@@ -39,6 +47,11 @@ function isHeld({ lostAtMs, line }: Listened): boolean {
 export class Incoming {
   readonly #parts: IncomingParts;
   readonly #recent = new RecentIds(RECENT_IDS);
+  /** The newest change of each conversation, by topic and channel. */
+  readonly #held = new Map<
+    string,
+    { readonly topic: Listened; readonly event: ConversationEvent }
+  >();
   #lastPersonal: Buffer = NOTHING;
 
   constructor(parts: IncomingParts) {
@@ -51,6 +64,15 @@ export class Incoming {
     if (topic === undefined) return; // not listened to any more
     if (kindOf(frame) === BATCH_FRAME) this.#acceptBatch(topic, frame);
     else this.#acceptOne(topic, frame);
+  }
+
+  /** Tells what was held of topics that are whole again. */
+  tellHeld(): void {
+    for (const [name, { topic, event }] of this.#held) {
+      if (topic.isOpen && isHeld(topic)) continue;
+      this.#held.delete(name);
+      if (topic.isOpen) this.#parts.tell(event);
+    }
   }
 
   /** Each frame for itself: one that cannot be read harms no other. */
@@ -85,7 +107,8 @@ export class Incoming {
     const { event } = publication;
     if (publication.kind === "loose") {
       if (!isUnordered(event, topic.topic)) return this.#misplaced();
-      if (isHeld(topic) && SHOWN.has(event.kind)) return; // who may see it is not known; what is kept of it is read later
+      if (isHeld(topic) && SHOWN.has(event.kind))
+        return this.#holdBack(topic, event);
       if (this.#recent.isNew(publication.id)) this.#parts.tell(event);
       return;
     }
@@ -96,6 +119,18 @@ export class Incoming {
     if (publication.event.kind === "removal") return this.#misplaced();
     this.#lastPersonal = frame;
     this.#parts.personal.accept(frame, publication.pub, publication.event);
+  }
+
+  /** Who may see it is not known. What is kept of messages and commands is read later, how a conversation stands is not. */
+  #holdBack(topic: Listened, event: ClusterEvent): void {
+    if (event.kind !== "conversation") return;
+    const { id, type } = event.conversation.channel;
+    const name = `${topic.name} ${type}:${id}`;
+    this.#held.delete(name); // the newest is the last to be told, and to be lost
+    this.#held.set(name, { topic, event });
+    const oldest = this.#held.keys().next();
+    if (this.#held.size > MAX_HELD && !oldest.done)
+      this.#held.delete(oldest.value);
   }
 
   #misplaced(): void {

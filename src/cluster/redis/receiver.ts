@@ -95,7 +95,11 @@ export class Receiver {
     });
     this.topics = new ListenedTopics({
       ...{ subscriber: this.#subscriber, lines: this.lines, clock, lingerMs },
-      ...{ onProblem, onRestored, maxLingering: limits.maxLingering },
+      ...{ onProblem, maxLingering: limits.maxLingering },
+      onRestored(topics) {
+        onRestored(topics);
+        incoming.tellHeld();
+      },
       judgeUsers: (uids) => resync.judgeUsers(uids),
       nameOf: (topic) => link.keys.topic(topic),
       timeoutMs: this.#timeoutMs,
