@@ -79,7 +79,12 @@ export async function startWholeNode(
     await cluster.close();
     await link.close();
   };
-  await store.start();
-  await cluster.start();
+  try {
+    await store.start();
+    await cluster.start();
+  } catch (error) {
+    await close();
+    throw error;
+  }
   return { cluster, store, link, events, close };
 }
