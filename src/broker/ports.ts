@@ -24,7 +24,7 @@ import type {
   SubscriberRemoval,
   Topic,
 } from "./model.ts";
-import type { SessionDirectory } from "./session-ports.ts";
+import type { Incarnation, SessionStore } from "./session-ports.ts";
 import type { StreamStore } from "./stream-ports.ts";
 
 export type {
@@ -34,13 +34,16 @@ export type {
 } from "./conversation-ports.ts";
 export {
   type Claim,
+  type Confirmation,
+  type Incarnation,
   LOGIN_TTL_MS,
-  type LoginStore,
+  type LoggedIn,
+  type LoginResult,
   type LoginTerms,
   type NewestLogin,
-  type Registration,
-  type SessionDirectory,
+  type SessionEntry,
   type SessionName,
+  type SessionStore,
 } from "./session-ports.ts";
 
 /** Unix milliseconds. Tests pass their own. */
@@ -271,6 +274,7 @@ export interface ManagerStore {
 
 export interface Store
   extends UserStore,
+    SessionStore,
     ChannelStore,
     MessageStore,
     StreamStore,
@@ -319,7 +323,7 @@ export type ClusterEvent =
       readonly origin: string | undefined;
     }
   | {
-      /** The online state of `uid` may have changed: who watches it asks the directory. */
+      /** The online state of `uid` may have changed: who watches it asks how it stands. */
       readonly kind: "presence";
       readonly uid: string;
     }
@@ -397,19 +401,41 @@ export interface NodeInfo {
   readonly isDraining: boolean;
 }
 
+/** All throws `unavailable` while this node is not one of the living: then it cannot know. */
 export interface NodeRegistry {
   /** The nodes that live, this one first. */
   nodes(): Promise<readonly NodeInfo[]>;
 }
 
-export interface Cluster
-  extends Publisher,
-    Announcer,
-    SessionDirectory,
-    NodeRegistry {
+/** As `NodeRegistry`, for what the store has of sessions. */
+export interface Liveness {
+  /** Under which this node's sessions are entered. */
+  readonly incarnation: Incarnation;
+  /** Whether an incarnation that the store names lives. One that does not is dead, and what is left of it counts for nothing. */
+  isLive(incarnation: Incarnation): Answer<boolean>;
+  /** Resolves once the other nodes count this one among the living again, under `incarnation`. */
+  heartbeat(): Promise<void>;
+}
+
+/** What a cluster asks of its node when the node may have missed something. */
+export interface Resync {
+  /**
+   * Ends the sessions of these users that may not go on, and gives back the users of whom that could not be found out. Called before anything that the
+   * node missed of theirs is told. Rejects `unavailable`: of all of them.
+   */
+  judgeUsers(uids: readonly string[]): Promise<readonly string[]>;
+  readonly judgeGroup: GroupJudge;
+  /**
+   * The node lives, as the others see it: called with every heartbeat. `isAnew`: under another incarnation than before, or after it had lost the
+   * store, which may have lost this node's sessions.
+   */
+  beat(isAnew: boolean): void;
+}
+
+export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   readonly nodeId: string;
-  /** Who receives this node's events, and judges who may see what it missed; set once, before start. */
-  onEvent(listener: (event: ClusterEvent) => void, judge: GroupJudge): void;
+  /** Who receives this node's events, and makes good what it missed; set once, before start. */
+  onEvent(listener: (event: ClusterEvent) => void, resync: Resync): void;
   /** From the moment the promise resolves, every event published under `topic` reaches this node. Listening twice is listening. */
   listen(topic: Topic): Promise<void>;
   /** Events may still come for a while: to listen again soon costs nothing. */

@@ -1,4 +1,4 @@
-// Device sessions: how a connect is entered in the session directory, which decides whether it may and whom it ends. State: none; the hub closes sockets.
+// Device sessions: how a connect is logged in, which decides whether it may and whom it ends. State: none; the hub closes sockets.
 
 import { BrokerError, type CloseReason } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
@@ -6,11 +6,10 @@ import {
   type DeviceFlag,
   type DeviceLevel,
   isId,
-  MAIN_DEVICE,
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "./model.ts";
-import type { SessionDirectory, SessionName, UserStore } from "./ports.ts";
+import type { SessionDirectory } from "./session-directory.ts";
 import { claimOf, sessionName } from "./session-names.ts";
 import { hashToken, tokenTag } from "./tokens.ts";
 
@@ -48,43 +47,10 @@ export interface Sessions {
    * `reserved_uid`, `bad_id`.
    */
   open(login: Login): Promise<Opened>;
-  /** Takes the session out of the directory; harmless when it was ended before. Whoever watches the user hears of either. */
-  close(session: SessionRecord): Promise<void>;
-}
-
-/**
- * Why a session may not go on as far as its user's devices tell, for who finds it gone from the directory and was not told why; undefined: it
- * may. Ended by a logout, or as a main session by another token [decisions: /user/token again]. Throws `unavailable`.
- */
-export async function endedByCredential(
-  session: SessionRecord,
-  store: Pick<UserStore, "device">,
-): Promise<"logged_out" | "token_changed" | undefined> {
-  if (session.tokenTag === "") return undefined; // it needed none
-  const device = await store.device(session.uid, session.flag);
-  if (device === undefined) return undefined; // the store lost its data: nobody took the right away
-  if (device.tokenHash.length === 0) return "logged_out";
-  const isSame = tokenTag(device.tokenHash) === session.tokenTag;
-  return isSame || session.level !== MAIN_DEVICE ? undefined : "token_changed";
-}
-
-/**
- * Why a session that its node cannot serve now may not go on: the node may have been frozen while the user logged in elsewhere. Undefined: it may, or
- * that cannot be found out now.
- */
-export async function endedBy(
-  session: SessionName,
-  directory: Pick<SessionDirectory, "endedBy">,
-): Promise<CloseReason | undefined> {
-  try {
-    return await directory.endedBy(session);
-  } catch {
-    return undefined; // the caller has an error to report already
-  }
 }
 
 export function createSessions(
-  directory: Pick<SessionDirectory, "register" | "unregister">,
+  directory: Pick<SessionDirectory, "login">,
   clientAuth: "token" | "none",
 ): Sessions {
   return {
@@ -99,7 +65,7 @@ export function createSessions(
         tokenTag: tokenHash === undefined ? "" : tokenTag(tokenHash),
       };
       const claim = claimOf(continues);
-      const placed = await directory.register(asked, { claim, tokenHash });
+      const placed = await directory.login(asked, { claim, tokenHash });
       switch (placed.kind) {
         case "unauthorized":
           throw new BrokerError("unauthorized", {
@@ -114,7 +80,5 @@ export function createSessions(
         }
       }
     },
-
-    close: (session) => directory.unregister(session),
   };
 }

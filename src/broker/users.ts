@@ -10,7 +10,8 @@ import {
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "./model.ts";
-import type { Announcer, SessionDirectory, UserStore } from "./ports.ts";
+import type { Announcer, SessionStore, UserStore } from "./ports.ts";
+import type { SessionDirectory } from "./session-directory.ts";
 import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
 /** Where somebody could not be told, calls throw `unavailable`; repeated they make it good. */
@@ -33,19 +34,21 @@ export interface Users {
 }
 
 export function createUsers(ports: {
-  readonly store: UserStore;
-  readonly directory: SessionDirectory;
+  readonly store: UserStore & Pick<SessionStore, "sessionsOf" | "endSession">;
+  readonly directory: Pick<SessionDirectory, "presence">;
   readonly publisher: Announcer;
 }): Users {
   const { store, directory, publisher } = ports;
 
+  /** Also those of a node that counts as dead: it may come back. */
   async function endSessions(
     uid: string,
     reason: CloseReason,
     which: (session: SessionRecord) => boolean,
   ): Promise<void> {
-    const doomed = (await directory.sessionsOf(uid)).filter(which);
-    await Promise.all(doomed.map((one) => directory.end(one, reason)));
+    const [entries = []] = await store.sessionsOf([uid]);
+    const doomed = entries.map(({ session }) => session).filter(which);
+    await Promise.all(doomed.map((one) => store.endSession(one, reason)));
   }
 
   /** Who serves the user looks at once whether it still may. */

@@ -12,6 +12,8 @@ export interface AboutNode {
   readonly startedAtMs: number;
   /** Asked each time: the node takes no new sessions, it is about to end. */
   readonly isDraining: () => boolean;
+  /** Asked each time: how many sessions it serves. */
+  readonly sessions: () => number;
 }
 
 /** Of two readings the newer one counts so much. */
@@ -20,17 +22,14 @@ const NEWER_SHARE = 0.3;
 const MIN_READING_MS = 100;
 
 /** Makes the node's own description; `load` is over the time since it was last asked, smoothed over a few askings. */
-export function createNodeDescription(
-  about: AboutNode,
-  sessions: () => number,
-): () => NodeInfo {
+export function createNodeDescription(about: AboutNode): () => NodeInfo {
   const load = createLoadMeter();
   return () => ({
     nodeId: about.nodeId,
     clientAddress: about.clientAddress,
     version: about.version,
     startedAtMs: about.startedAtMs,
-    sessions: sessions(),
+    sessions: about.sessions(),
     load: load(),
     isDraining: about.isDraining(),
   });

@@ -1,74 +1,38 @@
-// A cluster of one node: events come straight back, the session directory is a map; devices and the newest logins are in a store, because they
-// outlive the process. State: the sessions of this process by uid, how many they are, the counters of failed credentials. Same contract as a cluster of many.
+// A cluster of one node: events come straight back, and nothing is ever missed. State: who listens, the counters of failed credentials. Same contract as
+// a cluster of many.
 
-import { timingSafeEqual } from "node:crypto";
-import type { CloseReason } from "../broker/errors.ts";
-import {
-  type DeviceLevel,
-  MAIN_DEVICE,
-  type Presence,
-  type SessionRecord,
-} from "../broker/model.ts";
 import type {
   Cluster,
   ClusterEvent,
   FailureCount,
-  LoginStore,
-  LoginTerms,
-  NewestLogin,
+  Incarnation,
   NodeInfo,
-  Registration,
-  SessionName,
   Throttle,
-  UserStore,
 } from "../broker/ports.ts";
-import { KeyedLock } from "../lib/keyed-lock.ts";
 import { type AboutNode, createNodeDescription } from "./about-node.ts";
-import { type Entry, endedBy, place, presenceOf } from "./session-rules.ts";
-
-const NO_ENTRIES: readonly Entry[] = [];
-/** What a node keeps of sessions in its store. */
-type SessionStore = LoginStore & Pick<UserStore, "device">;
-
-/** Of a node without storage. */
-const FORGETFUL: SessionStore = {
-  async device() {
-    return undefined;
-  },
-  async newestLogin() {
-    return undefined;
-  },
-  async putNewestLogin() {},
-};
 
 export class SingleNode implements Cluster {
   readonly nodeId: string;
-  readonly #sessions = new Map<string, readonly Entry[]>();
+  readonly incarnation: Incarnation;
   readonly #describe: () => NodeInfo;
-  readonly #clock: () => number;
-  /** Logins and ends of one user run one after the other. */
-  readonly #lock = new KeyedLock();
-  #logins = FORGETFUL;
   #listener: (event: ClusterEvent) => void = () => {};
-  #sessionCount = 0;
 
-  /** What `about` leaves out is unknown: no address, no version, started now. */
-  constructor(
-    nodeId: string,
-    about: Partial<Omit<AboutNode, "nodeId">> = {},
-    clock: () => number = Date.now,
-  ) {
+  /** What `about` leaves out is unknown: no address, no version, started now, no sessions. */
+  constructor(nodeId: string, about: Partial<Omit<AboutNode, "nodeId">> = {}) {
     this.nodeId = nodeId;
-    this.#clock = clock;
-    const unknown = { clientAddress: "", version: "", startedAtMs: Date.now() };
-    this.#describe = createNodeDescription(
-      { ...unknown, isDraining: () => false, ...about, nodeId },
-      () => this.#sessionCount,
-    );
+    this.incarnation = `${nodeId}:alone`;
+    this.#describe = createNodeDescription({
+      ...{ clientAddress: "", version: "", startedAtMs: Date.now() },
+      ...{ isDraining: () => false, sessions: () => 0, ...about, nodeId },
+    });
   }
 
   async nodes(): Promise<readonly NodeInfo[]> {
     return [this.#describe()];
+  }
+
+  isLive(incarnation: Incarnation): boolean {
+    return incarnation === this.incarnation;
   }
 
   onEvent(listener: (event: ClusterEvent) => void): void {
@@ -83,131 +47,7 @@ export class SingleNode implements Cluster {
     for (const event of events) this.#listener(event);
   }
 
-  /** Where devices are found and the newest logins kept; before, there are none, and logins are forgotten with their sessions. Set once, before the first session. */
-  keepLoginsIn(logins: SessionStore): void {
-    this.#logins = logins;
-  }
-
-  register(
-    asked: SessionRecord,
-    { claim, tokenHash }: LoginTerms = {},
-  ): Promise<Registration> {
-    const { uid, flag, sessionId } = asked;
-    return this.#lock.run(uid, async () => {
-      const level = await this.#levelOf(asked, tokenHash);
-      if (level === undefined) return { kind: "unauthorized" };
-      const session = { ...asked, level };
-      const newest = await this.#newestOf(session);
-      const entries = this.#entriesOf(uid).filter(
-        (other) => other.session.sessionId !== sessionId,
-      );
-      const now = this.#clock() * 1000;
-      const placed = place(session, claim, { entries, newest, now });
-      if (placed.kind === "refused") return placed;
-      if (placed.newest !== undefined) {
-        const kept = this.#logins.putNewestLogin(uid, flag, placed.newest);
-        if (isSameLogin(placed.newest, newest))
-          kept.catch(() => {}); // only a later end of its time is lost: a full disk keeps nobody from reconnecting
-        else await kept;
-      }
-      const { entry, ended } = placed;
-      const gone = new Set([sessionId]);
-      for (const { session } of ended) gone.add(session.sessionId);
-      const staying = this.#entriesOf(uid).filter(
-        (other) => !gone.has(other.session.sessionId),
-      );
-      this.#put(uid, staying.concat(entry)); // exactly as long as needed, unlike a spread
-      for (const { session, reason } of ended) this.#tellEnded(session, reason);
-      this.#listener({ kind: "presence", uid });
-      return { kind: "entered", session, order: entry.order };
-    });
-  }
-
-  async unregister(session: SessionRecord): Promise<void> {
-    this.#remove(session);
-  }
-
-  end(session: SessionRecord, reason: CloseReason): Promise<void> {
-    const { uid, flag } = session;
-    return this.#lock.run(uid, async () => {
-      const found = this.#find(session);
-      const newest = await this.#newestOf(session);
-      if (newest !== undefined && found?.order === newest.order)
-        await this.#logins.putNewestLogin(uid, flag, {
-          ...newest,
-          ended: reason,
-        });
-      this.#remove(session);
-      this.#tellEnded(session, reason);
-    });
-  }
-
-  #tellEnded({ uid, sessionId }: SessionName, reason: CloseReason): void {
-    this.#listener({ kind: "end_session", uid, sessionId, reason });
-  }
-
-  /** The level that counts; undefined: the device does not have the token. */
-  async #levelOf(
-    { uid, flag, level }: SessionRecord,
-    tokenHash: Uint8Array | undefined,
-  ): Promise<DeviceLevel | undefined> {
-    if (tokenHash === undefined) return level;
-    const device = await this.#logins.device(uid, flag);
-    if (device === undefined || tokenHash.length === 0) return undefined; // that of a device that logged out is empty
-    if (device.tokenHash.length !== tokenHash.length) return undefined;
-    const isSame = timingSafeEqual(device.tokenHash, tokenHash);
-    return isSame ? device.level : undefined;
-  }
-
-  async endedBy(session: SessionName): Promise<CloseReason | undefined> {
-    const found = this.#find(session);
-    if (found === undefined) return undefined;
-    return endedBy(found, await this.#newestOf(found.session));
-  }
-
-  async #newestOf({
-    uid,
-    flag,
-    level,
-  }: SessionRecord): Promise<NewestLogin | undefined> {
-    if (level !== MAIN_DEVICE) return undefined;
-    return this.#logins.newestLogin(uid, flag);
-  }
-
-  #entriesOf(uid: string): readonly Entry[] {
-    return this.#sessions.get(uid) ?? NO_ENTRIES;
-  }
-
-  #find({ uid, sessionId }: SessionName): Entry | undefined {
-    return this.#entriesOf(uid).find(
-      (one) => one.session.sessionId === sessionId,
-    );
-  }
-
-  #remove({ uid, sessionId }: SessionRecord): void {
-    const all = this.#entriesOf(uid);
-    const left = all.filter((one) => one.session.sessionId !== sessionId);
-    if (left.length === all.length) return;
-    this.#put(uid, left);
-    this.#listener({ kind: "presence", uid });
-  }
-
-  /** In turn with logins: one that compared its token before the call is in the answer. */
-  sessionsOf(uid: string): Promise<readonly SessionRecord[]> {
-    return this.#lock.run(uid, async () =>
-      this.#entriesOf(uid).map(({ session }) => session),
-    );
-  }
-
-  async presence(uids: readonly string[]): Promise<readonly Presence[]> {
-    return uids.map((uid) =>
-      presenceOf(
-        uid,
-        this.#entriesOf(uid).map(({ session }) => session),
-      ),
-    );
-  }
-
+  async heartbeat(): Promise<void> {}
   async listen(): Promise<void> {}
   unlisten(): void {}
   async barrier(): Promise<void> {}
@@ -215,22 +55,6 @@ export class SingleNode implements Cluster {
   async start(): Promise<void> {}
   async close(): Promise<void> {}
   async ping(): Promise<void> {}
-
-  #put(uid: string, entries: readonly Entry[]): void {
-    this.#sessionCount += entries.length - this.#entriesOf(uid).length;
-    if (entries.length > 0) this.#sessions.set(uid, entries);
-    else this.#sessions.delete(uid);
-  }
-}
-
-/** A reconnect of it changed nothing that a later decision needs. */
-function isSameLogin(next: NewestLogin, before: NewestLogin | undefined) {
-  return (
-    next.order === before?.order &&
-    next.label === before.label &&
-    next.deviceId === before.deviceId &&
-    next.ended === before.ended
-  );
 }
 
 interface Failures {

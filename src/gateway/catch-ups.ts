@@ -3,8 +3,8 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import type { StreamSnapshot } from "../broker/model.ts";
-import type { Cluster, SessionDirectory } from "../broker/ports.ts";
-import { endedBy } from "../broker/sessions.ts";
+import type { Cluster } from "../broker/ports.ts";
+import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { StreamStore } from "../broker/stream-ports.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
 import type { TimeSlice } from "../lib/time-slice.ts";
@@ -202,7 +202,7 @@ export class CatchUps {
     } catch (error) {
       if (!(error instanceof BrokerError))
         this.#parts.onBug(error, "A session could not catch up");
-      const ended = await endedBy(session, this.#parts.directory);
+      const ended = await this.#parts.directory.endedBy(session);
       session.end(ended ?? "unavailable");
     }
   }

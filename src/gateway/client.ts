@@ -9,7 +9,6 @@ import {
   isAway,
 } from "../broker/errors.ts";
 import type { SessionRecord } from "../broker/model.ts";
-import { endedBy } from "../broker/sessions.ts";
 import {
   type Codec,
   FrameError,
@@ -60,7 +59,7 @@ export class Client implements ConnectionHandler {
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #deadline: NodeJS.Timeout | undefined;
   #session: Session | undefined;
-  /** The session as the directory has it. */
+  /** The session as it was logged in. */
   #record: SessionRecord | undefined;
   #inFlight = 0;
 
@@ -239,7 +238,7 @@ export class Client implements ConnectionHandler {
   /** Why the session may not go on; its node may have been frozen, and the user logged in elsewhere. */
   async #endedBy(): Promise<CloseReason | undefined> {
     if (this.#record === undefined || this.#isOver()) return undefined;
-    return endedBy(this.#record, this.#context.opening.directory);
+    return this.#context.opening.directory.endedBy(this.#record);
   }
 
   /** Once, whether the session ends before or after it was entered. */
@@ -250,12 +249,12 @@ export class Client implements ConnectionHandler {
     this.#context.rates.leave(record.uid, this.#now());
     this.#metrics().sessionClosed(record.flag);
     try {
-      await this.#context.opening.sessions.close(record);
+      await this.#context.opening.directory.remove(record);
     } catch (error) {
-      if (error instanceof BrokerError) return; // the cluster takes it out when it can
+      if (error instanceof BrokerError) return; // it is taken out when that can be done
       this.#context.onBug(
         error,
-        "A session could not be taken out of the directory",
+        "A session could not be taken out of the store",
       );
     }
   }

@@ -2,7 +2,7 @@
 // Whatever awaits here may find the session ended afterwards; nothing is sent to one that is.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
-import type { SessionDirectory } from "../broker/ports.ts";
+import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Opened, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import type {
@@ -25,7 +25,7 @@ export type Connect = Extract<Operation, { readonly kind: "connect" }>;
 export interface OpeningContext extends JoinParts {
   readonly store: JoinParts["store"] & PlanPorts["store"];
   readonly sessions: Sessions;
-  readonly directory: Pick<SessionDirectory, "endedBy">;
+  readonly directory: Pick<SessionDirectory, "endedBy" | "remove">;
   readonly nodeId: string;
   readonly clock: () => number;
   readonly protocolVersion: number;
@@ -59,7 +59,7 @@ export function prepareSession(
 }
 
 /**
- * Enters the hub before the directory, so that a request to end this session finds it. The bound is asked last: a session makes room
+ * Enters the hub before the store, so that a request to end this session finds it. The bound is asked last: a session makes room
  * for itself where it replaces or kicks another. Throws `overloaded`, `unavailable` and what `Sessions.open` does.
  */
 export async function admit(
@@ -67,7 +67,7 @@ export async function admit(
   connect: Connect,
   context: OpeningContext,
 ): Promise<Opened> {
-  const { hub, sessions } = context;
+  const { hub, sessions, directory } = context;
   if (session.ended !== undefined) throw new BrokerError("unavailable"); // it left while it stood in line
   await hub.enter(session);
   const opened = await sessions.open({
@@ -85,7 +85,7 @@ export async function admit(
     await takeRoom(session, context);
     return opened;
   } finally {
-    if (!session.isAdmitted) await sessions.close(opened.record);
+    if (!session.isAdmitted) await directory.remove(opened.record);
   }
 }
 

@@ -7,8 +7,8 @@ import type {
   Clock,
   Cluster,
   InboxStore,
-  SessionDirectory,
 } from "../broker/ports.ts";
+import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { FairSemaphore } from "../lib/fair-semaphore.ts";
 import type { Hub } from "./hub.ts";

@@ -4,7 +4,8 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import { type Presence, presenceTopic } from "../broker/model.ts";
-import type { Cluster, SessionDirectory } from "../broker/ports.ts";
+import type { Cluster } from "../broker/ports.ts";
+import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Session } from "./session.ts";
 
 export interface WatchParts {

@@ -47,11 +47,11 @@ export interface LocalSessions {
 }
 
 function createPresenceWatch(node: Node): PresenceWatch {
-  const { cluster, interest, logger } = node;
+  const { directory, interest, logger } = node;
   const log = roomLogger(logger, "gateway");
   return new PresenceWatch({
     cluster: interest,
-    directory: cluster,
+    directory,
     retryMs: RETRY_MS,
     onBug: (error, what) => log.error({ err: error }, what),
   });
@@ -60,6 +60,7 @@ function createPresenceWatch(node: Node): PresenceWatch {
 function createCatchUps({
   store,
   cluster,
+  directory,
   config,
   metrics,
   logger,
@@ -67,9 +68,7 @@ function createCatchUps({
   const log = roomLogger(logger, "gateway");
   const looks = new Line(LOOKS);
   return new CatchUps({
-    store,
-    cluster,
-    directory: cluster,
+    ...{ store, cluster, directory },
     inTurn: (look) => looks.run(look),
     maxBufferedBytes: config.client.maxBufferedBytes,
     metrics: metrics.gateway,
@@ -109,7 +108,7 @@ export function createHub(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },
 ): LocalSessions {
-  const { cluster, interest, metrics, followers } = node;
+  const { directory, interest, metrics, followers } = node;
   const watch = createPresenceWatch(node);
   const publisher: TopicPublisher = {
     publish: (topic, frame) => topics.publisher?.publish(topic, frame),
@@ -123,7 +122,7 @@ export function createHub(
     rereads: createRereads(node),
     metrics: metrics.gateway,
   });
-  cluster.onEvent(
+  directory.onEvent(
     (event) => {
       hub.deliver(event);
       followers.heard(event);
@@ -157,7 +156,7 @@ function clientContext(
   node: Node,
   { hub, watch }: LocalSessions,
 ): ClientContext {
-  const { config, store, cluster, metrics, logger } = node;
+  const { config, store, cluster, directory, metrics, logger } = node;
   const { client, messages, auth } = config;
   const log = roomLogger(logger, "gateway");
   const openings = new Line(OPENINGS);
@@ -169,8 +168,8 @@ function clientContext(
       metrics: metrics.gateway,
       store,
       cluster,
-      directory: cluster,
-      sessions: createSessions(cluster, auth.clients),
+      directory,
+      sessions: createSessions(directory, auth.clients),
       tokens: node.tokens,
       nodeId: cluster.nodeId,
       clock: Date.now,
@@ -196,7 +195,7 @@ function clientContext(
       conversations: node.conversations,
       store,
       cluster,
-      directory: cluster,
+      directory,
       hub,
       watch,
       turns: createHistoryTurns(),

@@ -62,8 +62,8 @@ const NOTHING_TO_MOVE = {
 };
 
 export function createApi(node: Node, managers: Managers): HttpEndpoint {
-  const { config, store, cluster, metrics } = node;
-  const ports = { store, directory: cluster, publisher: cluster };
+  const { config, store, cluster, directory, metrics } = node;
+  const ports = { store, directory, publisher: cluster };
   const { host } = addressOf(config.api.listen);
   const isOpen = () => hasData(node);
   const early = createEarlyManagers(node);

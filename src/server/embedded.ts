@@ -25,7 +25,6 @@ export function createEmbeddedDrivers(parts: DriverParts): Drivers {
     onProblem: (error, what) => log.error({ err: error }, what),
     onLost,
   });
-  cluster.keepLoginsIn(store);
   exposeStats(store, metrics);
   const throttle = new LocalThrottle(Date.now);
   return { store, cluster, throttle, async close() {} };

@@ -9,6 +9,7 @@ import { BrokerError } from "../broker/errors.ts";
 import { type Interest, shareInterest } from "../broker/interest.ts";
 import { createMessages, type Messages } from "../broker/messages.ts";
 import type { Cluster, Store, Throttle } from "../broker/ports.ts";
+import { SessionDirectory } from "../broker/session-directory.ts";
 import {
   createStreamFollowers,
   type StreamFollowers,
@@ -42,6 +43,8 @@ export interface Node extends ServerDeps {
   readonly migration: Migration | undefined;
   readonly cluster: Cluster;
   readonly store: Store;
+  /** Who is online where. */
+  readonly directory: SessionDirectory;
   readonly throttle: Throttle;
   /** Of clients' tokens, on sockets and on `/stream`. */
   readonly tokens: TokenGate;
@@ -66,6 +69,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
       version: deps.version,
       startedAtMs: Date.now(),
       isDraining: () => node.status === "draining",
+      sessions: () => node.directory.size,
     },
     onNewIncarnation: () =>
       void node.migration?.assertNoneBeganMeanwhile().catch(deps.onUnfit),
@@ -93,6 +97,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   const node: Node = {
     ...{ ...deps, logger, config, metrics, drivers, cluster, store, throttle },
     ...{ messages, streams, followers, interest: interest.owner() },
+    directory: new SessionDirectory({ store, cluster, onProblem }),
     tokens: new TokenGate({
       ...{ throttle, clock: Date.now },
       limits: {

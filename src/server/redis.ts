@@ -1,11 +1,9 @@
 // One of many nodes on a Redis that they share: link, topics, store and cluster, and who of them knows whom. State: none of its own.
 
 import { BrokerError } from "../broker/errors.ts";
-import { endedByCredential } from "../broker/sessions.ts";
 import { ClockCheck } from "../cluster/redis/clock-check.ts";
 import { RedisCluster } from "../cluster/redis/cluster.ts";
 import { registryScripts } from "../cluster/redis/registry.ts";
-import { directoryScripts } from "../cluster/redis/steps.ts";
 import {
   createRedisThrottle,
   throttleScripts,
@@ -25,12 +23,7 @@ import { reasonOf, StartError } from "./start-error.ts";
 
 type OnProblem = (error: unknown, what: string) => void;
 
-const SCRIPTS = [
-  ...redisStoreScripts,
-  ...registryScripts,
-  ...directoryScripts,
-  ...throttleScripts,
-];
+const SCRIPTS = [...redisStoreScripts, ...registryScripts, ...throttleScripts];
 
 export function createRedisDrivers(parts: DriverParts): Drivers {
   const { config, about } = parts;
@@ -63,7 +56,6 @@ export function createRedisDrivers(parts: DriverParts): Drivers {
     ...{ ...common, topics, about, heartbeatMs, deadAfterMs },
     onNewIncarnation: parts.onNewIncarnation,
     asksTime: () => clockCheck.asks(),
-    judge: (session) => endedByCredential(session, store),
   });
   exposeStats({ store, link, clockCheck }, parts.metrics);
   return {

@@ -10,6 +10,7 @@ import { shareInterest } from "../../src/broker/interest.ts";
 import { createMessages, type Messages } from "../../src/broker/messages.ts";
 import type { ChannelInfo, ChannelRef } from "../../src/broker/model.ts";
 import type { ClusterEvent, Store } from "../../src/broker/ports.ts";
+import { SessionDirectory } from "../../src/broker/session-directory.ts";
 import { createSessions, type Sessions } from "../../src/broker/sessions.ts";
 import {
   createStreamFollowers,
@@ -31,6 +32,7 @@ export const STREAM_IDLE_MS = 100;
 export interface TestNode {
   readonly store: Store;
   readonly cluster: SingleNode;
+  readonly directory: SessionDirectory;
   /** Everything published, in order. */
   readonly events: ClusterEvent[];
   readonly clock: { nowMs: number };
@@ -61,7 +63,6 @@ export async function startNode(
     clock: () => clock.nowMs,
     ...over,
   });
-  cluster.keepLoginsIn(store);
   const problems: unknown[] = [];
   const onProblem = (error: unknown) => problems.push(error);
   const followers = createStreamFollowers({
@@ -71,26 +72,29 @@ export async function startNode(
     maxFollowersPerUser: 0,
     onProblem,
   });
-  cluster.onEvent((event) => {
-    events.push(event);
-    followers.heard(event);
-  });
+  const directory = new SessionDirectory({ store, cluster, onProblem });
+  directory.onEvent(
+    (event) => {
+      events.push(event);
+      followers.heard(event);
+    },
+    async () => {},
+  );
   const streams = createStreams({
     ...{ store, publisher: cluster, nodeId: "n1", onProblem },
     clock: () => clock.nowMs,
     limits: { idleTimeoutMs: STREAM_IDLE_MS, maxDataBytes: MAX_DATA_BYTES },
   });
   t.teardown(() => streams.close());
-  const ports = { store, directory: cluster, publisher: cluster };
+  const ports = { store, directory, publisher: cluster };
   return {
-    store,
-    cluster,
+    ...{ store, cluster, directory },
     events,
     clock,
     users: createUsers(ports),
     channels: createChannels(ports),
-    sessions: createSessions(cluster, "token"),
-    openSessions: createSessions(cluster, "none"),
+    sessions: createSessions(directory, "token"),
+    openSessions: createSessions(directory, "none"),
     messages: createMessages(store, {
       maxPayloadBytes: MAX_PAYLOAD_BYTES,
       historyLimit: HISTORY_LIMIT,

@@ -13,6 +13,7 @@ import {
   type Login,
   type Sessions,
 } from "../../src/broker/sessions.ts";
+import { sessionsOf } from "../contract/cluster-bench.ts";
 import { startNode, type TestNode } from "./node.ts";
 
 let opened = 0;
@@ -57,7 +58,7 @@ async function nodeOfAlice(
 }
 
 t.test("uid, flag and token must match what was registered", async (t) => {
-  const { sessions, cluster } = await nodeOfAlice(t);
+  const { sessions, store } = await nodeOfAlice(t);
   for (const wrong of [
     { token: "wrong" },
     { token: "" },
@@ -65,10 +66,10 @@ t.test("uid, flag and token must match what was registered", async (t) => {
     { uid: "bob" },
   ] as const)
     await t.rejects(sessions.open(login(wrong)), { code: "unauthorized" });
-  t.same(await cluster.sessionsOf("alice"), []);
+  t.same(await sessionsOf(store, "alice"), []);
   const record = await open(sessions);
   t.match(record, { sessionId: `s${opened}`, uid: "alice", flag: 0 });
-  t.same(await cluster.sessionsOf("alice"), [record]);
+  t.same(await sessionsOf(store, "alice"), [record]);
 });
 
 t.test("the registered level counts, not the claimed one", async (t) => {
@@ -108,7 +109,7 @@ t.test(
   "a main kicks the main before it, on a named device or not",
   async (t) => {
     const node = await nodeOfAlice(t);
-    const { sessions, cluster } = node;
+    const { sessions, store } = node;
     const first = await open(sessions, { deviceId: "d1" });
     const second = await open(sessions, { deviceId: "d2" });
     const third = await open(sessions);
@@ -119,7 +120,7 @@ t.test(
       reason: "kicked",
     });
     t.same(endings(node), [kicked(first), kicked(second)]);
-    t.same(await cluster.sessionsOf("alice"), [third]);
+    t.same(await sessionsOf(store, "alice"), [third]);
   },
 );
 
@@ -137,19 +138,19 @@ t.test("the same device is replaced, not kicked", async (t) => {
 
 t.test("secondary sessions stay", async (t) => {
   const node = await nodeOfAlice(t, SECONDARY_DEVICE);
-  const { sessions, cluster } = node;
+  const { sessions, store } = node;
   await sessions.open(login());
   await sessions.open(login());
   t.same(endings(node), []);
-  t.equal((await cluster.sessionsOf("alice")).length, 2);
+  t.equal((await sessionsOf(store, "alice")).length, 2);
 });
 
 t.test("of mains that log in at once exactly one survives", async (t) => {
   const node = await nodeOfAlice(t);
-  const { sessions, cluster } = node;
+  const { sessions, store } = node;
   const logins = Array.from({ length: 20 }, () => sessions.open(login()));
   await Promise.all(logins);
-  t.equal((await cluster.sessionsOf("alice")).length, 1);
+  t.equal((await sessionsOf(store, "alice")).length, 1);
   t.equal(endings(node).length, 19);
 });
 
@@ -157,24 +158,23 @@ t.test(
   "a token that changes while its session opens opens nothing",
   async (t) => {
     const node = await nodeOfAlice(t);
-    const { cluster, users } = node;
+    const { users, store, directory } = node;
     const sessions = createSessions(
       {
-        async register(session, terms) {
+        async login(session, terms) {
           await users.setToken({
             uid: "alice",
             token: "new",
             flag: 0,
             level: MAIN_DEVICE,
           });
-          return cluster.register(session, terms);
+          return directory.login(session, terms);
         },
-        unregister: (session) => cluster.unregister(session),
       },
       "token",
     );
     await t.rejects(sessions.open(login()), { code: "unauthorized" });
-    t.same(await cluster.sessionsOf("alice"), []);
+    t.same(await sessionsOf(store, "alice"), []);
   },
 );
 
@@ -182,7 +182,7 @@ t.test(
   "any race of logins and a token change leaves no session of the old token",
   async (t) => {
     const node = await nodeOfAlice(t);
-    const { sessions, users, cluster } = node;
+    const { sessions, users, store } = node;
     for (let round = 0; round < 20; round++) {
       const token = `t${round}`;
       const device = { uid: "alice", flag: 0, level: MAIN_DEVICE } as const;
@@ -195,41 +195,41 @@ t.test(
         ...opening,
         users.setToken({ ...device, token: "changed" }),
       ]);
-      t.same(await cluster.sessionsOf("alice"), [], `round ${round}`);
+      t.same(await sessionsOf(store, "alice"), [], `round ${round}`);
     }
   },
 );
 
 t.test("closing takes the session out, twice is harmless", async (t) => {
-  const { sessions, cluster } = await nodeOfAlice(t);
+  const { sessions, store, directory } = await nodeOfAlice(t);
   const first = await open(sessions, { deviceId: "d1" });
   const second = await open(sessions, { deviceId: "d1" });
-  await sessions.close(first);
-  t.same(await cluster.sessionsOf("alice"), [second]);
-  await sessions.close(second);
-  await sessions.close(second);
-  t.same(await cluster.sessionsOf("alice"), []);
+  await directory.remove(first);
+  t.same(await sessionsOf(store, "alice"), [second]);
+  await directory.remove(second);
+  await directory.remove(second);
+  t.same(await sessionsOf(store, "alice"), []);
 });
 
 t.test(
-  "who watches a user hears of each opening and closing, when the directory knows it",
+  "who watches a user hears of each opening and closing, when the store shows it",
   async (t) => {
-    const { sessions, cluster, users } = await nodeOfAlice(t);
+    const { sessions, cluster, users, store, directory } = await nodeOfAlice(t);
     const seen: (readonly [string, number])[] = [];
     cluster.onEvent((event) => {
       if (event.kind !== "presence") return;
-      void cluster
-        .sessionsOf(event.uid)
-        .then((open) => seen.push([event.uid, open.length]));
+      void sessionsOf(store, event.uid).then((open) =>
+        seen.push([event.uid, open.length]),
+      );
     });
     const device = { uid: "alice", flag: 1, level: SECONDARY_DEVICE } as const;
     await users.setToken({ ...device, token: "web" });
     const phone = await open(sessions);
     const web = await open(sessions, { flag: 1, token: "web" });
-    await sessions.close(phone);
-    await sessions.close(phone);
-    await sessions.close(web);
-    await cluster.sessionsOf("alice"); // all that was asked for is answered
+    await directory.remove(phone);
+    await directory.remove(phone);
+    await directory.remove(web);
+    await sessionsOf(store, "alice"); // all that was asked for is answered
     t.same(seen, [
       ["alice", 1],
       ["alice", 2],
@@ -237,7 +237,7 @@ t.test(
       ["alice", 0],
     ]);
     await t.rejects(sessions.open(login({ token: "wrong" })));
-    await cluster.sessionsOf("alice");
+    await sessionsOf(store, "alice");
     t.equal(seen.length, 4, "a refused login changes nothing");
   },
 );

@@ -11,6 +11,7 @@ import {
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
 import { createUsers } from "../../src/broker/users.ts";
+import { sessionsOf } from "../contract/cluster-bench.ts";
 import { startNode as start } from "./node.ts";
 
 /** Its events are those beside presence. */
@@ -63,7 +64,7 @@ t.test("a token is registered as its hash, per device flag", async (t) => {
 });
 
 t.test("a changed token ends the flag's main sessions only", async (t) => {
-  const { users, cluster, events } = await startNode(t);
+  const { users, events, store, directory } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   for (const session of [
     record("main"),
@@ -71,12 +72,12 @@ t.test("a changed token ends the flag's main sessions only", async (t) => {
     record("other-flag", { flag: 1 }),
     record("other-user", { uid: "bob" }),
   ])
-    await cluster.register(session);
+    await directory.login(session);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   t.same(events.splice(0), [CHANGED], "an equal token ends nothing");
   await users.setToken({ uid: "alice", token: "two", ...MAIN });
   t.same(events, [CHANGED, ended("main", "token_changed")]);
-  const left = await cluster.sessionsOf("alice");
+  const left = await sessionsOf(store, "alice");
   t.same(
     left.map(({ sessionId }) => sessionId),
     ["secondary", "other-flag"],
@@ -86,35 +87,35 @@ t.test("a changed token ends the flag's main sessions only", async (t) => {
 t.test(
   "an equal token ends what a call that failed halfway left",
   async (t) => {
-    const { users, cluster, events } = await startNode(t);
+    const { users, events, directory } = await startNode(t);
     await users.setToken({ uid: "alice", token: "two", ...MAIN });
     const left = record("left", { tokenTag: tokenTag(hashToken("one")) });
-    await cluster.register(left);
+    await directory.login(left);
     await users.setToken({ uid: "alice", token: "two", ...MAIN });
     t.same(events, [CHANGED, ended("left", "token_changed")]);
   },
 );
 
 t.test("a session that has the new token already stays", async (t) => {
-  const { users, cluster, events } = await startNode(t);
+  const { users, events, directory } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   const early = record("early", { tokenTag: tokenTag(hashToken("two")) });
-  await cluster.register(early);
+  await directory.login(early);
   await users.setToken({ uid: "alice", token: "two", ...MAIN });
   t.same(events, [CHANGED]);
 });
 
 t.test("a first token ends nothing", async (t) => {
-  const { users, cluster, events } = await startNode(t);
-  await cluster.register(record("main"));
+  const { users, events, directory } = await startNode(t);
+  await directory.login(record("main"));
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   t.same(events, []);
 });
 
 t.test("a secondary device's changed token ends no session", async (t) => {
-  const { users, cluster, events } = await startNode(t);
+  const { users, events, directory } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...SECONDARY });
-  await cluster.register(record("secondary", SECONDARY));
+  await directory.login(record("secondary", SECONDARY));
   await users.setToken({ uid: "alice", token: "two", ...SECONDARY });
   t.same(events, [CHANGED]);
 });
@@ -122,16 +123,16 @@ t.test("a secondary device's changed token ends no session", async (t) => {
 t.test(
   "a main device that becomes secondary with a new token loses its sessions",
   async (t) => {
-    const { users, cluster, events } = await startNode(t);
+    const { users, events, directory } = await startNode(t);
     await users.setToken({ uid: "alice", token: "one", ...MAIN });
-    await cluster.register(record("main"));
+    await directory.login(record("main"));
     await users.setToken({ uid: "alice", token: "two", ...SECONDARY });
     t.same(events, [CHANGED, ended("main", "token_changed")]);
   },
 );
 
 t.test("a quit device's token is worthless and its sessions end", async (t) => {
-  const { users, cluster, events, store } = await startNode(t);
+  const { users, events, store, directory } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   for (const session of [
     record("app"),
@@ -139,7 +140,7 @@ t.test("a quit device's token is worthless and its sessions end", async (t) => {
     record("web", { flag: 1 }),
     record("desktop", { flag: 2 }),
   ])
-    await cluster.register(session);
+    await directory.login(session);
   await users.quitDevice("alice", [0, 2]);
   const gone = ["app", "app-2", "desktop"];
   t.same(events, [CHANGED, ...gone.map((one) => ended(one, "logged_out"))]);
@@ -166,8 +167,8 @@ t.test("the system neither registers nor quits", async (t) => {
 });
 
 t.test("online status answers per uid in order", async (t) => {
-  const { users, cluster } = await startNode(t);
-  await cluster.register(record("web", { flag: 1 }));
+  const { users, directory } = await startNode(t);
+  await directory.login(record("web", { flag: 1 }));
   t.same(await users.onlineStatus(["bob", "alice", "bob"]), [
     { uid: "bob", online: false, flag: 0 },
     { uid: "alice", online: true, flag: 1 },
@@ -184,10 +185,10 @@ t.test("online status of no id rejects, and does not throw", async (t) => {
 t.test(
   "a call whose word cannot be sent is refused, and repeated does all",
   async (t) => {
-    const { store, cluster, events } = await startNode(t);
+    const { store, cluster, events, directory } = await startNode(t);
     let isAway = true;
     const users = createUsers({
-      ...{ store, directory: cluster },
+      ...{ store, directory },
       publisher: {
         async announce(all) {
           if (isAway) throw new BrokerError("unavailable");
@@ -196,7 +197,7 @@ t.test(
       },
     });
     await users.setToken({ uid: "alice", token: "one", ...MAIN });
-    await cluster.register(record("main"));
+    await directory.login(record("main"));
     const calls = [
       () => users.setToken({ uid: "alice", token: "two", ...MAIN }),
       () => users.quitDevice("alice", [0]),

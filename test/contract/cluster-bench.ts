@@ -1,4 +1,4 @@
-// What the Cluster contract's suites work with: a driver that opens nodes, names nobody else uses.
+// What the suites of the Cluster's and the sessions' contract work with: a driver that opens nodes, names nobody else uses.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -8,26 +8,23 @@ import {
   type SessionRecord,
   userTopic,
 } from "../../src/broker/model.ts";
-import type {
-  Cluster,
-  ClusterEvent,
-  UserStore,
-} from "../../src/broker/ports.ts";
+import type { Cluster, ClusterEvent, Store } from "../../src/broker/ports.ts";
+import type { SessionDirectory } from "../../src/broker/session-directory.ts";
 
-export interface ClusterNode {
+export interface ContractNode {
   readonly cluster: Cluster;
+  readonly store: Store;
+  readonly directory: SessionDirectory;
   /** Grows with what its listener is told. */
   readonly events: readonly ClusterEvent[];
-  /** The store of its cluster. */
-  readonly store: Pick<UserStore, "putDevice">;
 }
 
-export interface ClusterDriver {
+export interface NodeDriver {
   readonly name: string;
   /**
    * A started node of one and the same cluster. Closes itself with the test. A driver of one node gives the same one each time.
    */
-  open(t: Test): Promise<ClusterNode>;
+  open(t: Test): Promise<ContractNode>;
 }
 
 export type Kind = Partial<Pick<SessionRecord, "flag" | "level" | "deviceId">>;
@@ -52,9 +49,18 @@ export function sessionOf(
 
 export const freshUid = (): string => `u-${randomUUID()}`;
 
+/** The user's sessions, whoever serves them. */
+export async function sessionsOf(
+  store: Pick<Store, "sessionsOf">,
+  uid: string,
+): Promise<readonly SessionRecord[]> {
+  const [entries = []] = await store.sessionsOf([uid]);
+  return entries.map(({ session }) => session);
+}
+
 /** Which sessions of the user the node was told to end while `step` ran, and why. The node listens to the user from then on. */
 export async function endedWhile(
-  { cluster, events }: Omit<ClusterNode, "store">,
+  { cluster, events }: Pick<ContractNode, "cluster" | "events">,
   uid: string,
   step: () => Promise<unknown>,
 ): Promise<readonly (readonly [sessionId: string, reason: CloseReason])[]> {
@@ -71,13 +77,13 @@ export async function endedWhile(
     );
 }
 
-/** Registers a login and gives the ids of the sessions that it ended. */
+/** Logs a session in and gives the ids of the sessions that it ended. */
 export async function endedFor(
-  node: Omit<ClusterNode, "store">,
+  node: Pick<ContractNode, "cluster" | "events" | "directory">,
   session: SessionRecord,
 ): Promise<readonly string[]> {
   const ended = await endedWhile(node, session.uid, async () => {
-    const { kind } = await node.cluster.register(session);
+    const { kind } = await node.directory.login(session);
     if (kind !== "entered") throw new Error(kind);
   });
   return ended.map(([sessionId]) => sessionId);

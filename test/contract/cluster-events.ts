@@ -11,7 +11,7 @@ import {
   userTopic,
 } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
-import { type ClusterDriver, freshUid } from "./cluster-bench.ts";
+import { freshUid, type NodeDriver } from "./cluster-bench.ts";
 
 function messageTo(channel: Message["channel"], fromUid: string): Message {
   return {
@@ -31,7 +31,7 @@ function messageTo(channel: Message["channel"], fromUid: string): Message {
   };
 }
 
-export async function events(t: Test, driver: ClusterDriver): Promise<void> {
+export async function events(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster, events } = await driver.open(t);
   const uid = freshUid();
   const groupId = `g-${randomUUID()}`;

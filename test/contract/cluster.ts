@@ -1,325 +1,36 @@
-// The contract of `Cluster` in broker/ports.ts, as a suite every driver runs. Session ids and uids are made unique per case, so that a driver
-// with shared storage may run it against one server.
+// The contract of `Cluster` in broker/ports.ts, as a suite every driver runs. Uids are made unique per case, so that a driver with shared storage may run
+// it against one server.
 
 import type { Test } from "tap";
-import type { DeviceFlag, SessionRecord } from "../../src/broker/model.ts";
-import {
-  presenceTopic,
-  SECONDARY_DEVICE,
-  userTopic,
-} from "../../src/broker/model.ts";
-import {
-  type ClusterDriver,
-  endedFor,
-  endedWhile,
-  freshUid,
-  type Kind,
-  sessionOf,
-} from "./cluster-bench.ts";
-import { continuing } from "./cluster-continuing.ts";
-import { credentials } from "./cluster-credentials.ts";
+import { userTopic } from "../../src/broker/model.ts";
+import { freshUid, type NodeDriver } from "./cluster-bench.ts";
 import { events } from "./cluster-events.ts";
 
-const APP: DeviceFlag = 0;
-const WEB: DeviceFlag = 1;
-const DESKTOP: DeviceFlag = 2;
-
-const sorted = (sessions: readonly SessionRecord[]): readonly SessionRecord[] =>
-  [...sessions].sort((a, b) => (a.sessionId < b.sessionId ? -1 : 1));
-
 /** Runs the whole contract against the driver. */
-export function clusterContract(t: Test, driver: ClusterDriver): void {
-  t.test(`${driver.name}: registering`, (t) => registering(t, driver));
-  t.test(`${driver.name}: credentials`, (t) => credentials(t, driver));
-  t.test(`${driver.name}: continuing`, (t) => continuing(t, driver));
-  t.test(`${driver.name}: unregistering`, (t) => unregistering(t, driver));
-  t.test(`${driver.name}: presence`, (t) => presence(t, driver));
+export function clusterContract(t: Test, driver: NodeDriver): void {
   t.test(`${driver.name}: events`, (t) => events(t, driver));
+  t.test(`${driver.name}: nodes that live`, (t) => liveness(t, driver));
   t.test(`${driver.name}: life cycle`, (t) => lifeCycle(t, driver));
 }
 
-interface KickRule {
-  readonly rule: string;
-  readonly old: Kind;
-  readonly next: Kind;
-  readonly ends: boolean;
-}
+async function liveness(t: Test, driver: NodeDriver): Promise<void> {
+  const [one, other] = [await driver.open(t), await driver.open(t)];
 
-const secondary = { level: SECONDARY_DEVICE } as const;
-
-const KICK_RULES: readonly KickRule[] = [
-  { rule: "a main ends a main of its flag", old: {}, next: {}, ends: true },
-  {
-    rule: "a main leaves a main of another flag",
-    old: { flag: WEB },
-    next: { flag: DESKTOP },
-    ends: false,
-  },
-  {
-    rule: "a main leaves a secondary of its flag",
-    old: secondary,
-    next: {},
-    ends: false,
-  },
-  {
-    rule: "a secondary leaves a main of its flag",
-    old: {},
-    next: secondary,
-    ends: false,
-  },
-  {
-    rule: "secondaries coexist",
-    old: secondary,
-    next: secondary,
-    ends: false,
-  },
-  {
-    rule: "secondaries of other devices coexist",
-    old: { ...secondary, deviceId: "d1" },
-    next: { ...secondary, deviceId: "d2" },
-    ends: false,
-  },
-  {
-    rule: "a secondary replaces its own device",
-    old: { ...secondary, deviceId: "d1" },
-    next: { ...secondary, deviceId: "d1" },
-    ends: true,
-  },
-  {
-    rule: "a main replaces its own device that was secondary",
-    old: { ...secondary, deviceId: "d1" },
-    next: { deviceId: "d1" },
-    ends: true,
-  },
-  {
-    rule: "a secondary replaces its own device that was main",
-    old: { deviceId: "d1" },
-    next: { ...secondary, deviceId: "d1" },
-    ends: true,
-  },
-  {
-    rule: "the same device id under another flag is another device",
-    old: { ...secondary, deviceId: "d1", flag: APP },
-    next: { ...secondary, deviceId: "d1", flag: WEB },
-    ends: false,
-  },
-];
-
-async function registering(t: Test, driver: ClusterDriver): Promise<void> {
-  const node = await driver.open(t);
-  const { cluster } = node;
-
-  for (const { rule, old, next, ends } of KICK_RULES)
-    t.test(rule, async (t) => {
-      const uid = freshUid();
-      const before = sessionOf(cluster, uid, old);
-      const after = sessionOf(cluster, uid, next);
-      t.same(await endedFor(node, before), []);
-      t.same(await endedFor(node, after), ends ? [before.sessionId] : []);
-      t.same(
-        sorted(await cluster.sessionsOf(uid)),
-        sorted(ends ? [after] : [before, after]),
-      );
-    });
-
-  t.test("users do not touch each other", async (t) => {
-    const [one, other] = [freshUid(), freshUid()];
-    await cluster.register(sessionOf(cluster, one, { deviceId: "d" }));
-    const next = sessionOf(cluster, other, { deviceId: "d" });
-    t.same(await endedFor(node, next), []);
-    t.equal((await cluster.sessionsOf(one)).length, 1);
-  });
-
-  t.test("a main may end several: the main and its own device", async (t) => {
-    const uid = freshUid();
-    const main = sessionOf(cluster, uid, { deviceId: "d1" });
-    const own = sessionOf(cluster, uid, { ...secondary, deviceId: "d2" });
-    const bystander = sessionOf(cluster, uid, { ...secondary });
-    for (const one of [main, own, bystander]) await cluster.register(one);
-    const next = sessionOf(cluster, uid, { deviceId: "d2" });
-    t.same(
-      new Set(await endedFor(node, next)),
-      new Set([main.sessionId, own.sessionId]),
-    );
-    t.same(sorted(await cluster.sessionsOf(uid)), sorted([bystander, next]));
-  });
-
-  t.test("registering a session again ends nobody, not itself", async (t) => {
-    const uid = freshUid();
-    const session = sessionOf(cluster, uid, { deviceId: "d1" });
-    await cluster.register(session);
-    t.same(await endedFor(node, session), []);
-    t.same(await cluster.sessionsOf(uid), [session]);
-  });
-
-  t.test("of mains that log in at once exactly one survives", async (t) => {
-    const other = await driver.open(t);
-    const uid = freshUid();
-    const mains = Array.from({ length: 20 }, (_, at) =>
-      sessionOf(at % 2 ? cluster : other.cluster, uid, {}),
-    );
-    const ended = await endedWhile(node, uid, () =>
-      Promise.all(
-        mains.map((one, at) =>
-          (at % 2 ? cluster : other.cluster).register(one),
-        ),
-      ),
-    );
-    const left = await cluster.sessionsOf(uid);
-    t.equal(left.length, 1);
-    t.equal(ended.length, mains.length - 1, "each of the others once");
-    t.same(
-      new Set([...ended, ...left.map((one) => [one.sessionId, "kicked"])]),
-      new Set(mains.map((one) => [one.sessionId, "kicked"])),
-    );
-  });
-}
-
-async function unregistering(t: Test, driver: ClusterDriver): Promise<void> {
-  const { cluster } = await driver.open(t);
-  const uid = freshUid();
-  const first = sessionOf(cluster, uid, {});
-  const second = sessionOf(cluster, uid, secondary);
-
-  t.test("takes out that session and no other", async (t) => {
-    await cluster.register(first);
-    await cluster.register(second);
-    await cluster.unregister(first);
-    t.same(await cluster.sessionsOf(uid), [second]);
-  });
-
-  t.test("is harmless for one that is not in", async (t) => {
-    await cluster.unregister(first);
-    await cluster.unregister(sessionOf(cluster, freshUid(), {}));
-    t.same(await cluster.sessionsOf(uid), [second]);
-  });
-
-  t.test("of an ended session leaves the one that ended it", async (t) => {
-    const next = sessionOf(cluster, uid, { deviceId: "d1" });
-    const newer = sessionOf(cluster, uid, { deviceId: "d1" });
-    await cluster.register(next);
-    await cluster.register(newer);
-    await cluster.unregister(next);
-    t.same(sorted(await cluster.sessionsOf(uid)), sorted([second, newer]));
-  });
-
-  t.test("to end one takes it out and tells, each time", async (t) => {
-    const { cluster, events } = await driver.open(t);
-    const user = freshUid();
-    const [gone, left] = [{}, secondary].map((kind) =>
-      sessionOf(cluster, user, kind),
-    ) as [SessionRecord, SessionRecord];
-    await cluster.listen(userTopic(user));
-    for (const one of [gone, left]) await cluster.register(one);
-    const told = {
-      ...{ kind: "end_session", uid: user, sessionId: gone.sessionId },
-      reason: "logged_out",
-    };
-    for (const expected of [[told], [told, told]]) {
-      await cluster.end(gone, "logged_out");
-      await cluster.barrier();
-      const found = events.filter(
-        (one) => one.kind === "end_session" && one.uid === user,
-      );
-      t.same(found, expected);
-      t.same(await cluster.sessionsOf(user), [left]);
-    }
-    await cluster.unregister(gone);
-    await cluster.unregister(left);
-  });
-
-  t.test("of the last one leaves nothing", async (t) => {
-    for (const one of await cluster.sessionsOf(uid))
-      await cluster.unregister(one);
-    t.same(await cluster.sessionsOf(uid), []);
-    t.same(await cluster.presence([uid]), [{ uid, online: false, flag: 0 }]);
-  });
-}
-
-async function presence(t: Test, driver: ClusterDriver): Promise<void> {
-  const { cluster } = await driver.open(t);
-  const online = async (kinds: readonly Kind[]): Promise<string> => {
-    const uid = freshUid();
-    for (const kind of kinds)
-      await cluster.register(sessionOf(cluster, uid, kind));
-    return uid;
-  };
-
-  const RULES: readonly (readonly [string, readonly Kind[], DeviceFlag])[] = [
-    ["one session's flag", [{ flag: DESKTOP, ...secondary }], DESKTOP],
-    [
-      "the main session's flag before a lower one",
-      [
-        { flag: APP, ...secondary },
-        { flag: DESKTOP },
-        { flag: WEB, ...secondary },
-      ],
-      DESKTOP,
-    ],
-    [
-      "without a main the lowest flag",
-      [
-        { flag: DESKTOP, ...secondary },
-        { flag: WEB, ...secondary },
-      ],
-      WEB,
-    ],
-    ["of several mains the lowest", [{ flag: DESKTOP }, { flag: WEB }], WEB],
-  ];
-  for (const [rule, kinds, flag] of RULES)
-    t.test(`an online user has ${rule}`, async (t) => {
-      const uid = await online(kinds);
-      t.same(await cluster.presence([uid]), [{ uid, online: true, flag }]);
-    });
-
-  t.test("answers in order, duplicates included", async (t) => {
-    const on = await online([{ flag: WEB }]);
-    const off = freshUid();
-    const is = { uid: on, online: true, flag: WEB };
-    const isNot = { uid: off, online: false, flag: 0 };
-    t.same(await cluster.presence([off, on, off, on, on]), [
-      isNot,
-      is,
-      isNot,
-      is,
-      is,
-    ]);
-  });
-
-  t.test("is published by each step that changes it", async (t) => {
-    const [here, there] = [await driver.open(t), await driver.open(t)];
-    const uid = freshUid();
-    await there.cluster.listen(presenceTopic(uid));
-    const session = sessionOf(here.cluster, uid);
-    const another = sessionOf(here.cluster, uid, secondary);
-    const wrong = { tokenHash: new Uint8Array(32) };
-    const steps = [
-      [1, () => here.cluster.register(session)],
-      [0, () => here.cluster.register(another, wrong)],
-      [1, () => here.cluster.register(another)],
-      [1, () => here.cluster.unregister(another)],
-      [0, () => here.cluster.unregister(another)],
-      [1, () => there.cluster.end(session, "logged_out")],
-      [0, () => there.cluster.end(session, "logged_out")],
-      [0, () => here.cluster.unregister(session)],
-    ] as const;
-    for (const [at, [count, step]] of steps.entries()) {
-      const from = there.events.length;
-      await step();
-      await there.cluster.barrier();
-      const heard = there.events
-        .slice(from)
-        .filter((one) => one.kind === "presence" && one.uid === uid);
-      t.equal(heard.length, count, `step ${at + 1}`);
+  t.test("a node's own incarnation lives, others see it", async (t) => {
+    for (const { cluster } of [one, other]) {
+      t.equal(await one.cluster.isLive(cluster.incarnation), true);
+      await t.resolves(cluster.heartbeat());
     }
   });
 
-  t.test("of nobody is an empty list", async (t) => {
-    t.same(await cluster.presence([]), []);
+  t.test("one that nobody knows does not", async (t) => {
+    const { cluster } = one;
+    t.equal(await cluster.isLive(`${cluster.nodeId}:earlier`), false);
+    t.equal(await cluster.isLive("nobody:0"), false);
   });
 }
 
-async function lifeCycle(t: Test, driver: ClusterDriver): Promise<void> {
+async function lifeCycle(t: Test, driver: NodeDriver): Promise<void> {
   const { cluster } = await driver.open(t);
   await t.resolves(cluster.ping(), "a started node answers");
   cluster.unlisten(userTopic(freshUid()));

@@ -88,9 +88,8 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
               ...{ level: MAIN_DEVICE, tokenTag: "" },
             },
           }),
-          close: async () => {},
         },
-        directory: { endedBy: async () => undefined },
+        directory: { endedBy: async () => undefined, remove: async () => {} },
         ...{ nodeId: "n", clock: () => 0, protocolVersion: 1 },
         told: {
           ...{ maxFrameBytes: 1, maxPayloadBytes: 1 },

@@ -254,3 +254,14 @@ async function until(holds: () => Promise<boolean>): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
+
+/** How often clients, and scripts, ran the command since the server's statistics were reset. */
+export async function calls(client: Redis, command: string): Promise<number> {
+  return callsIn(await client.info("commandstats"), command);
+}
+
+/** The same in what `INFO commandstats` answered. */
+export function callsIn(stats: string, command: string): number {
+  const found = new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats);
+  return Number(found?.[1] ?? 0);
+}

@@ -1,28 +1,19 @@
-// A node of a cluster on Redis: topics, session directory and registry put together. State: who listens to this node's events, the presence topics it
-// listens to; the parts hold theirs. The link to Redis is shared with the store: whoever made it closes it, after this.
+// A node of a cluster on Redis: topics and registry put together. State: who listens to this node's events, the presence topics it listens to, whether
+// Redis was away since the last heartbeat; the parts hold theirs. The link to Redis is shared with the store: whoever made it closes it, after this.
 
-import type { CloseReason } from "../../broker/errors.ts";
-import {
-  type Presence,
-  presenceTopic,
-  type SessionRecord,
-  type Topic,
-} from "../../broker/model.ts";
+import { presenceTopic, type Topic } from "../../broker/model.ts";
 import type {
   Cluster,
   ClusterEvent,
-  GroupJudge,
+  Incarnation,
   NodeInfo,
-  Registration,
+  Resync,
 } from "../../broker/ports.ts";
+import type { Answer } from "../../lib/answer.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { type AboutNode, createNodeDescription } from "../about-node.ts";
-import { RedisDirectory } from "./directory.ts";
-import { LocalSessions } from "./local-sessions.ts";
 import { Registry, type RegistryParts } from "./registry.ts";
-import { Restorer, type RestorerParts } from "./restore.ts";
-import { DirectorySteps } from "./steps.ts";
-import type { Resync } from "./topics-parts.ts";
+import type { TopicsResync } from "./topics-parts.ts";
 
 /** The topics' side of a node (topics.ts). */
 export interface ClusterTopics
@@ -39,84 +30,65 @@ export interface ClusterTopics
     | "ping"
   > {
   /** Who receives this node's events, and judges who may see what it missed. */
-  onEvent(listener: (event: ClusterEvent) => void, resync: Resync): void;
+  onEvent(listener: (event: ClusterEvent) => void, resync: TopicsResync): void;
 }
 
 export interface RedisClusterParts
-  extends Pick<RestorerParts, "judge" | "onProblem">,
-    Pick<
-      RegistryParts,
-      "heartbeatMs" | "deadAfterMs" | "asksTime" | "onNewIncarnation"
-    > {
+  extends Pick<
+    RegistryParts,
+    | "heartbeatMs"
+    | "deadAfterMs"
+    | "asksTime"
+    | "onNewIncarnation"
+    | "onProblem"
+  > {
   readonly link: RedisLink;
   readonly topics: ClusterTopics;
   readonly about: AboutNode;
-  /** In about so long the directory is compared with every session of the node; a minute, unless told otherwise. */
-  readonly recheckMs?: number;
 }
-
-const RECHECK_MS = 60_000;
 
 export class RedisCluster implements Cluster {
   readonly nodeId: string;
   readonly #link: RedisLink;
   readonly #topics: ClusterTopics;
   readonly #registry: Registry;
-  readonly #directory: RedisDirectory;
-  readonly #restorer: Restorer;
   /** Users whose presence this node listens to. */
   readonly #watched = new Set<string>();
   #listener: (event: ClusterEvent) => void = () => {};
+  #resync: Pick<Resync, "beat"> = { beat() {} };
+  #wasAway = false;
 
   constructor(parts: RedisClusterParts) {
     const { link, topics, about } = parts;
     const { nodeId } = about;
-    const local = new LocalSessions();
-    const describe = createNodeDescription(about, () => local.size);
+    const describe = createNodeDescription(about);
     const registry = new Registry({ ...parts, nodeId, describe });
-    const steps = new DirectorySteps(link);
-    const restorer = new Restorer({
-      ...{ recheckMs: RECHECK_MS, ...parts, steps, registry, local },
-      tell: (event) => this.#listener(event),
-    });
     this.nodeId = nodeId;
     this.#link = link;
     this.#topics = topics;
     this.#registry = registry;
-    this.#restorer = restorer;
-    this.#directory = new RedisDirectory({ steps, registry, local, restorer });
     registry.listener({
-      onBeat(isNew) {
-        if (isNew) restorer.want();
-        else restorer.beat();
+      onBeat: (isNew) => {
+        const isAnew = isNew || this.#wasAway;
+        this.#wasAway = false;
+        this.#resync.beat(isAnew);
       },
       onDeath: () => this.#doubtPresence(),
     });
     link.onChange((isUp) => {
-      if (isUp) restorer.want();
+      this.#wasAway = true;
+      if (isUp) registry.refresh().catch(() => {}); // else the next heartbeat
     });
   }
 
-  onEvent(
-    listener: (event: ClusterEvent) => void,
-    judgeGroup: GroupJudge,
-  ): void {
+  onEvent(listener: (event: ClusterEvent) => void, resync: Resync): void {
     this.#listener = listener;
-    const restorer = this.#restorer;
-    this.#topics.onEvent(
-      (event) => {
-        if (event.kind === "credential") restorer.doubt(event.uid);
-        listener(event);
-      },
-      {
-        silentSinceMs: () => this.#registry.silentSinceMs(),
-        judgeUsers: async (uids) => {
-          for (const uid of uids) listener({ kind: "credential", uid }); // its event may be lost
-          await restorer.judgeUsers(uids);
-        },
-        judgeGroup,
-      },
-    );
+    this.#resync = resync;
+    this.#topics.onEvent(listener, {
+      silentSinceMs: () => this.#registry.silentSinceMs(),
+      judgeUsers: (uids) => resync.judgeUsers(uids),
+      judgeGroup: resync.judgeGroup,
+    });
   }
 
   /** Joins the cluster. Throws an Error with a sentence for the operator when another process lives under this node's id. */
@@ -128,7 +100,6 @@ export class RedisCluster implements Cluster {
 
   /** Leaves the cluster; sessions that are still open count as offline from now on. Safe to call twice. */
   async close(): Promise<void> {
-    await this.#restorer.idle();
     await this.#registry.close();
     await this.#topics.close();
   }
@@ -169,30 +140,17 @@ export class RedisCluster implements Cluster {
     return this.#topics.recovery(...asked);
   }
 
-  register(...asked: Parameters<Cluster["register"]>): Promise<Registration> {
-    return this.#directory.register(...asked);
+  get incarnation(): Incarnation {
+    return this.#registry.incarnation;
   }
 
-  unregister(session: SessionRecord): Promise<void> {
-    return this.#directory.unregister(session);
+  isLive(incarnation: Incarnation): Answer<boolean> {
+    return this.#registry.isLive(incarnation);
   }
 
-  end(...asked: Parameters<Cluster["end"]>): Promise<void> {
-    return this.#directory.end(...asked);
-  }
-
-  endedBy(
-    ...asked: Parameters<Cluster["endedBy"]>
-  ): Promise<CloseReason | undefined> {
-    return this.#directory.endedBy(...asked);
-  }
-
-  sessionsOf(uid: string): Promise<readonly SessionRecord[]> {
-    return this.#directory.sessionsOf(uid);
-  }
-
-  presence(uids: readonly string[]): Promise<readonly Presence[]> {
-    return this.#directory.presence(uids);
+  async heartbeat(): Promise<void> {
+    await this.#registry.refresh();
+    this.#registry.assertBeating();
   }
 
   async nodes(): Promise<readonly NodeInfo[]> {

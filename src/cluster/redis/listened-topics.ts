@@ -3,7 +3,7 @@
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { Topic } from "../../broker/model.ts";
-import type { Clock } from "../../broker/ports.ts";
+import type { Clock, Resync } from "../../broker/ports.ts";
 import { Gate, pause, within } from "./deadline.ts";
 import { Lingering } from "./lingering.ts";
 import { groupKeyOf, type Listened, uidOf } from "./listened.ts";
@@ -23,8 +23,8 @@ export interface ListenedParts {
   readonly maxLingering: number;
   /** How long a topic that is lost just now may take to come back. */
   readonly timeoutMs: number;
-  /** Ends the sessions of these users that may not go on: before anything of theirs is made good. Rejects `unavailable`. */
-  readonly judgeUsers: (uids: readonly string[]) => Promise<void>;
+  /** See `Resync`. */
+  readonly judgeUsers: Resync["judgeUsers"];
   readonly onProblem: (error: unknown, what: string) => void;
   /** What was missed of these is told as far as the store has it. */
   readonly onRestored: (topics: readonly Topic[]) => void;
@@ -227,15 +227,26 @@ export class ListenedTopics {
     });
   }
 
-  /** Users first: who may not go on gets nothing of the groups either. */
+  /** Users first: who may not go on gets nothing of the groups either. Users who could not be judged are judged again, and nobody else. */
   async #restoreAll(back: readonly Restoring[]): Promise<void> {
+    let unjudged: ReadonlySet<string>;
     try {
       const uids = back.flatMap(({ entry }) => uidOf(entry.topic) ?? []);
-      if (uids.length > 0) await this.#parts.judgeUsers(uids);
+      const left = uids.length > 0 ? await this.#parts.judgeUsers(uids) : [];
+      unjudged = new Set(left);
     } catch (error) {
       return this.#restoreLater(back, error);
     }
-    const judged = back.filter((one) => this.#isCurrent(one));
+    const waits = ({ entry }: Restoring): boolean => {
+      const uid = uidOf(entry.topic);
+      return uid === undefined ? unjudged.size > 0 : unjudged.has(uid);
+    };
+    if (unjudged.size > 0)
+      void this.#restoreLater(
+        back.filter(waits),
+        new BrokerError("unavailable"),
+      );
+    const judged = back.filter((one) => this.#isCurrent(one) && !waits(one));
     for (const { entry } of judged) this.#judged(entry);
     const restored = this.#parts.lines.restore(
       judged.map(({ entry }) => entry),

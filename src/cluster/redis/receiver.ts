@@ -10,11 +10,11 @@ import { Repairs } from "./repairs.ts";
 import { Subscriber } from "./subscriber.ts";
 import {
   type OnProblem,
-  type Resync,
   type Tell,
   TOPICS_LIMITS,
   type TopicsMetrics,
   type TopicsParts,
+  type TopicsResync,
 } from "./topics-parts.ts";
 
 export interface Heard {
@@ -23,7 +23,7 @@ export interface Heard {
   /** These topics were lost for a while; what the store has of the meantime was told. */
   readonly onRestored: (topics: readonly string[]) => void;
   readonly onProblem: OnProblem;
-  readonly resync: Resync;
+  readonly resync: TopicsResync;
 }
 
 /** Where it is not known how far messages were told: nobody counts as a later member. */
@@ -36,7 +36,7 @@ export class Receiver {
   readonly #repairs: Repairs;
   readonly #timeoutMs: number;
   readonly #isCluster: boolean;
-  readonly #resync: Resync;
+  readonly #resync: TopicsResync;
 
   constructor(parts: TopicsParts, heard: Heard) {
     const { link, feed, clock, nodeId, lingerMs } = parts;

@@ -3,12 +3,12 @@
 
 import { randomBytes } from "node:crypto";
 import { BrokerError, isAway } from "../../broker/errors.ts";
-import type { NodeInfo } from "../../broker/ports.ts";
+import type { Incarnation, NodeInfo } from "../../broker/ports.ts";
+import type { Answer } from "../../lib/answer.ts";
 import { BoundedMap } from "../../lib/bounded-map.ts";
 import { isUnanswered } from "../../redis/errors.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { type Arg, loadScript } from "../../redis/script.ts";
-import { type Incarnation, incarnationOf } from "./entry.ts";
 
 const heartbeat = loadScript(new URL("./lua/heartbeat.lua", import.meta.url));
 const leave = loadScript(new URL("./lua/leave.lua", import.meta.url));
@@ -31,7 +31,7 @@ export interface RegistryParts {
 }
 
 export interface RegistryListener {
-  /** After every heartbeat that was answered; `isNew`: no session of this node is in the directory under its incarnation. */
+  /** After every heartbeat that was answered; `isNew`: no session of this node is in the store under its incarnation. */
   onBeat(isNew: boolean): void;
   /** Incarnations that lived at the heartbeat before are dead: the sessions they served are offline. */
   onDeath(): void;
@@ -115,8 +115,8 @@ export class Registry {
     return isIn && isSilent ? this.#beatAtMs : undefined;
   }
 
-  /** Whether an incarnation found in the directory lives. Throws `unavailable` when that cannot be found out now. */
-  isLive(incarnation: Incarnation): boolean | Promise<boolean> {
+  /** Whether an incarnation that the store names lives. Throws `unavailable` when that cannot be found out now. */
+  isLive(incarnation: Incarnation): Answer<boolean> {
     if (this.#living.has(incarnation)) return true;
     if (this.#dead.get(incarnation) === true) return false;
     return this.#find(incarnation);
@@ -251,7 +251,7 @@ export class Registry {
 }
 
 function newIncarnation(nodeId: string): Incarnation {
-  return incarnationOf(nodeId, randomBytes(6).toString("hex"));
+  return `${nodeId}:${randomBytes(6).toString("hex")}`;
 }
 
 /** Reads the reply of `lua/heartbeat.lua`. */

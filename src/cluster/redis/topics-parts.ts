@@ -1,6 +1,6 @@
 // What the topics' side of a node is made of, and how it complains: of one kind of problem at most once a second.
 
-import type { Clock, ClusterEvent, GroupJudge } from "../../broker/ports.ts";
+import type { Clock, ClusterEvent, Resync } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/arrivals.ts";
 import type { RedisLink } from "../../redis/link.ts";
 
@@ -22,22 +22,19 @@ export interface TopicsParts {
 }
 
 /** Who may still see what this node delivers: asked before anything is delivered that was read or held after a loss. */
-export interface Resync {
+export interface TopicsResync
+  extends Pick<Resync, "judgeUsers" | "judgeGroup"> {
   /**
    * When the last confirmed heartbeat was sent, Unix milliseconds, where that is too long ago: other nodes may take this one for dead, and tell it
    * nothing of what they end. Undefined: it is not.
    */
   silentSinceMs(): number | undefined;
-  /** Ends the sessions of these users that may not go on. Rejects `unavailable`. */
-  judgeUsers(uids: readonly string[]): Promise<void>;
-  /** See `GroupJudge`. Rejects `unavailable`. */
-  readonly judgeGroup: GroupJudge;
 }
 
 /** Of a node without sessions. */
-export const NO_RESYNC: Resync = {
+export const NO_RESYNC: TopicsResync = {
   silentSinceMs: () => undefined,
-  judgeUsers: async () => {},
+  judgeUsers: async () => [],
   judgeGroup: async () => {},
 };
 

@@ -10,9 +10,9 @@ import { Receiver } from "./receiver.ts";
 import {
   NO_RESYNC,
   type OnProblem,
-  type Resync,
   seldom,
   type TopicsParts,
+  type TopicsResync,
 } from "./topics-parts.ts";
 
 /** The `ClusterTopics` of cluster.ts. */
@@ -58,7 +58,7 @@ export class RedisTopics {
 
   onEvent(
     listener: (event: ClusterEvent) => void,
-    resync: Resync = NO_RESYNC,
+    resync: TopicsResync = NO_RESYNC,
   ): void {
     this.#listener = listener;
     this.#resync = resync;

@@ -6,8 +6,8 @@ import { BrokerError } from "../../broker/errors.ts";
 import type {
   ChannelStore,
   ConversationStore,
-  LoginStore,
   ManagerStore,
+  SessionStore,
   UserStore,
 } from "../../broker/ports.ts";
 import type { StreamStore } from "../../broker/stream-ports.ts";
@@ -24,7 +24,6 @@ import type { History } from "./history.ts";
 import type { Inbox } from "./inbox.ts";
 import type { Journal } from "./journal.ts";
 import type { LiveStreams } from "./live-streams.ts";
-import { createLoginSweep, createLoginTable } from "./logins.ts";
 import { createManagerTables } from "./managers.ts";
 import {
   closeMessagePath,
@@ -32,10 +31,12 @@ import {
   openMessagePath,
   startMessagePath,
 } from "./message-path.ts";
+import { createLoginSweep, createNewestLogins } from "./newest-logins.ts";
 import { openConversations } from "./open-conversations.ts";
 import { openInbox } from "./open-inbox.ts";
 import { createJudge } from "./permissions.ts";
 import { closeToOthers } from "./private-files.ts";
+import { createSessions } from "./sessions.ts";
 import { removeStrays } from "./stream-strays.ts";
 import { Sweep } from "./sweep.ts";
 import type { Tail } from "./tail.ts";
@@ -46,7 +47,7 @@ export interface Engine {
   /** What a move reads; everything the store knew when it was opened is in them. */
   readonly tables: Tables;
   readonly users: UserStore;
-  readonly logins: LoginStore;
+  readonly sessions: SessionStore;
   readonly channels: ChannelStore;
   readonly managers: ManagerStore;
   readonly appends: Appends;
@@ -150,13 +151,17 @@ async function openOwned(
 
   const lock = new KeyedLock();
   const control = { tables, lock, transact };
+  const users = createUserTable(control);
   return {
     ...{ tables, appends, streams, live, history, tail, journal },
     owner: held.owner,
     inbox: inboxes.inbox,
     ...{ checkpoint, sweep },
-    users: createUserTable(control),
-    logins: createLoginTable(control, clock),
+    users,
+    sessions: createSessions({
+      ...{ users, lock, publisher, clock },
+      logins: createNewestLogins(control, clock),
+    }),
     channels: createChannelSteps({
       ...{ lock, transact, tables: channelTables },
       headSeq: (key) => history.headSeq(key),

@@ -5,9 +5,9 @@ import type {
   ChannelStore,
   ConversationStore,
   InboxStore,
-  LoginStore,
   ManagerStore,
   MessageStore,
+  SessionStore,
   Store,
   UserStore,
 } from "../../broker/ports.ts";
@@ -39,7 +39,7 @@ export interface EmbeddedStats {
   readonly activeStreamBytes: number;
 }
 
-export interface EmbeddedStore extends Store, LoginStore {
+export interface EmbeddedStore extends Store {
   /** All zero while the store is not running. */
   stats(): EmbeddedStats;
   /** Removes everything expired now; resolves to the number of messages. The store does it by itself every `sweepIntervalMs`. */
@@ -70,13 +70,18 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
 function controlCalls({
   use,
   useNow,
-}: Life): UserStore & LoginStore & ChannelStore & ManagerStore {
+}: Life): UserStore & SessionStore & ChannelStore & ManagerStore {
   return {
     device: (uid, flag) => use((e) => e.users.device(uid, flag)),
     putDevice: (device) => use((e) => e.users.putDevice(device)),
-    newestLogin: (uid, flag) => use((e) => e.logins.newestLogin(uid, flag)),
-    putNewestLogin: (uid, flag, login) =>
-      use((e) => e.logins.putNewestLogin(uid, flag, login)),
+
+    login: (...asked) => use((e) => e.sessions.login(...asked)),
+    removeSession: (session) => use((e) => e.sessions.removeSession(session)),
+    endSession: (session, reason) =>
+      use((e) => e.sessions.endSession(session, reason)),
+    confirmSessions: (...asked) =>
+      use((e) => e.sessions.confirmSessions(...asked)),
+    sessionsOf: (uids) => use((e) => e.sessions.sessionsOf(uids)),
 
     channel: (channel) => use((e) => e.channels.channel(channel)),
     createChannel: (info, subscribers) =>

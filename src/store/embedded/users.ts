@@ -7,6 +7,9 @@ import type { ControlParts } from "./transact.ts";
 
 const VERSION = 1;
 
+/** Under which what is read and written of a user happens one after the other. */
+export const userLock = (uid: string): string => `user ${uid}`;
+
 export function createUserTable({
   tables,
   lock,
@@ -23,7 +26,8 @@ export function createUserTable({
 
     async putDevice(device) {
       const { uid, flag, level, tokenHash } = device;
-      return lock.run(`device ${flag} ${uid}`, async () => {
+      // In turn with the user's logins: one that compared the token before is in when this is answered.
+      return lock.run(userLock(uid), async () => {
         const before = read(uid, flag);
         await transact(() => {
           const value = [VERSION, level, Buffer.from(tokenHash)];

@@ -3,6 +3,7 @@
 import type {
   ConversationStore,
   ManagerStore,
+  SessionStore,
   UserStore,
 } from "../../broker/ports.ts";
 import type { StreamStore } from "../../broker/stream-ports.ts";
@@ -27,6 +28,7 @@ import {
 } from "./messages.ts";
 import type { RedisStoreParts } from "./parts.ts";
 import { retentionScripts, Sweep } from "./retention.ts";
+import { createRedisSessions, sessionScripts } from "./sessions.ts";
 import { createRedisStreams, streamScripts } from "./streams.ts";
 import { createRedisUsers, userScripts } from "./users.ts";
 
@@ -39,12 +41,14 @@ export const redisStoreScripts: readonly Script[] = [
   ...managerScripts,
   ...messageScripts,
   ...retentionScripts,
+  ...sessionScripts,
   ...streamScripts,
   ...userScripts,
 ];
 
 export interface Engine {
   readonly users: UserStore;
+  readonly sessions: SessionStore;
   readonly channels: RedisChannels;
   readonly managers: ManagerStore;
   readonly messages: RedisMessages;
@@ -63,6 +67,7 @@ export function createEngine(parts: RedisStoreParts): Engine {
   const { personalChannelsSince } = conversations;
   return {
     users: createRedisUsers(parts),
+    sessions: createRedisSessions(parts),
     channels,
     managers: createRedisManagers(parts),
     messages: createRedisMessages({

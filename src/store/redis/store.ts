@@ -6,6 +6,7 @@ import type {
   InboxStore,
   ManagerStore,
   MessageStore,
+  SessionStore,
   Store,
   UserStore,
 } from "../../broker/ports.ts";
@@ -78,11 +79,19 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
 
 function controlCalls(
   life: Life,
-  { users, channels, managers }: Engine,
-): UserStore & ChannelStore & ManagerStore {
+  { users, sessions, channels, managers }: Engine,
+): UserStore & SessionStore & ChannelStore & ManagerStore {
   return {
     device: (uid, flag) => life.use(() => users.device(uid, flag)),
     putDevice: (device) => life.use(() => users.putDevice(device)),
+
+    login: (...asked) => life.use(() => sessions.login(...asked)),
+    removeSession: (session) => life.use(() => sessions.removeSession(session)),
+    endSession: (session, reason) =>
+      life.use(() => sessions.endSession(session, reason)),
+    confirmSessions: (...asked) =>
+      life.use(() => sessions.confirmSessions(...asked)),
+    sessionsOf: (uids) => life.use(() => sessions.sessionsOf(uids)),
 
     channel: (channel) => life.use(() => channels.channel(channel)),
     createChannel: (info, subscribers) =>

@@ -1,10 +1,11 @@
-// Nodes on Redis keep the contract of a cluster, on one server and on a Redis Cluster; across nodes as within one.
+// Nodes on Redis keep the contracts of a cluster and of sessions, on one server and on a Redis Cluster; across nodes as within one.
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { clusterContract } from "../../contract/cluster.ts";
-import { endedWhile } from "../../contract/cluster-bench.ts";
+import { endedWhile, sessionsOf } from "../../contract/cluster-bench.ts";
+import { sessionContract } from "../../contract/sessions.ts";
 import {
   redisSettings,
   startRedis,
@@ -27,7 +28,9 @@ async function suites(
   name: string,
   settings: RedisSettings,
 ): Promise<void> {
-  clusterContract(t, { name, open: (t) => open(t, settings) });
+  const driver = { name, open: (t: Test) => open(t, settings) };
+  clusterContract(t, driver);
+  sessionContract(t, driver);
 
   t.test(`${name}: simultaneous main logins on three nodes`, async (t) => {
     const nodes = await Promise.all([1, 2, 3].map(() => open(t, settings)));
@@ -51,15 +54,14 @@ async function suites(
     const [a, b] = [await open(t, settings), await open(t, settings)];
     const uid = randomUUID();
     await a.cluster.listen(`p:${uid}`);
-    await b.cluster.register(sessionOn(b, uid));
-    t.match(await a.cluster.presence([uid]), [{ online: true }]);
+    await b.directory.login(sessionOn(b, uid));
+    t.match(await a.directory.presence([uid]), [{ online: true }]);
     await b.close();
     await until(async () => {
-      const [one] = await a.cluster.presence([uid]);
+      const [one] = await a.directory.presence([uid]);
       return one?.online === false;
     });
     await until(() => a.events.some((one) => one.kind === "presence"));
-    t.same(await a.cluster.sessionsOf(uid), []);
   });
 }
 
@@ -69,14 +71,14 @@ async function loginRound(nodes: readonly WholeNode[]): Promise<string[]> {
   const [hearing] = nodes as [WholeNode];
   const told = await endedWhile(hearing, uid, () =>
     Promise.all(
-      nodes.map((node) => node.cluster.register(sessionOn(node, uid))),
+      nodes.map((node) => node.directory.login(sessionOn(node, uid))),
     ),
   );
   const seen = await Promise.all(
-    nodes.map((node) => node.cluster.sessionsOf(uid)),
+    nodes.map((node) => sessionsOf(node.store, uid)),
   );
   const presence = await Promise.all(
-    nodes.map((node) => node.cluster.presence([uid])),
+    nodes.map((node) => node.directory.presence([uid])),
   );
   const survivors = new Set(seen.flat().map((one) => one.sessionId));
   return [
@@ -97,14 +99,14 @@ t.test("one server", async (t) => {
     const uid = randomUUID();
     await a.cluster.listen(`u:${uid}`);
     const session = sessionOn(a, uid);
-    await a.cluster.register(session);
+    await a.directory.login(session);
     const raw = redis.client();
     const { keys } = a.link;
     await raw.del(keys.user("sess", uid));
     await raw.del(keys.user("login", uid));
     await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
-    await until(async () => (await b.cluster.sessionsOf(uid)).length === 1);
-    t.same(await b.cluster.sessionsOf(uid), [session]);
+    await until(async () => (await sessionsOf(b.store, uid)).length === 1);
+    t.same(await sessionsOf(b.store, uid), [session]);
   });
 });
 

@@ -8,6 +8,7 @@ import { Create } from "typebox/value";
 import type { SessionRecord } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { clusterOptions } from "../../../src/cluster/options.ts";
+import { sessionsOf } from "../../contract/cluster-bench.ts";
 import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
 import { watchPace } from "../../support/pace.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
@@ -28,7 +29,7 @@ interface NodeProcess {
   readonly cluster: { readonly nodeId: string };
   readonly child: ChildProcess;
   readonly events: readonly ClusterEvent[];
-  register(sessions: readonly SessionRecord[]): Promise<void>;
+  login(sessions: readonly SessionRecord[]): Promise<void>;
 }
 
 async function startProcess(
@@ -50,10 +51,10 @@ async function startProcess(
   await until(() => done === "start");
   return {
     ...{ cluster: { nodeId: options.nodeId }, child, events },
-    async register(sessions) {
+    async login(sessions) {
       done = undefined;
-      child.send({ call: "register", args: sessions });
-      await until(() => done === "register");
+      child.send({ call: "login", args: sessions });
+      await until(() => done === "login");
     },
   };
 }
@@ -83,21 +84,21 @@ t.test("kill -9: offline everywhere within 3 s, watchers told", async (t) => {
   const options = optionsOf("kill", DEFAULTS);
   const b = await startProcess(t, options);
   const uids = Array.from({ length: 100 }, (_, at) => `u${at}`);
-  await b.register(uids.map((uid) => sessionOn(b, uid)));
+  await b.login(uids.map((uid) => sessionOn(b, uid)));
   await a.cluster.listen("p:u7");
-  t.ok((await a.cluster.presence(uids)).every((one) => one.online));
+  t.ok((await a.directory.presence(uids)).every((one) => one.online));
   const pace = watchPace(t);
   const killedAt = performance.now();
   b.child.kill("SIGKILL");
   await until(async () =>
-    (await a.cluster.presence(uids)).every((one) => !one.online),
+    (await a.directory.presence(uids)).every((one) => !one.online),
   );
   await until(() => presenceTold(a, "u7"));
   const tookMs = performance.now() - killedAt;
   t.ok(tookMs < IN_TIME_MS + 10 * pace.lostMs(), `${tookMs} ms`);
 
   const again = await startProcess(t, options);
-  await again.register([sessionOn(again, "u1")]);
+  await again.login([sessionOn(again, "u1")]);
   t.ok(await isOnline(a, "u1"), "its id is free again");
 });
 
@@ -106,20 +107,20 @@ t.test("SIGSTOP for twice the time to death, then SIGCONT", async (t) => {
   const a = await survivor(t, optionsOf("stop", beats));
   const b = await startProcess(t, optionsOf("stop", beats));
   const [stays, taken] = [sessionOn(b, "stays"), sessionOn(b, "taken")];
-  await b.register([stays, taken]);
+  await b.login([stays, taken]);
   await a.cluster.listen("p:stays");
   b.child.kill("SIGSTOP");
   const resumeAt = performance.now() + 2 * beats.deadAfterMs;
   await until(async () => !(await isOnline(a, "stays")));
   await until(() => presenceTold(a, "stays"));
   const later = sessionOn(a, "taken");
-  await a.cluster.register(later);
+  await a.directory.login(later);
   await until(() => performance.now() >= resumeAt);
   t.notOk(await isOnline(a, "stays"));
 
   b.child.kill("SIGCONT");
   await until(() => isOnline(a, "stays"));
-  t.same(await a.cluster.sessionsOf("stays"), [stays]);
+  t.same(await sessionsOf(a.store, "stays"), [stays]);
   await until(() => b.events.length > 0);
   t.same(b.events, [
     {
@@ -127,7 +128,7 @@ t.test("SIGSTOP for twice the time to death, then SIGCONT", async (t) => {
       ...{ sessionId: taken.sessionId, reason: "kicked" },
     },
   ]);
-  t.same(await a.cluster.sessionsOf("taken"), [later]);
+  t.same(await sessionsOf(a.store, "taken"), [later]);
   const nodes = await a.cluster.nodes();
   t.same(
     nodes.map((one) => one.nodeId).sort(),

@@ -306,7 +306,7 @@ function topicsByHand(lines: NodeLines): ListenedTopics {
     subscriber: { subscribe: async () => {}, unsubscribe() {} },
     ...{ lines, clock: () => 1e6, nameOf: (topic) => topic },
     ...{ lingerMs: 1000, maxLingering: 100, timeoutMs: 5000 },
-    ...{ onProblem() {}, onRestored() {}, judgeUsers: async () => {} },
+    ...{ onProblem() {}, onRestored() {}, judgeUsers: async () => [] },
   });
 }
 

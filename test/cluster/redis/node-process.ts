@@ -8,9 +8,9 @@ const node = await startWholeNode(
 );
 let sent = 0;
 
-process.on("message", async (asked: { call: "register"; args: never[] }) => {
-  if (asked.call === "register")
-    for (const session of asked.args) await node.cluster.register(session);
+process.on("message", async (asked: { call: "login"; args: never[] }) => {
+  if (asked.call === "login")
+    for (const session of asked.args) await node.directory.login(session);
   process.send?.({ done: asked.call });
 });
 setInterval(() => {

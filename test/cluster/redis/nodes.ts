@@ -1,19 +1,31 @@
-// Nodes of a cluster on a private Redis, within the test's process: the real directory and registry over plain topics. State: none.
+// Nodes of a cluster on a private Redis, within the test's process: the real store, directory and registry over plain topics. State: none.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
-import { BrokerError, type CloseReason } from "../../../src/broker/errors.ts";
 import { MAIN_DEVICE, type SessionRecord } from "../../../src/broker/model.ts";
-import type { Cluster, ClusterEvent } from "../../../src/broker/ports.ts";
+import type {
+  Cluster,
+  ClusterEvent,
+  Store,
+} from "../../../src/broker/ports.ts";
+import {
+  SessionDirectory,
+  type SessionDirectoryParts,
+} from "../../../src/broker/session-directory.ts";
+import { hashToken } from "../../../src/broker/tokens.ts";
 import { ClockCheck } from "../../../src/cluster/redis/clock-check.ts";
 import {
   RedisCluster,
   type RedisClusterParts,
 } from "../../../src/cluster/redis/cluster.ts";
 import { registryScripts } from "../../../src/cluster/redis/registry.ts";
-import { directoryScripts } from "../../../src/cluster/redis/steps.ts";
+import type { Arrivals } from "../../../src/redis/arrivals.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
+import {
+  createRedisStore,
+  redisStoreScripts,
+} from "../../../src/store/redis/store.ts";
 import { type RedisServer, redisSettings } from "../../support/redis.ts";
 import { type PlainTopics, plainTopics } from "./plain-topics.ts";
 
@@ -21,8 +33,17 @@ export const HEARTBEAT_MS = 100;
 /** Far longer than any of them waits for its turn on a full machine. */
 export const DEAD_AFTER_MS = 2000;
 
+/** What is published out of order only is not waited for. */
+const NO_ARRIVALS: Arrivals = {
+  level: () => undefined,
+  listensTo: () => false,
+  barrier: () => undefined,
+};
+
 export interface TestNode {
   readonly cluster: RedisCluster;
+  readonly store: Store;
+  readonly directory: SessionDirectory;
   readonly link: RedisLink;
   readonly topics: PlainTopics;
   /** What its listener was told. */
@@ -34,15 +55,12 @@ export interface TestNode {
   readonly offsets: readonly number[];
   /** It says it is draining. */
   isDraining: boolean;
-  /** What it finds of every credential; an error is thrown. */
-  verdict: CloseReason | BrokerError | undefined;
-  /** How often it judged one. */
-  judged: number;
 }
 
 export interface NodeOptions
   extends Partial<
-    Pick<RedisClusterParts, "heartbeatMs" | "deadAfterMs" | "recheckMs">
+    Pick<RedisClusterParts, "heartbeatMs" | "deadAfterMs"> &
+      Pick<SessionDirectoryParts, "recheckMs">
   > {
   readonly nodeId?: string;
   readonly settings?: Partial<RedisSettings>;
@@ -59,7 +77,7 @@ export async function createNode(
   const problems: unknown[] = [];
   const onProblem = (error: unknown) => void problems.push(error);
   const link = new RedisLink(redisSettings(redis.url, settings), {
-    scripts: [...registryScripts, ...directoryScripts],
+    scripts: [...registryScripts, ...redisStoreScripts],
     name: nodeId,
     onProblem: () => {}, // the server goes away in many tests
   });
@@ -76,30 +94,52 @@ export async function createNode(
     ...{ link, topics, onProblem },
     heartbeatMs: options.heartbeatMs ?? HEARTBEAT_MS,
     deadAfterMs: options.deadAfterMs ?? DEAD_AFTER_MS,
-    ...(options.recheckMs === undefined
-      ? {}
-      : { recheckMs: options.recheckMs }),
-    about: { ...about, startedAtMs: 7, isDraining: () => node.isDraining },
-    judge: async () => {
-      node.judged += 1;
-      if (node.verdict instanceof BrokerError) throw node.verdict;
-      return node.verdict;
+    about: {
+      ...{ ...about, startedAtMs: 7 },
+      isDraining: () => node.isDraining,
+      sessions: () => directory.size,
     },
     asksTime: () => clockCheck.asks(),
   });
-  cluster.onEvent(
+  const store = createRedisStore({
+    ...{ link, onProblem, clock: Date.now, arrivals: NO_ARRIVALS },
+    limits: {
+      ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
+      ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
+      maxChannelMessages: 0,
+    },
+  });
+  await store.start();
+  const { recheckMs } = options;
+  const directory = new SessionDirectory({
+    ...{ store, cluster, onProblem },
+    ...(recheckMs === undefined ? {} : { recheckMs }),
+  });
+  directory.onEvent(
     (event) => events.push(event),
     async () => {},
   );
   t.teardown(async () => {
+    await store.close();
     await cluster.close();
     await link.close();
   });
   const node: TestNode = {
-    ...{ cluster, link, topics, events, problems, clockCheck, offsets },
-    ...{ isDraining: false, verdict: undefined, judged: 0 },
+    ...{ cluster, store, directory, link, topics, events, problems },
+    ...{ clockCheck, offsets, isDraining: false },
   };
   return node;
+}
+
+/** The sessions of these tests have no token that any device was given: where there is one, a main session may not go on. "": it logged out. */
+export async function putToken(
+  { store }: Pick<TestNode, "store">,
+  uid: string,
+  token: string,
+): Promise<void> {
+  const tokenHash = token === "" ? new Uint8Array() : hashToken(token);
+  for (const flag of [0, 1] as const)
+    await store.putDevice({ uid, flag, level: MAIN_DEVICE, tokenHash });
 }
 
 export async function startNode(
@@ -152,9 +192,9 @@ export async function living({ cluster }: TestNode): Promise<string> {
 }
 
 export async function isOnline(
-  { cluster }: { readonly cluster: Pick<Cluster, "presence"> },
+  { directory }: Pick<TestNode, "directory">,
   uid: string,
 ): Promise<boolean> {
-  const [one] = await cluster.presence([uid]);
+  const [one] = await directory.presence([uid]);
   return one?.online === true;
 }

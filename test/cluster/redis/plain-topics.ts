@@ -65,7 +65,11 @@ export function plainTopics(
     resubscribed(uids) {
       resync
         .judgeUsers(uids)
-        .catch(() => setTimeout(() => topics.resubscribed(uids), AGAIN_MS));
+        .catch(() => uids)
+        .then((left) => {
+          if (left.length > 0)
+            setTimeout(() => topics.resubscribed(left), AGAIN_MS);
+        });
     },
   };
   return topics;

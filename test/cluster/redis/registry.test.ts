@@ -1,6 +1,7 @@
 // Which nodes live: told with each heartbeat, by Redis' clock; no two under one id; nobody dies of Redis being away.
 
 import t from "tap";
+import { sessionsOf } from "../../contract/cluster-bench.ts";
 import { watchPace } from "../../support/pace.ts";
 import { startRedis } from "../../support/redis.ts";
 import {
@@ -33,8 +34,8 @@ t.test("nodes know of each other, each names itself first", async (t) => {
   });
   t.ok(other !== undefined && other.load >= 0 && other.load <= 1);
 
-  await a.cluster.register(sessionOn(a, "u1"));
-  await a.cluster.register(sessionOn(a, "u2"));
+  await a.directory.login(sessionOn(a, "u1"));
+  await a.directory.login(sessionOn(a, "u2"));
   a.isDraining = true;
   await until(async () => {
     const [, seen] = await b.cluster.nodes();
@@ -88,7 +89,7 @@ t.test("nobody dies of Redis being away", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   await until(async () => (await a.cluster.nodes()).length === 2);
-  await b.cluster.register(sessionOn(b, "u"));
+  await b.directory.login(sessionOn(b, "u"));
   const key = a.link.keys.shared("beats");
   const raw = redis.client();
   const before = await raw.zrange(key, "0", "-1");
@@ -112,7 +113,7 @@ t.test("a node that was declared dead is another incarnation", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   const raw = redis.client();
-  await b.cluster.register(sessionOn(b, "u"));
+  await b.directory.login(sessionOn(b, "u"));
   const key = b.link.keys.shared("beats");
   const ofB = (await raw.zrange(key, "0", "-1")).filter((one) =>
     one.startsWith(b.cluster.nodeId),
@@ -130,11 +131,11 @@ t.test("all is entered again when Redis lost everything", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   const session = sessionOn(b, "u");
-  await b.cluster.register(session);
+  await b.directory.login(session);
   await redis.client().flushall();
   await until(async () => (await a.cluster.nodes()).length === 2);
   await until(() => isOnline(a, "u"));
-  t.same(await a.cluster.sessionsOf("u"), [session]);
+  t.same(await sessionsOf(a.store, "u"), [session]);
   t.same(b.events, [], "nobody was ended");
 });
 
@@ -142,16 +143,16 @@ t.test("all is entered again when an empty Redis took over", async (t) => {
   const redis = await startRedis(t);
   const [a, b] = [await startNode(t, redis), await startNode(t, redis)];
   const sessions = ["u1", "u2"].map((uid) => sessionOn(b, uid));
-  for (const one of sessions) await b.cluster.register(one);
+  for (const one of sessions) await b.directory.login(one);
   await redis.stop("SIGKILL");
-  await t.rejects(b.cluster.register(sessionOn(b, "u3")), {
+  await t.rejects(b.directory.login(sessionOn(b, "u3")), {
     code: "unavailable",
   });
-  await t.rejects(a.cluster.presence(["u1"]), { code: "unavailable" });
+  await t.rejects(a.directory.presence(["u1"]), { code: "unavailable" });
   await redis.restart();
   await until(() => isOnline(a, "u1").catch(() => false));
   await until(() => isOnline(a, "u2"));
-  t.same(await a.cluster.sessionsOf("u1"), sessions.slice(0, 1));
+  t.same(await sessionsOf(a.store, "u1"), sessions.slice(0, 1));
   t.notOk(await isOnline(a, "u3"), "a refused session is nowhere");
   t.same([...a.problems, ...b.problems], []);
 });
@@ -192,11 +193,11 @@ t.test("before the start and after the end nothing is answered", async (t) => {
   const redis = await startRedis(t);
   const node = await createNode(t, redis);
   const refused = { code: "unavailable" };
-  await t.rejects(node.cluster.register(sessionOn(node, "u")), refused);
-  await t.rejects(node.cluster.sessionsOf("u"), refused);
+  await t.rejects(node.directory.login(sessionOn(node, "u")), refused);
+  await t.rejects(node.directory.presence(["u"]), refused);
   await node.cluster.start();
   await t.resolves(node.cluster.ping());
   await node.cluster.close();
-  await t.rejects(node.cluster.presence(["u"]), refused);
+  await t.rejects(node.directory.presence(["u"]), refused);
   await t.rejects(node.cluster.ping(), refused);
 });

@@ -17,8 +17,8 @@ import type {
 } from "../../../src/broker/ports.ts";
 import { RedisTopics } from "../../../src/cluster/redis/topics.ts";
 import type {
-  Resync,
   TopicsParts,
+  TopicsResync,
 } from "../../../src/cluster/redis/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
@@ -55,7 +55,7 @@ export type NodeOptions = Partial<
   Pick<TopicsParts, "lingerMs" | "limits" | "metrics" | "clock">
 > & {
   /** Who judges what the node missed. Default: all may see everything. */
-  readonly resync?: Resync;
+  readonly resync?: TopicsResync;
   /** Runs before the node asks for what it missed of a user. */
   readonly onAsked?: () => Promise<void>;
 };

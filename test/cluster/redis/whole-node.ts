@@ -5,10 +5,9 @@ import type {
   GroupJudge,
   Store,
 } from "../../../src/broker/ports.ts";
-import { endedByCredential } from "../../../src/broker/sessions.ts";
+import { SessionDirectory } from "../../../src/broker/session-directory.ts";
 import { RedisCluster } from "../../../src/cluster/redis/cluster.ts";
 import { registryScripts } from "../../../src/cluster/redis/registry.ts";
-import { directoryScripts } from "../../../src/cluster/redis/steps.ts";
 import { RedisTopics } from "../../../src/cluster/redis/topics.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
@@ -20,6 +19,7 @@ import {
 export interface WholeNode {
   readonly cluster: RedisCluster;
   readonly store: Store;
+  readonly directory: SessionDirectory;
   readonly link: RedisLink;
   /** What its listener was told. */
   readonly events: readonly ClusterEvent[];
@@ -41,9 +41,7 @@ export async function startWholeNode(
   const { nodeId, settings, heartbeatMs, deadAfterMs } = options;
   const onProblem = () => {}; // servers go away in these tests
   const clock = Date.now;
-  const scripts = [
-    ...[redisStoreScripts, registryScripts, directoryScripts].flat(),
-  ];
+  const scripts = [...redisStoreScripts, ...registryScripts];
   const link = new RedisLink(settings, { scripts, name: nodeId, onProblem });
   const topics: RedisTopics = new RedisTopics({
     ...{ link, nodeId, clock, onProblem, lingerMs: 1000 },
@@ -65,15 +63,16 @@ export async function startWholeNode(
   });
   const cluster = new RedisCluster({
     ...{ link, topics, heartbeatMs, deadAfterMs, onProblem },
-    judge: (session) => endedByCredential(session, store),
     asksTime: () => () => {}, // clocks are no matter of these tests
     about: {
       ...{ nodeId, clientAddress: "", version: "1.2.3" },
       ...{ startedAtMs: Date.now(), isDraining: () => false },
+      sessions: () => directory.size,
     },
   });
+  const directory = new SessionDirectory({ store, cluster, onProblem });
   const events: ClusterEvent[] = [];
-  cluster.onEvent((event) => events.push(event), judge);
+  directory.onEvent((event) => events.push(event), judge);
   const close = async () => {
     await store.close();
     await cluster.close();
@@ -86,5 +85,5 @@ export async function startWholeNode(
     await close();
     throw error;
   }
-  return { cluster, store, link, events, close };
+  return { cluster, store, directory, link, events, close };
 }

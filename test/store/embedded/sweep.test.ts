@@ -4,6 +4,7 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { open } from "lmdb";
 import t, { type Test } from "tap";
+import type { DeviceFlag, SessionRecord } from "../../../src/broker/model.ts";
 import { LOGIN_TTL_MS } from "../../../src/broker/ports.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";
@@ -152,26 +153,35 @@ t.test(
   async (t) => {
     const { path, time, store: opening } = given(t);
     const store = await opening;
-    const login = {
-      ...{ order: 1_790_000_000_000_001, since: 1_790_000_000_000_002 },
-      ...{ deviceId: "d", label: "l", ended: undefined, past: ["k"] },
+    const claim = { label: "l" };
+    let sessions = 0;
+    const session = (uid: string, flag: DeviceFlag = 0): SessionRecord => ({
+      ...{ sessionId: `s${sessions++}`, nodeId: "n1", uid, flag, level: 1 },
+      ...{ deviceId: "d", tokenTag: "" },
+    });
+    /** The place of the login, or why it is refused. */
+    const enter = async (one: SessionRecord) => {
+      const result = await store.login(one, "n1:1", { claim });
+      if (result.kind === "unauthorized") throw new Error(result.kind);
+      return result.kind === "entered" ? result.order : result.reason;
     };
-    const putAll = (uids: readonly string[]) =>
-      Promise.all(uids.map((uid) => store.putNewestLogin(uid, 0, login)));
-    await putAll(Array.from({ length: 3000 }, (_, at) => `u${at}`));
-    await store.putNewestLogin("u0", 1, { ...login, ended: "logged_out" });
+    const uids = Array.from({ length: 3000 }, (_, at) => `u${at}`);
+    const orders = await Promise.all(uids.map((uid) => enter(session(uid))));
+    const ended = session("u0", 1);
+    await enter(ended);
+    await store.endSession(ended, "logged_out");
     await store.close();
     await store.start();
-    t.same(await store.newestLogin("u0", 0), login);
-    t.match(await store.newestLogin("u0", 1), { ended: "logged_out" });
-    t.equal(await store.newestLogin("u0", 2), undefined);
-    time.nowMs += LOGIN_TTL_MS - 1;
-    await putAll(["late"]);
-    t.same(await store.newestLogin("u0", 0), login);
     time.nowMs += 1;
-    t.equal(await store.newestLogin("u0", 0), undefined);
+    t.same(await store.sessionsOf(["u0"]), [[]], "sessions do not");
+    t.equal(await enter(session("u0")), orders[0]);
+    t.equal(await enter(session("u0", 1)), "logged_out");
+    time.nowMs += LOGIN_TTL_MS - 2;
+    await enter(session("late"));
+    t.equal(await enter(session("u1")), orders[1]);
+    time.nowMs += 2;
+    t.not(await enter(session("u2")), orders[2]);
     for (let round = 0; round < 2; round++) await store.sweep(); // each looks at a part
-    t.equal(await countIn(t, path, "logins"), 1);
-    t.same(await store.newestLogin("late", 0), login);
+    t.equal(await countIn(t, path, "logins"), 3, "late, u1 and u2");
   },
 );

@@ -1,26 +1,16 @@
-// What follows from sessions being in the directory together: whom a login ends, whether a session may be continued, what a user's online state is.
-// Pure; `redis/lua/rules.lua` and `redis/lua/register.lua` say the first two again, because there it must happen inside Redis.
+// What follows from sessions being in the store together: whom a login ends, and whether a session may be continued. Pure; `redis/lua/session_rules.lua`
+// and `redis/lua/session_login.lua` say it again, because there it must happen inside Redis. `test/contract/store-sessions.ts` has the cases.
 
-import type { CloseReason } from "../broker/errors.ts";
-import {
-  DEVICE_FLAGS,
-  MAIN_DEVICE,
-  type Presence,
-  type SessionRecord,
-} from "../broker/model.ts";
-import type { Claim, NewestLogin, Registration } from "../broker/ports.ts";
+import { MAIN_DEVICE, type SessionRecord } from "../../broker/model.ts";
+import type {
+  Claim,
+  LoggedIn,
+  LoginResult,
+  NewestLogin,
+} from "../../broker/ports.ts";
 
 /** What the kick rule looks at. */
 type KickFacts = Pick<SessionRecord, "flag" | "level" | "deviceId">;
-
-/** A session in the directory. Orders and sinces grow, per user. */
-export interface Entry {
-  readonly session: SessionRecord;
-  /** The place of its login; the same for all sessions that continue one another. */
-  readonly order: number;
-  /** The place of its connection. */
-  readonly since: number;
-}
 
 /** Labels of earlier logins that are remembered. */
 const MAX_PAST = 8;
@@ -31,18 +21,18 @@ interface EndedSession {
   readonly reason: "replaced" | "kicked";
 }
 
-/** A registration and what the directory holds after it. */
+/** A login and what the store holds after it. */
 export type Placed =
-  | Extract<Registration, { readonly kind: "refused" }>
+  | Extract<LoginResult, { readonly kind: "refused" }>
   | {
       readonly kind: "entered";
-      readonly entry: Entry;
+      readonly entry: LoggedIn;
       readonly ended: readonly EndedSession[];
       /** Undefined: the session is a secondary one. */
       readonly newest: NewestLogin | undefined;
     };
 
-/** Decides on a registration [decisions: Kick rule; resume is no login]. `entries` are the user's others, `now` is in microseconds. */
+/** Decides on a login [decisions: Kick rule; resume is no login]. `entries` are the user's others, `now` is in microseconds. */
 export function place(
   session: SessionRecord,
   claim: Claim | undefined,
@@ -51,7 +41,7 @@ export function place(
     newest,
     now,
   }: {
-    readonly entries: readonly Entry[];
+    readonly entries: readonly LoggedIn[];
     /** Of the session's uid and flag. */
     readonly newest: NewestLogin | undefined;
     readonly now: number;
@@ -95,18 +85,6 @@ export function place(
   };
 }
 
-/** Why a session that is entered, or was, may not go on; undefined: it may. */
-export function endedBy(
-  { session, order, since }: Entry,
-  newest: NewestLogin | undefined,
-): CloseReason | undefined {
-  if (session.level !== MAIN_DEVICE || newest === undefined) return undefined;
-  if (newest.order < order) return undefined;
-  const isSame = newest.order === order || isSameDevice(session, newest);
-  if (!isSame) return "kicked";
-  return newest.ended ?? (newest.since > since ? "replaced" : undefined);
-}
-
 /** Undefined: the session is a login. */
 function claimedOrder(
   claim: Claim | undefined,
@@ -120,7 +98,7 @@ function claimedOrder(
 }
 
 function nextNewest(
-  { session, order, since }: Entry,
+  { session, order, since }: LoggedIn,
   label: string,
   before: NewestLogin | undefined,
 ): NewestLogin {
@@ -136,16 +114,16 @@ function nextNewest(
   };
 }
 
-function ends(next: Entry, old: Entry): boolean {
+function ends(next: LoggedIn, old: LoggedIn): boolean {
   return collide(next.session, old.session) || isContinued(next, old);
 }
 
-function isReplacing(next: Entry, old: Entry): boolean {
+function isReplacing(next: LoggedIn, old: LoggedIn): boolean {
   return isSameDevice(next.session, old.session) || isContinued(next, old);
 }
 
 /** Both are connections of one login. */
-function isContinued(next: Entry, old: Entry): boolean {
+function isContinued(next: LoggedIn, old: LoggedIn): boolean {
   return next.order === old.order && next.session.flag === old.session.flag;
 }
 
@@ -154,20 +132,6 @@ function collide(one: KickFacts, other: KickFacts): boolean {
   if (one.flag !== other.flag) return false;
   if (isSameDevice(one, other)) return true;
   return one.level === MAIN_DEVICE && other.level === MAIN_DEVICE;
-}
-
-/** The flag of the main session if there is one, else the lowest [decisions: Online status]. */
-export function presenceOf(
-  uid: string,
-  sessions: readonly KickFacts[],
-): Presence {
-  if (sessions.length === 0) return { uid, online: false, flag: 0 };
-  const mains = sessions.filter((one) => one.level === MAIN_DEVICE);
-  const candidates = mains.length > 0 ? mains : sessions;
-  const flag =
-    DEVICE_FLAGS.find((one) => candidates.some(({ flag }) => flag === one)) ??
-    0;
-  return { uid, online: true, flag };
 }
 
 function isSameDevice(

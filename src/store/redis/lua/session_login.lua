@@ -1,30 +1,25 @@
 -- Enters a session of a user whose device has the token, removes those that it ends [decisions: Kick rule] and notifies their nodes and those who watch
 -- the user; the same session again ends none for being itself. One that continues an earlier session keeps the order of its login, or is refused
--- [decisions: resume is no login]. `place` in `session-rules.ts` has the same rules.
--- KEYS: the user's sessions HASH sessionId → entry; the user's newest logins HASH flag → login; the user's devices HASH flag → device (`users.ts`)
--- ARGV: sessionId, incarnation, flag, level, deviceId, tokenTag, uid, the user's topic, ms that an entry is kept, ms that a login is kept,
---   the user's presence topic, the LOOSE frame of a presence event, the order it claims or '', the label it claims or '', `token` (the
---   device must have it, and its level counts) or `none`, the hash of its token
+-- [decisions: resume is no login].
+-- KEYS: the user's sessions
+-- ARGV: uid, sessionId, incarnation, flag, level, deviceId, tokenTag, the order it claims or '', the label it claims or '', `token` (the device must
+--   have it, and its level counts) or `none`, the hash of its token
 -- Reply: {'entered', since, order, level}, {'refused', reason} or {'unauthorized'}
-local PAST, DEVICE_FORMAT = 8, 1
+local user = user_of(KEYS[1], ARGV[1])
 local mine = {
-  incarnation = ARGV[2], flag = tonumber(ARGV[3]), level = tonumber(ARGV[4]), device = ARGV[5], tag = ARGV[6],
+  id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],
 }
-if ARGV[15] == 'token' then
-  local device = redis.call('HGET', KEYS[3], ARGV[3])
-  if not device then return { 'unauthorized' } end
-  if device:byte(1) ~= DEVICE_FORMAT then return redis.error_reply('ERR a device of format ' .. device:byte(1)) end
-  if ARGV[16] == '' or device:sub(3) ~= ARGV[16] then return { 'unauthorized' } end -- '': it logged out
-  mine.level = device:byte(2)
+local order, label = tonumber(ARGV[8]), ARGV[9]
+if ARGV[10] == 'token' then
+  local device = read_device(user, ARGV[4])
+  if not device or ARGV[11] == '' or device.hash ~= ARGV[11] then return { 'unauthorized' } end -- '': it logged out
+  mine.level = device.level
 end
-local order, label = tonumber(ARGV[13]), ARGV[14]
 local main = mine.level == 1
-local newest = main and read_login(KEYS[2], ARGV[3]) or nil
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local newest = main and read_login(user, ARGV[4]) or nil
 
-local since, last = now, 0
-local others, expired = read_entries(KEYS[1], ARGV[1])
+local since, last = NOW, 0
+local others, expired = read_entries(user, mine.id)
 if newest then
   since = math.max(since, newest.since + 1)
   last = newest.order
@@ -40,7 +35,7 @@ if newest and label ~= '' then
     if one == label then order = 0 end
   end
 end
-if order and order > math.max(now, last) then order = nil end
+if order and order > math.max(NOW, last) then order = nil end
 if order and main then
   if newest and newest.order >= order then
     if newest.order > order and not same_device(mine, newest) then return { 'refused', 'kicked' } end
@@ -54,11 +49,11 @@ if order and main then
     end
   end
 end
-mine.since, mine.order = since, order or math.max(now, last + 1)
+mine.since, mine.order = since, order or math.max(NOW, last + 1)
 
 for _, old in ipairs(expired) do others[#others + 1] = old end -- a node that could not move the expiry on may serve it still
 for _, old in ipairs(others) do
-  if collide(mine, old) or continued(mine, old) then remove_ended(KEYS[1], ARGV[8], ARGV[7], mine, old) end
+  if collide(mine, old) or continued(mine, old) then replace(user, mine, old) end
 end
 if main then
   local known, past = newest and newest.label or '', newest and newest.past or {}
@@ -68,8 +63,8 @@ if main then
     if #past > PAST then table.remove(past, 1) end
   end
   mine.label, mine.ended, mine.past = label, '', past
-  write_login(KEYS[2], ARGV[3], mine, ARGV[10])
+  write_login(user, ARGV[4], mine)
 end
-write_entry(KEYS[1], ARGV[1], mine, ARGV[9])
-redis.call('SPUBLISH', ARGV[11], ARGV[12])
+write_entry(user, mine)
+publish_presence(user)
 return { 'entered', int(since), int(mine.order), int(mine.level) }

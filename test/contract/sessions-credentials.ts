@@ -1,4 +1,4 @@
-// The part of the Cluster contract about sessions that are entered by a token: it is compared in the same step, so that no change of it is missed.
+// The part of the sessions' contract about those that are entered by a token: it is compared in the same step, so that no change of it is missed.
 
 import type { Test } from "tap";
 import {
@@ -7,7 +7,12 @@ import {
   MAIN_DEVICE,
   SECONDARY_DEVICE,
 } from "../../src/broker/model.ts";
-import { type ClusterDriver, freshUid, sessionOf } from "./cluster-bench.ts";
+import {
+  freshUid,
+  type NodeDriver,
+  sessionOf,
+  sessionsOf,
+} from "./cluster-bench.ts";
 
 const RACES = 30;
 
@@ -19,30 +24,27 @@ const device = (
   level: DeviceLevel = MAIN_DEVICE,
 ): Device => ({ uid, flag: 0, level, tokenHash: hash(token) });
 
-export async function credentials(
-  t: Test,
-  driver: ClusterDriver,
-): Promise<void> {
+export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
   const [one, other] = [await driver.open(t), await driver.open(t)];
-  const { cluster, store } = one;
+  const { cluster, directory, store } = one;
 
   t.test("only the device's token enters a session", async (t) => {
     const uid = freshUid();
     const enter = async (tokenHash: Uint8Array, flag: 0 | 1 = 0) => {
       const session = sessionOf(cluster, uid, { flag });
-      return (await cluster.register(session, { tokenHash })).kind;
+      return (await directory.login(session, { tokenHash })).kind;
     };
     t.equal(await enter(hash("a")), "unauthorized", "no device");
     await store.putDevice(device(uid, "a"));
     t.equal(await enter(hash("b")), "unauthorized", "another token");
     t.equal(await enter(new Uint8Array()), "unauthorized", "none");
     t.equal(await enter(hash("a"), 1), "unauthorized", "another device");
-    t.same(await cluster.sessionsOf(uid), []);
+    t.same(await sessionsOf(store, uid), []);
     t.equal(await enter(hash("a")), "entered");
     await store.putDevice({ ...device(uid, "a"), tokenHash: new Uint8Array() });
     t.equal(await enter(hash("a")), "unauthorized", "it logged out");
     t.equal(await enter(new Uint8Array()), "unauthorized", "and has no token");
-    t.equal((await cluster.sessionsOf(uid)).length, 1, "the first one stays");
+    t.equal((await sessionsOf(store, uid)).length, 1, "the first one stays");
   });
 
   t.test("the device's level counts, not the given one", async (t) => {
@@ -52,13 +54,13 @@ export async function credentials(
       const claimed = level === MAIN_DEVICE ? SECONDARY_DEVICE : MAIN_DEVICE;
       const asked = sessionOf(cluster, uid, { level: claimed });
       const tokenHash = hash("a");
-      const placed = await cluster.register(asked, { tokenHash });
+      const placed = await directory.login(asked, { tokenHash });
       t.match(placed, { kind: "entered", session: { ...asked, level } });
-      t.same(await cluster.sessionsOf(uid), [{ ...asked, level }]);
+      t.same(await sessionsOf(store, uid), [{ ...asked, level }]);
       const next = sessionOf(cluster, uid, { level: claimed });
-      await cluster.register(next, { tokenHash });
+      await directory.login(next, { tokenHash });
       const left = level === MAIN_DEVICE ? 1 : 2;
-      t.equal((await cluster.sessionsOf(uid)).length, left, "for kicks, too");
+      t.equal((await sessionsOf(store, uid)).length, left, "for kicks, too");
     }
   });
 
@@ -66,15 +68,15 @@ export async function credentials(
     const uid = freshUid();
     await store.putDevice(device(uid, "a"));
     const session = sessionOf(cluster, uid);
-    const first = await cluster.register(session, { tokenHash: hash("a") });
+    const first = await directory.login(session, { tokenHash: hash("a") });
     if (first.kind !== "entered") throw new Error(first.kind);
     const guess = sessionOf(cluster, uid);
-    await cluster.register(guess, { tokenHash: hash("b") });
-    t.same(await cluster.sessionsOf(uid), [session]);
+    await directory.login(guess, { tokenHash: hash("b") });
+    t.same(await sessionsOf(store, uid), [session]);
     const claim = { order: first.order };
     const again = sessionOf(cluster, uid);
     const terms = { tokenHash: hash("a"), claim };
-    t.match(await cluster.register(again, terms), {
+    t.match(await directory.login(again, terms), {
       ...{ kind: "entered", order: first.order },
     });
   });
@@ -90,12 +92,12 @@ export async function credentials(
         const node = at % 2 === 0 ? one : other;
         const session = sessionOf(node.cluster, uid);
         const terms = { tokenHash: hash("old") };
-        const { kind } = await node.cluster.register(session, terms);
+        const { kind } = await node.directory.login(session, terms);
         if (kind === "entered") entered.push(session.sessionId);
       };
       const change = async () => {
         await other.store.putDevice(device(uid, "new", SECONDARY_DEVICE));
-        return other.cluster.sessionsOf(uid);
+        return sessionsOf(other.store, uid);
       };
       const [found] = await Promise.all([
         change(),

@@ -1,4 +1,4 @@
-// The part of the Cluster contract about sessions that continue earlier ones [decisions: resume is no login]: the last login wins, however often
+// The part of the sessions' contract about those that continue earlier ones [decisions: resume is no login]: the last login wins, however often
 // an older session comes back.
 
 import type { Test } from "tap";
@@ -7,47 +7,48 @@ import {
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "../../src/broker/model.ts";
-import type { Claim, Cluster, Registration } from "../../src/broker/ports.ts";
+import type { Claim, LoginResult } from "../../src/broker/ports.ts";
 import {
-  type ClusterDriver,
-  type ClusterNode,
+  type ContractNode,
   endedWhile,
   freshUid,
   type Kind,
+  type NodeDriver,
   sessionOf,
+  sessionsOf,
 } from "./cluster-bench.ts";
 
 /** A user's sessions, as they come and go. */
 class User {
   readonly uid = freshUid();
-  readonly #nodes: readonly [ClusterNode, ...ClusterNode[]];
+  readonly #nodes: readonly [ContractNode, ...ContractNode[]];
   #turn = 0;
 
   /** Each session comes on the next of the nodes; the first of them hears which are ended. */
-  constructor(...nodes: readonly [ClusterNode, ...ClusterNode[]]) {
+  constructor(...nodes: readonly [ContractNode, ...ContractNode[]]) {
     this.#nodes = nodes;
   }
 
-  get cluster(): Cluster {
+  get node(): ContractNode {
     this.#turn += 1;
     const [first] = this.#nodes;
-    return (this.#nodes[this.#turn % this.#nodes.length] ?? first).cluster;
+    return this.#nodes[this.#turn % this.#nodes.length] ?? first;
   }
 
   /** Enters a session that must not be refused. */
   async enter(kind: Kind = {}, claim?: Claim) {
-    const { cluster } = this;
+    const { cluster, directory } = this.node;
     const session = sessionOf(cluster, this.uid, kind);
     let order = 0;
     const ended = await endedWhile(this.#nodes[0], this.uid, async () => {
-      const placed = await cluster.register(session, { claim });
+      const placed = await directory.login(session, { claim });
       if (placed.kind !== "entered") throw new Error(placed.kind);
       order = placed.order;
     });
-    return { cluster, session, order, ended, leave };
+    return { directory, session, order, ended, leave };
 
     async function leave() {
-      await cluster.unregister(session);
+      await directory.remove(session);
     }
   }
 
@@ -55,15 +56,15 @@ class User {
   async refusal(
     claim: Claim | undefined,
     kind: Kind = {},
-  ): Promise<CloseReason | Registration["kind"]> {
-    const { cluster } = this;
+  ): Promise<CloseReason | LoginResult["kind"]> {
+    const { cluster, directory } = this.node;
     const session = sessionOf(cluster, this.uid, kind);
-    const placed = await cluster.register(session, { claim });
+    const placed = await directory.login(session, { claim });
     return placed.kind === "refused" ? placed.reason : placed.kind;
   }
 
   async ids(): Promise<readonly string[]> {
-    const sessions = await this.cluster.sessionsOf(this.uid);
+    const sessions = await sessionsOf(this.node.store, this.uid);
     return sessions.map(({ sessionId }) => sessionId).sort();
   }
 }
@@ -71,10 +72,7 @@ class User {
 const ids = (...of: readonly { readonly session: SessionRecord }[]) =>
   of.map(({ session }) => session.sessionId).sort();
 
-export async function continuing(
-  t: Test,
-  driver: ClusterDriver,
-): Promise<void> {
+export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
   const [one, other] = [await driver.open(t), await driver.open(t)];
   const user = () => new User(one, other);
 
@@ -148,12 +146,12 @@ export async function continuing(
     for (const reason of ["logged_out", "token_changed"] as const) {
       const u = user();
       const a = await u.enter({ deviceId: "a" });
-      await u.cluster.end(a.session, reason);
+      await u.node.store.endSession(a.session, reason);
       t.equal(await u.refusal(a, { deviceId: "a" }), reason);
       t.same(await u.ids(), []);
       const b = await u.enter();
       t.equal(await u.refusal(a), "kicked", "by a login after it");
-      await u.cluster.end(a.session, reason);
+      await u.node.store.endSession(a.session, reason);
       t.equal(await u.refusal(b), "entered", "that ends a, not b");
     }
   });
@@ -203,10 +201,10 @@ export async function continuing(
     const u = user();
     const a = await u.enter({ deviceId: "a" });
     const secondary = await u.enter({ level: SECONDARY_DEVICE });
-    t.equal(await a.cluster.endedBy(a.session), undefined);
+    t.equal(await a.directory.endedBy(a.session), undefined);
     const b = await u.enter({ deviceId: "b" });
     for (const at of [secondary, b, await user().enter()])
-      t.equal(await at.cluster.endedBy(at.session), undefined);
+      t.equal(await at.directory.endedBy(at.session), undefined);
   });
 
   t.test("any order of logins and returns: the last login is in", async (t) => {
@@ -217,7 +215,7 @@ export async function continuing(
       ...logins.map((login) => u.refusal(login)),
       ...logins.map((login) => u.refusal(login)),
     ]);
-    const left = await u.cluster.sessionsOf(u.uid);
+    const left = await sessionsOf(u.node.store, u.uid);
     t.equal(left.length, 1);
     const [session] = left;
     if (session === undefined) return;

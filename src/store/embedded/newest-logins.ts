@@ -1,11 +1,8 @@
-// The newest main login of each device class, for the session directory: it outlives the session, and the process. No state but the table's.
+// The newest main login of each device class: it outlives the session, and the process. No state but the table's.
 
 import type { CloseReason } from "../../broker/errors.ts";
-import {
-  LOGIN_TTL_MS,
-  type LoginStore,
-  type NewestLogin,
-} from "../../broker/ports.ts";
+import type { DeviceFlag } from "../../broker/model.ts";
+import { LOGIN_TTL_MS, type NewestLogin } from "../../broker/ports.ts";
 import { commit, fieldsOf, type Stored, type Tables } from "./database.ts";
 import type { ControlParts } from "./transact.ts";
 
@@ -13,19 +10,25 @@ const VERSION = 1;
 /** Rows looked at in one sweep: the next one goes on behind them. */
 const ROWS_A_SWEEP = 2000;
 
-export function createLoginTable(
+export interface NewestLogins {
+  get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
+  /** Durable when it resolves; kept for `LOGIN_TTL_MS`. Throws `unavailable`. */
+  put(uid: string, flag: DeviceFlag, login: NewestLogin): Promise<void>;
+}
+
+export function createNewestLogins(
   { tables, transact }: ControlParts,
   clock: () => number,
-): LoginStore {
+): NewestLogins {
   return {
-    async newestLogin(uid, flag) {
+    get(uid, flag) {
       const stored = tables.logins.get([uid, flag]);
       if (stored === undefined || keptUntil(stored) <= clock())
         return undefined;
       return toLogin(stored);
     },
 
-    async putNewestLogin(uid, flag, login) {
+    async put(uid, flag, login) {
       const { order, since, deviceId, label, ended = "", past } = login;
       const until = clock() + LOGIN_TTL_MS;
       const fields = [until, order, since, deviceId, label, ended, past];
@@ -67,7 +70,7 @@ function toLogin(stored: Stored): NewestLogin {
     since: Number(since),
     deviceId: String(deviceId),
     label: String(label),
-    ended: ended === "" ? undefined : (ended as CloseReason), // as written by putNewestLogin
+    ended: ended === "" ? undefined : (ended as CloseReason), // as written by put
     past: past as readonly string[],
   };
 }

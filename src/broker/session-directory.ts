@@ -1,0 +1,332 @@
+// Who is online where: the store says which sessions are in, the cluster which of the incarnations that serve them live. Keeps the store in agreement
+// with the sessions this node serves, after anything that may have parted them (the store was away or lost data, events were missed, the node was
+// declared dead, an answer was lost), and once a minute, so that a lost event has no lasting effect and no entry expires. State: the sessions of this
+// node, which of them are to be confirmed, the removals still to be made.
+
+import { BrokerError, type CloseReason, isAway } from "./errors.ts";
+import { LocalSessions } from "./local-sessions.ts";
+import {
+  DEVICE_FLAGS,
+  MAIN_DEVICE,
+  type Presence,
+  type SessionRecord,
+} from "./model.ts";
+import type { Cluster, ClusterEvent, GroupJudge } from "./ports.ts";
+import type {
+  Confirmation,
+  LoggedIn,
+  LoginResult,
+  LoginTerms,
+  SessionEntry,
+  SessionName,
+  SessionStore,
+} from "./session-ports.ts";
+
+export interface SessionDirectoryParts {
+  readonly store: SessionStore;
+  readonly cluster: Pick<
+    Cluster,
+    "onEvent" | "incarnation" | "isLive" | "heartbeat"
+  >;
+  /** Hears of failures that no caller is told of. */
+  readonly onProblem: (error: unknown, what: string) => void;
+  /** In about so long every session is confirmed once, whatever happens; a minute, unless told otherwise. */
+  readonly recheckMs?: number;
+}
+
+const RECHECK_MS = 60_000;
+/** Sessions confirmed, users looked up, removals made at once. */
+const CONFIRMED_AT_ONCE = 500;
+const LOOKUPS_AT_ONCE = 256;
+const REMOVED_AT_ONCE = 200;
+/** Over it the oldest pending removal is left to the entry's expiry. */
+const MAX_REMOVALS = 100_000;
+/** How long the reason why a session was ended is asked for: after a freeze the connection to the store has to come back first. */
+const ASK_MS = 3000;
+const RETRY_MS = 50;
+
+export class SessionDirectory {
+  readonly #parts: SessionDirectoryParts;
+  readonly #local = new LocalSessions();
+  /** Sessions that may be in the store and are not served. */
+  readonly #removals = new Map<string, SessionName>();
+  #tell: (event: ClusterEvent) => void = () => {};
+  /** How often events of users were lost. */
+  #losses = 0;
+  /** Sessions to be confirmed without a reason; broken, because a beat may be due less than one. */
+  #due = 0;
+  #beatMs = performance.now();
+  #running: Promise<void> | undefined;
+
+  constructor(parts: SessionDirectoryParts) {
+    this.#parts = parts;
+  }
+
+  /** How many sessions this node serves. */
+  get size(): number {
+    return this.#local.size;
+  }
+
+  /** Who receives the events of this node's cluster, and judges who may see what of a group was missed; set once, before the cluster starts. */
+  onEvent(
+    listener: (event: ClusterEvent) => void,
+    judgeGroup: GroupJudge,
+  ): void {
+    this.#tell = listener;
+    this.#parts.cluster.onEvent(
+      (event) => {
+        if (event.kind === "end_session") this.#local.forget(event.sessionId);
+        if (event.kind === "credential") this.#doubt(this.#local.of(event.uid));
+        listener(event);
+      },
+      {
+        judgeUsers: (uids) => this.#judgeUsers(uids),
+        judgeGroup,
+        beat: (isAnew) => this.#beat(isAnew),
+      },
+    );
+  }
+
+  /** Logs a session in (`SessionStore.login`) that this node serves from then on. */
+  async login(
+    session: SessionRecord,
+    terms: LoginTerms = {},
+  ): Promise<LoginResult> {
+    const { store, cluster } = this.#parts;
+    const { incarnation } = cluster;
+    const losses = this.#losses;
+    try {
+      const result = await store.login(session, incarnation, terms);
+      if (result.kind !== "entered") return result;
+      this.#local.add(result);
+      // What was entered under an incarnation that died meanwhile is ignored.
+      if (cluster.incarnation !== incarnation) await this.#enterAgain(result);
+      if (losses !== this.#losses) this.#doubt([result]); // it may have been ended before it was known here
+      return result;
+    } catch (error) {
+      const wasIn = this.#local.forget(session.sessionId);
+      if (wasIn || mayHaveRun(error)) this.#removeLater(session); // its caller never will
+      throw error;
+    }
+  }
+
+  /** Takes out a session that this node does not serve any more; harmless when it was ended. Where it throws `unavailable`, it is made good later. */
+  async remove(session: SessionRecord): Promise<void> {
+    const isLocal = this.#local.forget(session.sessionId);
+    try {
+      await this.#parts.store.removeSession(session);
+    } catch (error) {
+      if (isLocal) this.#removeLater(session);
+      throw error;
+    }
+  }
+
+  /**
+   * Why a session that this node cannot serve now may not go on: the node may have been frozen while the user logged in elsewhere. Undefined: it may, or
+   * that cannot be found out in time, or this node was told why.
+   */
+  async endedBy({ sessionId }: SessionName): Promise<CloseReason | undefined> {
+    const deadline = performance.now() + ASK_MS;
+    for (;;) {
+      const found = this.#local.get(sessionId);
+      if (found === undefined) return undefined;
+      try {
+        const [result] = await this.#ask([found]);
+        if (result?.kind === "failed") throw result.error;
+        if (result?.kind !== "refused") return undefined;
+        this.#letGo(found.session, result.reason);
+        return result.reason;
+      } catch (error) {
+        if (!isAway(error) || performance.now() > deadline) return undefined; // the caller has an error to report already
+        await new Promise((resolve) => setTimeout(resolve, RETRY_MS).unref());
+      }
+    }
+  }
+
+  /** One record per uid, in order, duplicates included. Throws `unavailable`. */
+  async presence(uids: readonly string[]): Promise<readonly Presence[]> {
+    const different = [...new Set(uids)];
+    const found = new Map<string, Presence>();
+    for (let at = 0; at < different.length; at += LOOKUPS_AT_ONCE) {
+      const some = different.slice(at, at + LOOKUPS_AT_ONCE);
+      const entries = await this.#parts.store.sessionsOf(some);
+      for (const [place, uid] of some.entries())
+        found.set(uid, presenceOf(uid, await this.#living(entries[place])));
+    }
+    return uids.map((uid) => found.get(uid) ?? presenceOf(uid, []));
+  }
+
+  async #living(
+    entries: readonly SessionEntry[] = [],
+  ): Promise<readonly SessionRecord[]> {
+    const { cluster } = this.#parts;
+    const own = cluster.incarnation;
+    const living: SessionRecord[] = [];
+    for (const { session, incarnation } of entries)
+      if (incarnation === own || (await cluster.isLive(incarnation)))
+        living.push(session);
+    return living;
+  }
+
+  async #judgeUsers(uids: readonly string[]): Promise<readonly string[]> {
+    this.#losses += 1;
+    for (const uid of uids) this.#tell({ kind: "credential", uid }); // its event may be lost
+    const all = uids.flatMap((uid) => this.#local.of(uid));
+    if (all.length === 0) return [];
+    // While the others take this node for dead, its sessions may be in though they were ended.
+    await this.#parts.cluster.heartbeat();
+    const left = await this.#confirm(all, ({ session }) =>
+      this.#letGo(session, "unavailable"),
+    );
+    return [...new Set(left.map(({ session }) => session.uid))];
+  }
+
+  #doubt(sessions: readonly LoggedIn[]): void {
+    this.#local.doubt(sessions);
+    this.#proceed();
+  }
+
+  #beat(isAnew: boolean): void {
+    const { recheckMs = RECHECK_MS } = this.#parts;
+    const nowMs = performance.now();
+    const { size } = this.#local;
+    const due = this.#due + (size * (nowMs - this.#beatMs)) / recheckMs;
+    const count = isAnew ? 0 : Math.floor(Math.min(due, size));
+    this.#due = Math.min(due, size) - count;
+    this.#beatMs = nowMs;
+    if (isAnew) this.#local.doubtAll();
+    else this.#local.doubtNext(count);
+    this.#proceed();
+  }
+
+  /** Goes on with what is to be done: called with every sign that the store answers. */
+  #proceed(): void {
+    const count = this.#local.unconfirmed.size + this.#removals.size;
+    if (count === 0 || this.#running !== undefined) return;
+    this.#running = this.#run()
+      .catch((error: unknown) => this.#failed(error))
+      .then((isDone) => {
+        this.#running = undefined;
+        if (isDone) this.#proceed();
+      });
+  }
+
+  /** False: something is left for the next beat. Neither half keeps the other from its turn: of a Redis Cluster one server may be away. */
+  async #run(): Promise<boolean> {
+    const isRemoved = await this.#removeAll();
+    const { unconfirmed } = this.#local;
+    const all = [...unconfirmed].flatMap((id) => this.#local.get(id) ?? []);
+    unconfirmed.clear();
+    let left: readonly LoggedIn[] = all;
+    try {
+      left = await this.#confirm(all, () => {});
+    } finally {
+      this.#local.doubt(left);
+    }
+    return isRemoved && left.length === 0;
+  }
+
+  /**
+   * Ends those of the sessions that may not go on, and gives back those of which that cannot be found out now. Of one where it never can, for another
+   * reason than that the store is away, `unknown` is called.
+   */
+  async #confirm(
+    all: readonly LoggedIn[],
+    unknown: (one: LoggedIn) => void,
+  ): Promise<readonly LoggedIn[]> {
+    const left: LoggedIn[] = [];
+    for (let at = 0; at < all.length; at += CONFIRMED_AT_ONCE) {
+      const some = all
+        .slice(at, at + CONFIRMED_AT_ONCE)
+        .filter(({ session }) => this.#local.has(session.sessionId)); // others ended meanwhile
+      const results = await this.#ask(some);
+      let away = 0;
+      for (const [place, one] of some.entries()) {
+        const result = results[place];
+        if (result?.kind === "refused") this.#letGo(one.session, result.reason);
+        if (result?.kind !== "failed") continue;
+        this.#failed(result.error);
+        if (isAway(result.error)) {
+          left.push(one);
+          away += 1;
+        } else unknown(one);
+      }
+      if (away > 0 && away === some.length)
+        return left.concat(all.slice(at + CONFIRMED_AT_ONCE));
+    }
+    return left;
+  }
+
+  async #ask(some: readonly LoggedIn[]): Promise<readonly Confirmation[]> {
+    const { store, cluster } = this.#parts;
+    const results = await store.confirmSessions(some, cluster.incarnation);
+    for (const [place, { session }] of some.entries())
+      if (results[place]?.kind === "confirmed")
+        if (!this.#local.has(session.sessionId)) this.#removeLater(session); // it may have been entered again behind its removal
+    return results;
+  }
+
+  async #enterAgain(entered: LoggedIn): Promise<void> {
+    const [result] = await this.#ask([entered]);
+    if (result?.kind === "failed") throw result.error;
+    if (result?.kind !== "confirmed") throw new BrokerError("unavailable"); // another one came in between
+  }
+
+  #letGo({ uid, sessionId }: SessionRecord, reason: CloseReason): void {
+    if (!this.#local.forget(sessionId)) return;
+    this.#tell({ kind: "end_session", uid, sessionId, reason });
+  }
+
+  /** A session that nobody serves may be in the store: it is removed as soon as the store answers. */
+  #removeLater(session: SessionName): void {
+    this.#removals.set(session.sessionId, session);
+    const oldest = this.#removals.keys().next();
+    if (this.#removals.size > MAX_REMOVALS && !oldest.done)
+      this.#removals.delete(oldest.value);
+    this.#proceed();
+  }
+
+  /** False: some are left. */
+  async #removeAll(): Promise<boolean> {
+    const all = [...this.#removals.values()];
+    for (let at = 0; at < all.length; at += REMOVED_AT_ONCE) {
+      const some = all.slice(at, at + REMOVED_AT_ONCE);
+      const before = this.#removals.size;
+      await Promise.all(some.map((session) => this.#removeNow(session)));
+      if (this.#removals.size >= before) break; // the store is away
+    }
+    return this.#removals.size === 0;
+  }
+
+  async #removeNow(session: SessionName): Promise<void> {
+    try {
+      await this.#parts.store.removeSession(session);
+    } catch (error) {
+      if (isAway(error)) return;
+      this.#failed(error); // it would fail each time: the entry is left to its expiry
+    }
+    this.#removals.delete(session.sessionId);
+  }
+
+  #failed(error: unknown): false {
+    if (!isAway(error))
+      this.#parts.onProblem(error, "Sessions could not be confirmed");
+    return false;
+  }
+}
+
+/** A call that was refused before it was tried has no cause. */
+function mayHaveRun(error: unknown): boolean {
+  return isAway(error) && error instanceof Error && error.cause !== undefined;
+}
+
+/** The flag of the main session if there is one, else the lowest [decisions: Online status]. */
+function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {
+  if (sessions.length === 0) return { uid, online: false, flag: 0 };
+  const mains = sessions.filter((one) => one.level === MAIN_DEVICE);
+  const candidates = mains.length > 0 ? mains : sessions;
+  const flag =
+    DEVICE_FLAGS.find((one) => candidates.some(({ flag }) => flag === one)) ??
+    0;
+  return { uid, online: true, flag };
+}

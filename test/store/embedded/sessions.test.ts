@@ -1,0 +1,54 @@
+// The embedded store keeps the sessions' contract beside a cluster of one node; what of logins is on the disk outlives it.
+
+import t from "tap";
+import type { SessionRecord } from "../../../src/broker/model.ts";
+import { sessionOf, sessionsOf } from "../../contract/cluster-bench.ts";
+import { sessionContract } from "../../contract/sessions.ts";
+import { brittleDatabase } from "./brittle-database.ts";
+import { startSingleNode } from "./single-node.ts";
+
+t.test("contract", async (t) => {
+  const node = await startSingleNode(t);
+  sessionContract(t, { name: "embedded", open: async () => node });
+});
+
+t.test("a node knows how many sessions it serves", async (t) => {
+  const { cluster, directory } = await startSingleNode(t);
+  const kind = { level: 0 } as const;
+  const first = sessionOf(cluster, "u", kind);
+  const [second, third] = [1, 2].map(() =>
+    sessionOf(cluster, "u", { ...kind, deviceId: "d" }),
+  ) as [SessionRecord, SessionRecord];
+  for (const one of [first, first, second]) await directory.login(one);
+  t.equal(directory.size, 2);
+  await directory.remove(first);
+  await directory.remove(first);
+  await directory.remove(third);
+  t.equal(directory.size, 1);
+});
+
+t.test("a full disk keeps no main device from reconnecting", async (t) => {
+  const { fail, databaseWrites } = brittleDatabase();
+  const { directory, store } = await startSingleNode(t, { databaseWrites });
+  const session = (sessionId: string): SessionRecord => ({
+    ...{ sessionId, nodeId: "n1", uid: "u", flag: 0, level: 1 },
+    ...{ deviceId: "phone", tokenTag: "" },
+  });
+  const login = await directory.login(session("s1"), {
+    claim: { label: "name" },
+  });
+  if (login.kind !== "entered") throw new Error("a login is entered");
+  const again = { claim: { order: login.order } };
+  fail.commit = 1;
+  t.match(await directory.login(session("s2"), again), {
+    ...{ kind: "entered", order: login.order },
+  });
+  t.equal(fail.commit, 0, "it was written all the same, and the write failed");
+  fail.commit = 1;
+  await t.rejects(
+    directory.login({ ...session("s3"), deviceId: "other" }),
+    { code: "unavailable" },
+    "a login waits for the disk",
+  );
+  t.match(await sessionsOf(store, "u"), [{ sessionId: "s2" }]);
+});

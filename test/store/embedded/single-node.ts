@@ -1,0 +1,31 @@
+// A node alone, as the wiring of a server puts it together, without a server: the embedded store, a cluster of one, the directory. State: what its
+// listener is told.
+
+import type { Test } from "tap";
+import type { ClusterEvent } from "../../../src/broker/ports.ts";
+import { SessionDirectory } from "../../../src/broker/session-directory.ts";
+import { SingleNode } from "../../../src/cluster/single.ts";
+import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
+import type { ContractNode } from "../../contract/cluster-bench.ts";
+import { openStore, testFolder } from "./folder.ts";
+
+/** Its store is open, and closed with the test. */
+export async function startSingleNode(
+  t: Test,
+  over: Partial<EmbeddedOptions> = {},
+): Promise<ContractNode> {
+  const events: ClusterEvent[] = [];
+  const cluster = new SingleNode("n1");
+  const publisher = cluster;
+  const store = await openStore(t, testFolder(t), { publisher, ...over });
+  const onProblem = (error: unknown) => {
+    throw error;
+  };
+  const directory = new SessionDirectory({ store, cluster, onProblem });
+  directory.onEvent(
+    (event) => events.push(event),
+    async () => {},
+  );
+  await cluster.start();
+  return { cluster, store, directory, events };
+}

@@ -1,0 +1,112 @@
+// Sessions on Redis, beside the contract: how many calls a node's sessions cost, and that one which cannot be confirmed keeps no other from it.
+
+import { randomUUID } from "node:crypto";
+import t from "tap";
+import {
+  type DeviceLevel,
+  MAIN_DEVICE,
+  type SessionRecord,
+} from "../../../src/broker/model.ts";
+import type { LoggedIn } from "../../../src/broker/ports.ts";
+import { codeOf } from "../../contract/store-bench.ts";
+import { calls, startRedis, startRedisCluster } from "../../support/redis.ts";
+import { type OneStore, openStore } from "./one-store.ts";
+
+const NODE = "n1:1";
+
+const sessionOf = (
+  uid: string,
+  level: DeviceLevel = MAIN_DEVICE,
+): SessionRecord => ({
+  ...{ sessionId: randomUUID(), nodeId: "n1", uid, flag: 0, level },
+  ...{ deviceId: "", tokenTag: "tag-" },
+});
+
+async function enter(
+  { store }: OneStore,
+  session: SessionRecord,
+): Promise<LoggedIn> {
+  const result = await store.login(session, NODE);
+  if (result.kind !== "entered") throw new Error(result.kind);
+  return result;
+}
+
+const usersOf = (count: number) =>
+  Array.from({ length: count }, (_, at) => `u${at}`);
+
+const enterAll = (node: OneStore, count: number) =>
+  Promise.all(usersOf(count).map((uid) => enter(node, sessionOf(uid))));
+
+const redis = await startRedis(t);
+const raw = redis.client();
+
+t.test("sessions of many users are confirmed in few calls", async (t) => {
+  const node = await openStore(t, redis.url);
+  const all = await enterAll(node, 500);
+  await raw.call("CONFIG", "RESETSTAT");
+  const results = await node.store.confirmSessions(all, NODE);
+  t.equal(await calls(raw, "evalsha"), 10, "fifty in each");
+  t.same(new Set(results.map(({ kind }) => kind)), new Set(["confirmed"]));
+});
+
+t.test("a session that cannot be read fails alone", async (t) => {
+  const node = await openStore(t, redis.url);
+  const { keys } = node.link;
+  const all = await enterAll(node, 3);
+  const [, broken, odd] = all as [LoggedIn, LoggedIn, LoggedIn];
+  const { uid, sessionId } = broken.session;
+  await raw.hset(keys.user("sess", uid), sessionId, "no entry");
+  const device = Buffer.from([2, 0, 1]);
+  await raw.hset(keys.user("dev", odd.session.uid), "0", device);
+  const results = await node.store.confirmSessions(all, NODE);
+  t.match(results, [
+    { kind: "confirmed" },
+    { kind: "failed", error: { code: "internal" } },
+    { kind: "failed", error: { cause: { message: /format 2/ } } },
+  ]);
+  const terms = { tokenHash: new Uint8Array(32) };
+  const login = node.store.login(sessionOf(odd.session.uid), NODE, terms);
+  t.equal(await codeOf(login), "internal", "nor may one log in");
+});
+
+t.test("sessions that Redis lost are entered again", async (t) => {
+  const node = await openStore(t, redis.url);
+  const all = await enterAll(node, 3);
+  for (const uid of usersOf(3)) {
+    const { keys } = node.link;
+    await raw.del(keys.user("sess", uid), keys.user("login", uid));
+  }
+  await node.store.confirmSessions(all, "n1:2");
+  const found = await node.store.sessionsOf(usersOf(3));
+  t.same(
+    found,
+    all.map(({ session, order, since }) => [
+      { session, order, since, incarnation: "n1:2" },
+    ]),
+  );
+});
+
+t.test("of a Cluster one server may be away", async (t) => {
+  const servers = await startRedisCluster(t);
+  const settings = { timeoutMs: 500 };
+  const node = await openStore(t, servers.url, { settings });
+  const all = await enterAll(node, 60);
+  const { link } = node;
+  const addressOf = (uid: string) => {
+    const { options } = link.primaryOf(link.keys.user("sess", uid));
+    return options.port;
+  };
+  const away = servers.primaries[0];
+  if (away === undefined) throw new Error("a Cluster has servers");
+  const expected = all.map(({ session }) =>
+    addressOf(session.uid) === away.port ? "unavailable" : "confirmed",
+  );
+  t.equal(new Set(expected).size, 2, "it serves some of them");
+  away.signal("SIGSTOP");
+  const results = await node.store.confirmSessions(all, NODE);
+  away.signal("SIGCONT");
+  t.same(
+    results.map((one) => (one.kind === "failed" ? one.error.code : one.kind)),
+    expected,
+  );
+});
