@@ -90,8 +90,8 @@ export interface SessionStore {
   /** Takes out a session that its node does not serve any more; harmless when it is not in. */
   removeSession(session: SessionName): Promise<void>;
   /**
-   * Takes a session out and tells the node that serves it to end it (`end_session`): whichever node that is, and also when it is not in any more. It
-   * can be neither continued, if it is a main one that was in, nor confirmed.
+   * Takes a session out and tells the node that serves it to end it (`end_session`): whichever node that is, and also when it is not in any more. A main
+   * session that was in cannot be continued. Until it is removed, for a day at least, it cannot be confirmed either.
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**

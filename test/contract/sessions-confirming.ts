@@ -103,52 +103,47 @@ const CASES: readonly Case[] = [
     after: async (u) => void (await u.enter(main)),
     is: "confirmed",
   },
-  {
-    what: "a main, behind a login of its own device",
-    kind: { ...main, ...NAMED },
-    after: async (u) => void (await u.enter({ ...main, ...NAMED })),
-    is: "replaced",
-  },
-  {
-    what: "a secondary, behind a login of its own device",
-    kind: { ...secondary, ...NAMED },
-    after: async (u) => void (await u.enter({ ...secondary, ...NAMED })),
-    is: "replaced",
-  },
-  {
-    what: "a main, behind one of its own device that left",
-    kind: { ...main, ...NAMED },
-    after: async (u) => u.leave(await u.enter({ ...main, ...NAMED })),
-    is: "replaced",
-  },
-  {
-    what: "a main that was ended",
-    kind: main,
-    after: (u, first) => u.end(first, "logged_out"),
-    is: "logged_out",
-  },
-  {
-    what: "a main that was ended, and whose token was registered again",
-    ...{ kind: main, hasToken: true },
-    async after(u, first) {
-      await u.putToken("", MAIN_DEVICE);
-      await u.end(first, "logged_out");
-      await u.putToken("a", MAIN_DEVICE);
-    },
-    is: "logged_out",
-  },
   ...[main, secondary].flatMap((level): Case[] => {
+    const kind = { ...level, ...NAMED };
     const name = level === main ? "a main" : "a secondary";
     return [
       {
+        what: `${name}, behind a login of its own device`,
+        kind,
+        after: async (u) => void (await u.enter(kind)),
+        is: "replaced",
+      },
+      {
+        what: `${name}, behind one of its own device that left`,
+        kind,
+        after: async (u) => u.leave(await u.enter(kind)),
+        is: "replaced",
+      },
+      {
+        what: `${name} that was ended`,
+        kind,
+        after: (u, first) => u.end(first, "logged_out"),
+        is: "logged_out",
+      },
+      {
         what: `${name} whose device logged out`,
-        ...{ kind: level, hasToken: true },
+        ...{ kind, hasToken: true },
         after: (u) => u.putToken("", level.level),
         is: "logged_out",
       },
       {
+        what: `${name} that was ended, and whose token was registered again`,
+        ...{ kind, hasToken: true },
+        async after(u, first) {
+          await u.putToken("", level.level);
+          await u.end(first, "logged_out");
+          await u.putToken("a", level.level);
+        },
+        is: "logged_out",
+      },
+      {
         what: `${name} whose device has another token`,
-        ...{ kind: level, hasToken: true },
+        ...{ kind, hasToken: true },
         after: (u) => u.putToken("b", level.level),
         is: level === main ? "token_changed" : "confirmed",
       },
@@ -189,7 +184,7 @@ export async function confirming(t: Test, driver: NodeDriver): Promise<void> {
     const expected: string[] = [];
     for (let at = 0; at < 120; at++) {
       const u = new User(node);
-      asked.push(await u.enter(at % 3 ? secondary : main));
+      asked.push(await u.enter(at % 2 ? main : secondary));
       const last = asked.at(-1) as LoggedIn; // just pushed
       if (at % 3 === 0) await u.end(last, "logged_out");
       expected.push(at % 3 === 0 ? "logged_out" : "confirmed");

@@ -25,12 +25,14 @@ import type { RedisStoreParts } from "./parts.ts";
  * another incarnation.
  */
 const ENTRY_TTL_MS = 600_000;
+/** How long it is remembered that a session was ended whose node does not answer: one that comes back later would enter it again. */
+const ENDED_TTL_MS = 86_400_000;
 /** Sessions confirmed by one script: it keeps others from their turn for less than a millisecond. */
 const CONFIRMED_PER_CALL = 50;
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
 const RULES = [
-  `local ENTRY_TTL, LOGIN_TTL = ${ENTRY_TTL_MS}, ${LOGIN_TTL_MS}`,
+  `local ENTRY_TTL, LOGIN_TTL, ENDED_TTL = ${ENTRY_TTL_MS}, ${LOGIN_TTL_MS}, ${ENDED_TTL_MS}`,
   lua("session_rules"),
 ] as const;
 const LOGIN = loadScript(lua("session_login"), ...RULES);
@@ -93,8 +95,8 @@ export function createRedisSessions({
       await link.run(REMOVE, [keyOf(uid)], [uid, sessionId]);
     },
 
-    async endSession({ uid, sessionId }, reason) {
-      await link.run(END, [keyOf(uid)], [uid, sessionId, reason]);
+    async endSession({ uid, sessionId, level }, reason) {
+      await link.run(END, [keyOf(uid)], [uid, sessionId, reason, level]);
     },
 
     async confirmSessions(sessions, incarnation) {

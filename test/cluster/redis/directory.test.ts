@@ -13,6 +13,8 @@ import {
   endedWhile,
   sessionsOf,
 } from "../../contract/cluster-bench.ts";
+import { hashToken, tokenTag } from "../../../src/broker/tokens.ts";
+import { createUsers } from "../../../src/broker/users.ts";
 import { callsIn, startRedis } from "../../support/redis.ts";
 import {
   HEARTBEAT_MS,
@@ -509,3 +511,67 @@ t.test(
     t.same(ended(a), []);
   },
 );
+
+t.test(
+  "a secondary session that was logged out while its node was cut off stays out",
+  async (t) => {
+    const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
+    const users = createUsers({ ...b, publisher: b.cluster });
+    const device = { uid: "u", flag: 0, level: SECONDARY_DEVICE } as const;
+    const token = "a token";
+    await users.setToken({ ...device, token });
+    const tokenHash = hashToken(token);
+    const session = sessionOn(a, "u", {
+      ...{ level: SECONDARY_DEVICE, tokenTag: tokenTag(tokenHash) },
+    });
+    await a.directory.login(session, { tokenHash }); // a does not listen
+    await users.quitDevice("u", [0]);
+    await users.setToken({ ...device, token });
+    a.topics.resubscribed(["u"]);
+    await until(() => ended(a).length === 1);
+    t.same(ended(a), [`${session.sessionId} logged_out`]);
+    t.notOk(await isOnline(b, "u"));
+  },
+);
+
+t.test("nor does it come back with a node that counted as dead", async (t) => {
+  const prefix = `t${randomUUID().slice(0, 8)}`;
+  const frozen = { heartbeatMs: 60_000, deadAfterMs: 180_000 };
+  const a = await startNode(t, redis, { ...frozen, settings: { prefix } });
+  const b = await startNode(t, redis, { settings: { prefix } });
+  const users = createUsers({ ...b, publisher: b.cluster });
+  const device = { uid: "u", flag: 0, level: SECONDARY_DEVICE } as const;
+  const token = "a token";
+  await users.setToken({ ...device, token });
+  const tokenHash = hashToken(token);
+  const session = sessionOn(a, "u", {
+    ...{ level: SECONDARY_DEVICE, tokenTag: tokenTag(tokenHash) },
+  });
+  await a.directory.login(session, { tokenHash });
+  await until(async () => !(await isOnline(b, "u")));
+  await users.quitDevice("u", [0]);
+  await users.setToken({ ...device, token });
+  await a.cluster.heartbeat();
+  await until(() => ended(a).length === 1);
+  t.same(ended(a), [`${session.sessionId} logged_out`]);
+  t.notOk(await isOnline(b, "u"));
+});
+
+// Private, since no door shows what is left in Redis.
+t.test("ends are remembered for a day, a hundred of a user", async (t) => {
+  const [a] = (await startNodes(t, 1)) as [TestNode];
+  const key = a.link.keys.user("ended", "u");
+  const kind = { level: SECONDARY_DEVICE } as const;
+  const all = Array.from({ length: 103 }, () => sessionOn(a, "u", kind));
+  for (const one of all) await a.directory.login(one);
+  for (const one of all) await a.store.endSession(one, "logged_out");
+  t.same(
+    new Set(await raw.hkeys(key)),
+    new Set(all.slice(3).map(({ sessionId }) => sessionId)),
+    "the newest",
+  );
+  const days = (await raw.pttl(key)) / 86_400_000;
+  t.ok(days > 0.9 && days <= 1, `${days}`);
+  for (const one of all) await a.directory.remove(one);
+  t.equal(await raw.exists(key), 0, "nothing, when their node has let them go");
+});

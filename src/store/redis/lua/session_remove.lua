@@ -3,4 +3,5 @@
 -- ARGV: uid, sessionId
 -- Reply: nothing
 local user = user_of(KEYS[1], ARGV[1])
+redis.call('HDEL', user.ended, ARGV[2])
 if redis.call('HDEL', user.sessions, ARGV[2]) == 1 then publish_presence(user) end

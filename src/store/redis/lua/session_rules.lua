@@ -4,9 +4,10 @@
 --     when its login came, growing per user; `since`: the same of its connection; `expires`: Unix milliseconds, moved on while its node serves it
 --   login HASH flag → the newest main login, which outlives its entry, JSON: [1, order, since, deviceId, label, ended, past]. `ended`: why it cannot
 --     be continued, or ''; `past`: labels of earlier logins
+--   ended HASH sessionId → `<microseconds> <reason>` of secondary sessions that were ended, until their nodes take them out
 --   dev   HASH flag → device (`users.ts`)
 -- These numbers are text, because JSON made in Lua keeps 14 digits of a number.
-local PAST, DEVICE_FORMAT = 8, 1
+local PAST, MAX_ENDED, DEVICE_FORMAT = 8, 100, 1
 local time = redis.call('TIME')
 local NOW = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local NOW_MS = math.floor(NOW / 1000)
@@ -15,7 +16,7 @@ local NOW_MS = math.floor(NOW / 1000)
 local function user_of(key, uid)
   local base = string.sub(key, 1, -1 - #'sess')
   return {
-    uid = uid, sessions = key, logins = base .. 'login', devices = base .. 'dev',
+    uid = uid, sessions = key, logins = base .. 'login', ended = base .. 'ended', devices = base .. 'dev',
     topic = base .. 't', presence = base .. 'p',
   }
 end
@@ -89,6 +90,25 @@ local function write_login(user, flag, login)
   redis.call('PEXPIRE', user.logins, LOGIN_TTL)
 end
 
+-- Remembers that a session was ended whose node may not have heard of it, and would enter it again. Of a main one the newest login tells.
+local function remember_end(user, id, since, reason)
+  redis.call('HSET', user.ended, id, int(math.max(NOW, since)) .. ' ' .. reason)
+  redis.call('PEXPIRE', user.ended, ENDED_TTL)
+  if redis.call('HLEN', user.ended) <= MAX_ENDED then return end
+  local all, oldest, first = redis.call('HGETALL', user.ended), math.huge, nil
+  for at = 1, #all, 2 do
+    local ended = tonumber(string.match(all[at + 1], '^%d+'))
+    if ended < oldest then oldest, first = ended, all[at] end
+  end
+  redis.call('HDEL', user.ended, first)
+end
+
+-- Why a session was ended; nil: it was not, as far as is remembered. One of an earlier process may have had its id.
+local function read_end(user, mine)
+  local ended, reason = string.match(redis.call('HGET', user.ended, mine.id) or '', '^(%d+) (.*)$')
+  return ended and tonumber(ended) >= mine.since and reason or nil
+end
+
 -- The level of the user's device and the hash of its token, '' when it logged out; or nothing when there is none.
 local function read_device(user, flag)
   local device = redis.call('HGET', user.devices, flag)
@@ -120,12 +140,15 @@ end
 
 -- Takes a session out that `by` ends, and tells its node in the same step: a session removed without that event would be served for ever.
 local function replace(user, by, old)
+  local reason = reason_of(by, old)
   redis.call('HDEL', user.sessions, old.id)
-  publish_end(user, old.id, reason_of(by, old))
+  if old.level ~= 1 then remember_end(user, old.id, old.since, reason) end
+  publish_end(user, old.id, reason)
 end
 
--- Takes a session out that was there, and which cannot be continued if it is a main one.
+-- Takes a session out that was there, and which can be neither continued nor entered again.
 local function take_out(user, old, reason)
+  if old.level ~= 1 then remember_end(user, old.id, old.since, reason) end
   local newest = old.level == 1 and read_login(user, int(old.flag)) or nil
   if newest and newest.order == old.order then
     newest.ended = reason
