@@ -18,7 +18,7 @@
 //   log by when to reclaim; +inf: nothing ever is, unless the limits of history change), cmd HASH and cmdat ZSET (messageId → commands that some
 //   recipients may not have yet, and when they began or a sweep last took them)
 // Of a user (`keys.user`): dev HASH, groups, doubt SET (hint: together at least the groups it is in), peers ZSET (peer → ms of the newest message, about),
-//   streams SET (hint: personal channels with an active stream), sess (the session directory's),
+//   streams SET (hint: personal channels with an active stream), sess, login, ended HASH (`lua/session_rules.lua`),
 //   inseq STRING (newest inboxSeq), in STREAM `<inboxSeq>-0`: x endMs, i messageId, n payload bytes, r record; inx ZSET (inboxSeq → endMs of
 //   copies that end before others of their time), inids ZSET (messageId → ms: commands it was given, lately;
 //   `f<bucket>` → greatest id of those forgotten)

@@ -86,6 +86,26 @@ t.test("sessions that Redis lost are entered again", async (t) => {
   );
 });
 
+t.test("an entry that came back takes no other login's label", async (t) => {
+  const node = await openStore(t, redis.url);
+  const { store } = node;
+  const key = node.link.keys.user("login", "u");
+  const [one, other, third] = ["a", "b", "a"].map((deviceId) => ({
+    ...sessionOf("u"),
+    deviceId,
+  })) as [SessionRecord, SessionRecord, SessionRecord];
+  const claim = { label: "the name that a gave its login" };
+  await store.login(one, NODE, { claim });
+  const before = await raw.hgetall(key);
+  const later = await store.login(other, NODE);
+  if (later.kind !== "entered") throw new Error(later.kind);
+  await raw.hset(key, before); // Redis lost its last second
+  await raw.del(node.link.keys.user("sess", "u"));
+  t.same(await store.confirmSessions([later], NODE), [{ kind: "confirmed" }]);
+  const again = await store.login(third, NODE, { claim });
+  t.same(again, { kind: "refused", reason: "kicked" });
+});
+
 t.test("of a Cluster one server may be away", async (t) => {
   const servers = await startRedisCluster(t);
   const settings = { timeoutMs: 500 };

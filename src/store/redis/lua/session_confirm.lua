@@ -47,6 +47,7 @@ local function confirm(user, mine)
     if is_mine and here.expires - NOW_MS > ENTRY_TTL / 2 then return { 'confirmed' } end
     read_entries(user, mine.id) -- drops what expired
     write_entry(user, mine)
+    if mine.level == 1 then redis.call('PEXPIRE', user.logins, LOGIN_TTL) end
     if not is_mine then publish_presence(user) end
     return { 'confirmed' }
   end
@@ -56,10 +57,7 @@ local function confirm(user, mine)
   local reason, ends = ended_by_session(user, mine, newest)
   if reason then return { 'refused', reason } end
   for _, other in ipairs(ends) do replace(user, mine, other) end
-  if mine.level == 1 then
-    mine.label, mine.ended, mine.past = newest and newest.label or '', '', newest and newest.past or {}
-    write_login(user, int(mine.flag), mine)
-  end
+  if mine.level == 1 then follow_login(user, mine, '', newest) end
   write_entry(user, mine)
   publish_presence(user)
   return { 'confirmed' }

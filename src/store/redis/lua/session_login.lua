@@ -55,16 +55,7 @@ for _, old in ipairs(expired) do others[#others + 1] = old end -- a node that co
 for _, old in ipairs(others) do
   if collide(mine, old) or continued(mine, old) then replace(user, mine, old) end
 end
-if main then
-  local known, past = newest and newest.label or '', newest and newest.past or {}
-  if label == '' and newest and newest.order == mine.order then label = known end
-  if known ~= '' and known ~= label then
-    past[#past + 1] = known
-    if #past > PAST then table.remove(past, 1) end
-  end
-  mine.label, mine.ended, mine.past = label, '', past
-  write_login(user, ARGV[4], mine)
-end
+if main then follow_login(user, mine, label, newest) end
 write_entry(user, mine)
 publish_presence(user)
 return { 'entered', int(since), int(mine.order), int(mine.level) }

@@ -1,5 +1,5 @@
 -- A user's sessions, newest logins and the kick rule; put in front of the scripts on them. `embedded/session-rules.ts` has the rules again, and
--- `test/contract/store-sessions.ts` the cases. All keys of a user are of one slot:
+-- `test/contract/sessions*.ts` the cases. All keys of a user are of one slot:
 --   sess  HASH sessionId → entry, JSON: [1, incarnation, since, flag, level, deviceId, tokenTag, order, expires]. `order`: microseconds of Redis' clock
 --     when its login came, growing per user; `since`: the same of its connection; `expires`: Unix milliseconds, moved on while its node serves it
 --   login HASH flag → the newest main login, which outlives its entry, JSON: [1, order, since, deviceId, label, ended, past]. `ended`: why it cannot
@@ -88,6 +88,18 @@ local function write_login(user, flag, login)
   local fields = { 1, int(login.order), int(login.since), login.device, login.label, login.ended, login.past }
   redis.call('HSET', user.logins, flag, cjson.encode(fields))
   redis.call('PEXPIRE', user.logins, LOGIN_TTL)
+end
+
+-- Makes `mine` the newest main login, by its own label or '', behind the one before: what that was called is a past label, if it is another login.
+local function follow_login(user, mine, label, newest)
+  local known, past = newest and newest.label or '', newest and newest.past or {}
+  if label == '' and newest and newest.order == mine.order then label = known end
+  if known ~= '' and known ~= label then
+    past[#past + 1] = known
+    if #past > PAST then table.remove(past, 1) end
+  end
+  mine.label, mine.ended, mine.past = label, '', past
+  write_login(user, int(mine.flag), mine)
 end
 
 -- Remembers that a session was ended whose node may not have heard of it, and would enter it again. Of a main one the newest login tells.
