@@ -44,6 +44,8 @@ const MAX_REMOVALS = 100_000;
 /** How long the reason why a session was ended is asked for: after a freeze the connection to the store has to come back first. */
 const ASK_MS = 3000;
 const RETRY_MS = 50;
+/** After something could not be done that is repeated until it is. */
+const AGAIN_MS = 1000;
 
 export class SessionDirectory {
   readonly #parts: SessionDirectoryParts;
@@ -112,11 +114,11 @@ export class SessionDirectory {
 
   /** Takes out a session that this node does not serve any more; harmless when it was ended. Where it throws `unavailable`, it is made good later. */
   async remove(session: SessionRecord): Promise<void> {
-    const isLocal = this.#local.forget(session.sessionId);
+    this.#local.forget(session.sessionId);
     try {
       await this.#parts.store.removeSession(session);
     } catch (error) {
-      if (isLocal) this.#removeLater(session);
+      if (isAway(error)) this.#removeLater(session);
       throw error;
     }
   }
@@ -208,6 +210,7 @@ export class SessionDirectory {
       .then((isDone) => {
         this.#running = undefined;
         if (isDone) this.#proceed();
+        else setTimeout(() => this.#proceed(), AGAIN_MS).unref(); // or with the next beat, where there is one
       });
   }
 

@@ -2,7 +2,7 @@
 // were ended that nobody has taken out since.
 
 import { timingSafeEqual } from "node:crypto";
-import type { CloseReason } from "../../broker/errors.ts";
+import { BrokerError, type CloseReason } from "../../broker/errors.ts";
 import {
   type Device,
   type DeviceLevel,
@@ -155,12 +155,20 @@ export function createSessions(parts: SessionParts): SessionStore {
     confirmSessions: (all) =>
       Promise.all(
         all.map((one) =>
-          lock.run(userLock(one.session.uid), () => confirm(one)),
+          lock
+            .run(userLock(one.session.uid), () => confirm(one))
+            .catch(failure),
         ),
       ),
 
     sessionsOf: async (uids) => uids.map(entriesOf),
   };
+}
+
+function failure(cause: unknown): Confirmation {
+  const isOurs = cause instanceof BrokerError;
+  const error = isOurs ? cause : new BrokerError("internal", { cause });
+  return { kind: "failed", error };
 }
 
 /** The level that counts; undefined: the device does not have the token. */

@@ -8,13 +8,13 @@ import {
   type SessionRecord,
   userTopic,
 } from "../../../src/broker/model.ts";
+import { hashToken, tokenTag } from "../../../src/broker/tokens.ts";
+import { createUsers } from "../../../src/broker/users.ts";
 import {
   endedFor,
   endedWhile,
   sessionsOf,
 } from "../../contract/cluster-bench.ts";
-import { hashToken, tokenTag } from "../../../src/broker/tokens.ts";
-import { createUsers } from "../../../src/broker/users.ts";
 import { callsIn, startRedis } from "../../support/redis.ts";
 import {
   HEARTBEAT_MS,
