@@ -1,19 +1,31 @@
-// The topics' side of a node of a cluster on Redis: what it publishes, what it listens to, and that the listener is told all of it in order. State: the
-// listeners; the parts hold theirs. There is no short cut within a node: everything goes through Redis.
+// The topics' side of a node of a cluster on Redis: what it publishes, what it listens to, and that the listener gets all of it in order, once. There is
+// no short cut within a node: everything goes through Redis. State: the listeners; the parts hold theirs.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { Topic } from "../../broker/model.ts";
 import type { ClusterEvent } from "../../broker/ports.ts";
 import type { Arrivals } from "../../redis/arrivals.ts";
+import type { ArrivalLine } from "./arrival-line.ts";
+import { within } from "./deadline.ts";
+import { Incoming } from "./incoming.ts";
+import { groupOf } from "./listened.ts";
+import { ListenedTopics } from "./listened-topics.ts";
+import { NodeLines } from "./node-lines.ts";
 import { Publishing } from "./publishing.ts";
-import { Receiver } from "./receiver.ts";
+import { Repairs } from "./repairs.ts";
+import { Subscriber } from "./subscriber.ts";
 import {
   NO_RESYNC,
   type OnProblem,
   seldom,
+  TOPICS_LIMITS,
+  type TopicsMetrics,
   type TopicsParts,
   type TopicsResync,
 } from "./topics-parts.ts";
+
+/** Where it is not known how far messages were delivered: nobody counts as a later member. */
+const NO_LATER = Number.POSITIVE_INFINITY;
 
 /** The `ClusterTopics` of cluster.ts. */
 export class RedisTopics {
@@ -21,38 +33,71 @@ export class RedisTopics {
   readonly arrivals: Arrivals;
   readonly #parts: TopicsParts;
   readonly #onProblem: OnProblem;
-  readonly #receiver: Receiver;
   readonly #publishing: Publishing;
+  readonly #topics: ListenedTopics;
+  readonly #lines: NodeLines;
+  readonly #repairs: Repairs;
+  readonly #subscriber: Subscriber;
   #listener: (event: ClusterEvent) => void = () => {};
   #resync = NO_RESYNC;
 
   constructor(parts: TopicsParts) {
+    const { link, feed, clock, nodeId, lingerMs, metrics } = parts;
+    const limits = { ...TOPICS_LIMITS, ...parts.limits };
+    const onProblem = seldom(parts.onProblem);
+    const mayReorder = link.isCluster;
+    const tell = (event: ClusterEvent) => this.#tell(event);
+    const rejected: TopicsMetrics["rejected"] = (why) => metrics?.rejected(why);
+    const mark = () => this.#subscriber.mark();
     this.#parts = parts;
-    this.#onProblem = seldom(parts.onProblem);
-    this.#publishing = new Publishing(parts.link, this.#onProblem);
-    const receiver = new Receiver(parts, {
-      onProblem: this.#onProblem,
-      tell: (event) => this.#tell(event),
-      onRestored: (topics) => this.#restored(topics),
-      resync: {
-        silentSinceMs: () => this.#resync.silentSinceMs(),
-        judgeUsers: (uids) => this.#resync.judgeUsers(uids),
-        judgeGroup: (...asked) => this.#resync.judgeGroup(...asked),
+    this.#onProblem = onProblem;
+    this.#publishing = new Publishing(link, onProblem);
+    const repairs = new Repairs({
+      ...{ feed, onProblem, mayReorder },
+      onRepaired: () => metrics?.repaired(),
+      judge: (line) => this.#judge(line),
+    });
+    this.#repairs = repairs;
+    link.onChange((isUp) => {
+      if (isUp) repairs.hurry();
+    });
+    const budget = { used: 0, max: limits.maxKeptBytes };
+    const onGap = (line: ArrivalLine) => void repairs.repair(line);
+    this.#lines = new NodeLines({
+      ...{ repairs, feed, clock, mayReorder, mark, max: limits.maxPersonal },
+      lines: {
+        ...{ tell, onProblem, onGap, rejected, budget, clock },
+        gapMs: limits.gapMs,
       },
     });
-    this.#receiver = receiver;
+    const incoming = new Incoming({
+      ...{ tell, onProblem, rejected, personal: this.#lines.personal },
+      topic: (name) => this.#topics.named(name),
+    });
+    this.#subscriber = new Subscriber({
+      ...{ link, clock, onProblem, name: `jindou-${nodeId}` },
+      onFrame: (name, frame) => {
+        this.#holdIfSilent();
+        incoming.accept(name, frame);
+      },
+      onLost: (names, sinceMs) => this.#topics.lost(names, sinceMs),
+      onBack: (names) => this.#topics.back(names),
+    });
+    this.#topics = new ListenedTopics({
+      ...{ subscriber: this.#subscriber, lines: this.#lines, clock, lingerMs },
+      ...{ onProblem, maxLingering: limits.maxLingering },
+      onRestored: (topics) => {
+        this.#restored(topics);
+        incoming.tellHeld();
+      },
+      judgeUsers: (uids) => this.#resync.judgeUsers(uids),
+      nameOf: (topic) => link.keys.topic(topic),
+      timeoutMs: link.settings.timeoutMs,
+    });
     this.arrivals = {
-      level: (...asked) => receiver.lines.level(...asked),
-      listensTo: (topic) => receiver.topics.has(topic),
-      barrier: () =>
-        receiver.topics.size === 0
-          ? undefined
-          : receiver.arrived().catch((error) => {
-              this.#onProblem(
-                error,
-                "Waiting for a node's own publications failed",
-              );
-            }),
+      level: (...asked) => this.#lines.level(...asked),
+      listensTo: (topic) => this.#topics.has(topic),
+      barrier: () => (this.#topics.size === 0 ? undefined : this.#seen()),
     };
   }
 
@@ -66,27 +111,29 @@ export class RedisTopics {
 
   /** Connects for subscriptions; the link must be up. Throws when Redis does not let it. */
   async start(): Promise<void> {
-    await this.#receiver.start();
+    await this.#subscriber.start();
   }
 
-  /** Forgets all topics and tells nothing any more. Safe to call twice. */
+  /** Forgets all topics and delivers nothing any more. Safe to call twice. */
   async close(): Promise<void> {
     await this.#publishing.settled();
-    this.#receiver.close();
+    this.#topics.close();
+    this.#lines.close();
+    this.#subscriber.close();
   }
 
   /** Throws `unavailable` while what is published may not come. */
   async ping(): Promise<void> {
-    if (!this.#receiver.isWhole) throw new BrokerError("unavailable");
+    if (!this.#subscriber.isWhole) throw new BrokerError("unavailable");
   }
 
   /** See `Cluster`. Rejects `unavailable`; a topic that was listened to before stays wanted then. */
   listen(topic: Topic): Promise<void> {
-    return this.#receiver.topics.listen(topic);
+    return this.#topics.listen(topic);
   }
 
   unlisten(topic: Topic): void {
-    this.#receiver.topics.unlisten(topic);
+    this.#topics.unlisten(topic);
   }
 
   /** See `Publisher`. */
@@ -102,15 +149,54 @@ export class RedisTopics {
   /** See `Cluster`. Rejects `unavailable` in time. */
   async barrier(): Promise<void> {
     await this.#publishing.settled();
-    await this.#receiver.arrived();
+    await this.#arrived();
   }
 
   /** See `Cluster`. */
   recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined {
-    this.#receiver.holdIfSilent();
-    return this.#receiver.topics.areWhole(concerns)
-      ? undefined
-      : this.#receiver.arrived();
+    this.#holdIfSilent();
+    return this.#topics.areWhole(concerns) ? undefined : this.#arrived();
+  }
+
+  /** Resolves once everything published to the node's topics before the call was delivered. Rejects `unavailable` in time. */
+  async #arrived(): Promise<void> {
+    await this.#subscriber.mark();
+    await within(
+      this.#topics.settled().then(() => this.#repairs.settled()),
+      this.#parts.link.settings.timeoutMs,
+      "what was missed is not read yet",
+    );
+  }
+
+  async #seen(): Promise<void> {
+    try {
+      await this.#arrived();
+    } catch (error) {
+      this.#onProblem(error, "Waiting for a node's own publications failed");
+    }
+  }
+
+  /**
+   * Where no heartbeat was confirmed lately, nothing more is delivered before it was judged. Asked when something is about to be delivered: after this
+   * process stood still, what came meanwhile is read before any timer runs.
+   */
+  #holdIfSilent(): void {
+    if (this.#parts.link.isCluster) return; // heartbeats go to one of its servers: that it is away says nothing about the others
+    const sinceMs = this.#resync.silentSinceMs();
+    if (sinceMs !== undefined) this.#topics.hold(sinceMs);
+  }
+
+  /** Before what was read of a channel is delivered. Rejects `unavailable`. */
+  async #judge({ key, told }: ArrivalLine): Promise<void> {
+    const { link } = this.#parts;
+    const group = groupOf(key);
+    if (!link.isCluster) {
+      const judged = this.#topics.usersJudged();
+      await within(judged, link.settings.timeoutMs, "users are not judged yet");
+      await this.#subscriber.mark(); // a session that was ended before the read is ended here by now
+    }
+    if (group !== undefined)
+      await this.#resync.judgeGroup(group, told.headSeq ?? NO_LATER);
   }
 
   #tell(event: ClusterEvent): void {
@@ -121,7 +207,7 @@ export class RedisTopics {
     }
   }
 
-  /** What no store has of the meantime is made good by who listens. */
+  /** Who listens makes good what no store has of the meantime. */
   #restored(topics: readonly Topic[]): void {
     for (const topic of topics)
       if (!topic.startsWith("g:")) this.#tell({ kind: "missed", topic });
