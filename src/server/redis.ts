@@ -1,14 +1,14 @@
 // One of many nodes on a Redis that they share: link, topics, store and cluster, and who of them knows whom. State: none of its own.
 
 import { BrokerError } from "../broker/errors.ts";
-import { ClockCheck } from "../cluster/redis/clock-check.ts";
+import { ClockCheck } from "../cluster/redis/nodes/clock-check.ts";
 import { RedisCluster } from "../cluster/redis/cluster.ts";
-import { registryScripts } from "../cluster/redis/registry.ts";
+import { registryScripts } from "../cluster/redis/nodes/registry.ts";
 import {
   createRedisThrottle,
   throttleScripts,
 } from "../cluster/redis/throttle.ts";
-import { RedisTopics } from "../cluster/redis/topics.ts";
+import { RedisTopics } from "../cluster/redis/topics/topics.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { ChannelFeed } from "../redis/arrivals.ts";

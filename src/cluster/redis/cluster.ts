@@ -12,8 +12,8 @@ import type {
 import type { Answer } from "../../lib/answer.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { type AboutNode, createNodeDescription } from "../about-node.ts";
-import { Registry, type RegistryParts } from "./registry.ts";
-import type { TopicsResync } from "./topics-parts.ts";
+import { Registry, type RegistryParts } from "./nodes/registry.ts";
+import type { TopicsResync } from "./topics/topics-parts.ts";
 
 /** The topics' side of a node (topics.ts). */
 export interface ClusterTopics

@@ -2,7 +2,7 @@
 
 import t from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
-import type { ArrivalLine } from "../../../src/cluster/redis/arrival-line.ts";
+import type { Sequencer } from "../../../src/cluster/redis/topics/sequencer.ts";
 import type { OrderedEvent } from "../../../src/redis/wire.ts";
 import { FeedLog } from "./feed-log.ts";
 import { bench, nodeLines } from "./line-bench.ts";
@@ -10,7 +10,7 @@ import { range, until } from "./topic-nodes.ts";
 
 /** Takes frames in the order of these places. */
 function deliver(
-  line: ArrivalLine,
+  line: Sequencer,
   frames: readonly Buffer[],
   places: readonly number[],
 ): void {

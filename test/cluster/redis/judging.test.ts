@@ -7,7 +7,7 @@ import { groupTopic, userTopic } from "../../../src/broker/model.ts";
 import {
   NO_RESYNC,
   type TopicsResync,
-} from "../../../src/cluster/redis/topics-parts.ts";
+} from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import {
   calls,

@@ -3,12 +3,12 @@
 import type { Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
 import {
-  ArrivalLine,
-  type LineParts,
-} from "../../../src/cluster/redis/arrival-line.ts";
-import type { Listened } from "../../../src/cluster/redis/listened.ts";
-import { NodeLines } from "../../../src/cluster/redis/node-lines.ts";
-import { Repairs } from "../../../src/cluster/redis/repairs.ts";
+  Sequencer,
+  type SequencerParts,
+} from "../../../src/cluster/redis/topics/sequencer.ts";
+import type { Subscription } from "../../../src/cluster/redis/topics/subscription.ts";
+import { Sequencers } from "../../../src/cluster/redis/topics/sequencers.ts";
+import { CatchUpQueue } from "../../../src/cluster/redis/topics/catch-up-queue.ts";
 import {
   decodeFrame,
   type OrderedEvent,
@@ -23,24 +23,24 @@ export function bench(
   {
     mayReorder = true,
     ...over
-  }: Partial<LineParts> & { mayReorder?: boolean } = {},
+  }: Partial<SequencerParts> & { mayReorder?: boolean } = {},
 ) {
   const told: OrderedEvent[] = [];
   const problems: unknown[] = [];
   const onProblem = (error: unknown) => problems.push(error);
   const budget = { used: 0, max: 1 << 20 };
-  const repairs = new Repairs({
+  const repairs = new CatchUpQueue({
     ...{ feed: log, mayReorder, onProblem, onRepaired: () => {} },
     judge: async () => {},
   });
-  const lines: LineParts = {
+  const lines: SequencerParts = {
     ...{ gapMs: 10, budget, tell: (event) => told.push(event), onProblem },
     clock: () => 1e6,
     onGap: (line) => void repairs.repair(line),
     rejected: () => {},
     ...over,
   };
-  const line = new ArrivalLine(log.key, 0, lines);
+  const line = new Sequencer(log.key, 0, lines);
   const alive = setInterval(() => {}, 1000); // what waits for a retry keeps no process alive
   t.teardown(() => {
     clearInterval(alive);
@@ -63,16 +63,16 @@ export function nodeLines(
   { lines, repairs, mayReorder }: Bench,
   log: FeedLog,
   over: { max?: number; now?: () => number } = {},
-): NodeLines {
+): Sequencers {
   const { max = 100, now = () => 1e6 } = over;
-  return new NodeLines({
+  return new Sequencers({
     ...{ lines, repairs, feed: log, clock: now, mayReorder, max },
     mark: async () => {},
   });
 }
 
 /** A user's topic that is followed since the beginning. */
-export function listened(uid: string, over: Partial<Listened> = {}): Listened {
+export function listened(uid: string, over: Partial<Subscription> = {}): Subscription {
   return {
     ...{ topic: userTopic(uid), name: uid, line: undefined, sinceMs: 1e6 },
     ...{ isUp: true, isOpen: true, lostAtMs: undefined, losses: 0 },
@@ -96,8 +96,8 @@ export function oneTopic(
 
 /** What is published to the topic is lost from then on. */
 export function lose(
-  lines: NodeLines,
-  topic: Listened,
+  lines: Sequencers,
+  topic: Subscription,
   lostAtMs: number,
 ): void {
   topic.isUp = false;
@@ -107,7 +107,7 @@ export function lose(
 }
 
 /** A frame of a personal channel comes. */
-export function hear(lines: NodeLines, frame: Buffer): void {
+export function hear(lines: Sequencers, frame: Buffer): void {
   const publication = decodeFrame(frame);
   if (publication.kind !== "ordered") throw new Error("not a line's");
   const { event } = publication;

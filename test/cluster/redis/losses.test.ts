@@ -11,8 +11,8 @@ import {
   STREAM_START,
   userTopic,
 } from "../../../src/broker/model.ts";
-import { ListenedTopics } from "../../../src/cluster/redis/listened-topics.ts";
-import type { NodeLines } from "../../../src/cluster/redis/node-lines.ts";
+import { Subscriptions } from "../../../src/cluster/redis/topics/subscriptions.ts";
+import type { Sequencers } from "../../../src/cluster/redis/topics/sequencers.ts";
 import { WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import { FeedLog } from "./feed-log.ts";
@@ -301,8 +301,8 @@ t.test(
 );
 
 /** Topics whose subscriptions a test loses and brings back itself. */
-function topicsByHand(lines: NodeLines): ListenedTopics {
-  return new ListenedTopics({
+function topicsByHand(lines: Sequencers): Subscriptions {
+  return new Subscriptions({
     subscriber: { subscribe: async () => {}, unsubscribe() {} },
     ...{ lines, clock: () => 1e6, nameOf: (topic) => topic },
     ...{ lingerMs: 1000, maxLingering: 100, timeoutMs: 5000 },

@@ -15,11 +15,11 @@ import type {
   ClusterEvent,
   MessageDraft,
 } from "../../../src/broker/ports.ts";
-import { RedisTopics } from "../../../src/cluster/redis/topics.ts";
+import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import type {
   TopicsParts,
   TopicsResync,
-} from "../../../src/cluster/redis/topics-parts.ts";
+} from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import {

@@ -7,8 +7,8 @@ import type {
 } from "../../../src/broker/ports.ts";
 import { SessionDirectory } from "../../../src/broker/session-directory.ts";
 import { RedisCluster } from "../../../src/cluster/redis/cluster.ts";
-import { registryScripts } from "../../../src/cluster/redis/registry.ts";
-import { RedisTopics } from "../../../src/cluster/redis/topics.ts";
+import { registryScripts } from "../../../src/cluster/redis/nodes/registry.ts";
+import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import {

@@ -8,7 +8,7 @@ import {
   type Topic,
   userTopic,
 } from "../../../src/broker/model.ts";
-import { RedisTopics } from "../../../src/cluster/redis/topics.ts";
+import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import type { ChannelFeed } from "../../../src/redis/arrivals.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";

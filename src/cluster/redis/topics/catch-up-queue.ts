@@ -1,20 +1,20 @@
-// Repairs lines from the store: few at a time, each until it succeeds or is closed; one whose channel cannot be read goes on without. State: which
+// CatchUpQueue lines from the store: few at a time, each until it succeeds or is closed; one whose channel cannot be read goes on without. State: which
 // lines are being repaired.
 
-import { isAway } from "../../broker/errors.ts";
-import { Line } from "../../lib/line.ts";
-import type { ChannelFeed } from "../../redis/arrivals.ts";
-import type { ArrivalLine } from "./arrival-line.ts";
+import { isAway } from "../../../broker/errors.ts";
+import { Line } from "../../../lib/line.ts";
+import type { ChannelFeed } from "../../../redis/arrivals.ts";
+import type { Sequencer } from "./sequencer.ts";
 import { Gate } from "./deadline.ts";
-import { begin, beginMidway, type RepairFeed, repair } from "./repair.ts";
+import { begin, beginMidway, type CatchUpFeed, repair } from "./catch-up.ts";
 
-export interface RepairParts {
+export interface CatchUpQueueParts {
   readonly feed: ChannelFeed;
   /** Whether publications of a personal channel may overtake each other on the way. */
   readonly mayReorder: boolean;
   readonly onProblem: (error: unknown, what: string) => void;
   /** Ends or excludes who may not see what was read of the line's channel: called after each read, before anything of it is told. */
-  readonly judge: (line: ArrivalLine) => Promise<void>;
+  readonly judge: (line: Sequencer) => Promise<void>;
   /** A line was repaired. */
   readonly onRepaired: () => void;
 }
@@ -33,24 +33,24 @@ const TROUBLE_MS = 2500;
 /** So often a channel is read in vain though Redis is there. */
 const MAX_WRONG = 3;
 
-export class Repairs {
-  readonly #parts: RepairParts;
+export class CatchUpQueue {
+  readonly #parts: CatchUpQueueParts;
   readonly #turns = new Line(AT_ONCE);
-  readonly #running = new Map<ArrivalLine, Running>();
+  readonly #running = new Map<Sequencer, Running>();
 
-  constructor(parts: RepairParts) {
+  constructor(parts: CatchUpQueueParts) {
     this.#parts = parts;
   }
 
-  isRepairing(line: ArrivalLine): boolean {
+  isRepairing(line: Sequencer): boolean {
     return this.#running.has(line);
   }
 
   /**
-   * Repairs the line with reads that begin after this call. Resolves when that is done, the line is closed, or its channel could not be read for
+   * CatchUpQueue the line with reads that begin after this call. Resolves when that is done, the line is closed, or its channel could not be read for
    * some seconds: then it keeps what comes, and is repaired as soon as can be. Never rejects. A new line begins as told.
    */
-  repair(line: ArrivalLine, beginning: Beginning = {}): Promise<void> {
+  repair(line: Sequencer, beginning: Beginning = {}): Promise<void> {
     const found = this.#running.get(line);
     if (found !== undefined) {
       line.startRepair(); // what was read may be told already
@@ -73,7 +73,7 @@ export class Repairs {
   }
 
   /** Gives a new line the position where its channel stands. Throws `unavailable`. */
-  async begin(line: ArrivalLine): Promise<void> {
+  async begin(line: Sequencer): Promise<void> {
     const { feed, onProblem } = this.#parts;
     try {
       await begin(line, feed);
@@ -96,7 +96,7 @@ export class Repairs {
   }
 
   async #run(
-    line: ArrivalLine,
+    line: Sequencer,
     running: Running,
     beginning: Beginning,
   ): Promise<void> {
@@ -118,7 +118,7 @@ export class Repairs {
   }
 
   /** False: who may see what is kept cannot be told now. */
-  async #skip(line: ArrivalLine): Promise<boolean> {
+  async #skip(line: Sequencer): Promise<boolean> {
     try {
       await this.#parts.judge(line);
     } catch {
@@ -129,7 +129,7 @@ export class Repairs {
   }
 
   /** Reads, and judges before it gives. */
-  #judgedFeed(line: ArrivalLine): RepairFeed {
+  #judgedFeed(line: Sequencer): CatchUpFeed {
     const { feed, judge } = this.#parts;
     return {
       async standing(...asked) {
@@ -145,7 +145,7 @@ export class Repairs {
     };
   }
 
-  async #once(line: ArrivalLine, beginning: Beginning): Promise<void> {
+  async #once(line: Sequencer, beginning: Beginning): Promise<void> {
     const { mayReorder, onRepaired } = this.#parts;
     if (line.isClosed) return;
     const feed = this.#judgedFeed(line);

@@ -1,17 +1,17 @@
 // The lines of personal channels: their publications come on the topics of both users, once or twice. A line is made when the channel is first
 // heard of and forgotten when many others were heard of since. State: the lines, in two generations; the users' topics, and what came early on them.
 
-import type { ChannelKey } from "../../broker/model.ts";
-import type { ChannelFeed } from "../../redis/arrivals.ts";
-import { usersOf } from "../../redis/keys.ts";
-import type { OrderedEvent } from "../../redis/wire.ts";
-import { ArrivalLine, type LineParts } from "./arrival-line.ts";
-import type { Listened } from "./listened.ts";
-import type { Repairs } from "./repairs.ts";
+import type { ChannelKey } from "../../../broker/model.ts";
+import type { ChannelFeed } from "../../../redis/arrivals.ts";
+import { usersOf } from "../../../redis/keys.ts";
+import type { OrderedEvent } from "../../../redis/wire.ts";
+import { Sequencer, type SequencerParts } from "./sequencer.ts";
+import type { Subscription } from "./subscription.ts";
+import type { CatchUpQueue } from "./catch-up-queue.ts";
 
-export interface PersonalParts {
-  readonly lines: LineParts;
-  readonly repairs: Repairs;
+export interface PersonalSequencersParts {
+  readonly lines: SequencerParts;
+  readonly repairs: CatchUpQueue;
   readonly feed: ChannelFeed;
   /** Unix milliseconds. */
   readonly clock: () => number;
@@ -22,17 +22,17 @@ export interface PersonalParts {
 }
 
 /** A line, and the topics that it has been following without a break. */
-export interface Witnessed {
-  readonly line: ArrivalLine;
-  readonly witnesses: readonly Listened[];
+export interface Covered {
+  readonly line: Sequencer;
+  readonly covering: readonly Subscription[];
 }
 
 /** What a personal channel publishes in turn. */
 type PersonalEvent = Exclude<OrderedEvent, { readonly kind: "removal" }>;
 
-interface Personal extends Witnessed {
+interface Personal extends Covered {
   readonly uids: readonly string[];
-  witnesses: readonly Listened[];
+  covering: readonly Subscription[];
 }
 
 /** Clocks of nodes differ by less. */
@@ -42,27 +42,27 @@ const OVERTAKEN_MS = 5000;
 /** By so much what may be missing after a loss is older than the loss, where the line was forgotten and begins anew. */
 const LOSS_SLACK_MS = 2000;
 
-export class PersonalLines {
-  readonly #parts: PersonalParts;
-  readonly #topics = new Map<string, Listened>();
+export class PersonalSequencers {
+  readonly #parts: PersonalSequencersParts;
+  readonly #topics = new Map<string, Subscription>();
   /** Suspended lines that a topic may have brought something before the node knew that it is up. */
-  readonly #early = new Map<Listened, Set<ArrivalLine>>();
+  readonly #early = new Map<Subscription, Set<Sequencer>>();
   /** When a line was forgotten last: from then on a channel without one may have been told of. */
   #forgotMs = Number.NEGATIVE_INFINITY;
   #young = new Map<ChannelKey, Personal>();
   #old = new Map<ChannelKey, Personal>();
 
-  constructor(parts: PersonalParts) {
+  constructor(parts: PersonalSequencersParts) {
     this.#parts = parts;
   }
 
   /** The user's topic is listened to from now on. */
-  opened(uid: string, topic: Listened): void {
+  opened(uid: string, topic: Subscription): void {
     this.#topics.set(uid, topic);
   }
 
   /** The topic is up for the first time. */
-  up(topic: Listened): void {
+  up(topic: Subscription): void {
     const early = this.#early.get(topic);
     if (early === undefined) return;
     this.#early.delete(topic);
@@ -100,7 +100,7 @@ export class PersonalLines {
   }
 
   /** The channel's line, if it has missed nothing of what the node listened to. */
-  find(key: ChannelKey): ArrivalLine | undefined {
+  find(key: ChannelKey): Sequencer | undefined {
     const found = this.#young.get(key) ?? this.#rejuvenated(key);
     if (found === undefined) return undefined;
     if (!this.#isContinuous(found)) {
@@ -108,51 +108,51 @@ export class PersonalLines {
       this.#forget(found);
       return undefined;
     }
-    const { line, witnesses } = found;
-    if (line.isSuspended && witnesses.some(isWhole)) this.#mend(line); // no `restore` of that topic will
+    const { line, covering } = found;
+    if (line.isSuspended && covering.some(isWhole)) this.#mend(line); // no `restore` of that topic will
     return line;
   }
 
   /** A line for a channel without one that may have been published to while its topics were lost. */
-  unheard(key: ChannelKey): ArrivalLine {
+  unheard(key: ChannelKey): Sequencer {
     return this.#make(key).line;
   }
 
   /** A reader saw the channel at `pub`, and everything through it has come that was to come. */
-  beginAt(key: ChannelKey, pub: number): ArrivalLine {
+  beginAt(key: ChannelKey, pub: number): Sequencer {
     const { line, isAfterLoss } = this.#make(key);
     void this.#parts.repairs.repair(line, { pub, isAfterLoss });
     return line;
   }
 
   /** These topics were lost just now: lines that have no other keep what comes until `restore`. */
-  suspend(lost: ReadonlySet<Listened>): void {
+  suspend(lost: ReadonlySet<Subscription>): void {
     for (const one of this.#all()) {
       if (!this.#isContinuous(one)) continue; // is begun anew when it is heard of
-      const { line, witnesses } = one;
-      const fromMs = lostFrom(witnesses.filter((topic) => lost.has(topic)));
-      if (fromMs === undefined || isHeardFrom(witnesses, fromMs)) continue;
-      if (witnesses.some(isUp)) this.#mend(line);
+      const { line, covering } = one;
+      const fromMs = lostFrom(covering.filter((topic) => lost.has(topic)));
+      if (fromMs === undefined || isHeardFrom(covering, fromMs)) continue;
+      if (covering.some(isUp)) this.#mend(line);
       else line.suspend();
     }
   }
 
   /** Lines that have missed what these topics did, by topic. */
   suspended(
-    topics: readonly Listened[],
-  ): ReadonlyMap<Listened, readonly Witnessed[]> {
-    const found = new Map<Listened, Witnessed[]>(
+    topics: readonly Subscription[],
+  ): ReadonlyMap<Subscription, readonly Covered[]> {
+    const found = new Map<Subscription, Covered[]>(
       topics.map((topic) => [topic, []]),
     );
     for (const one of this.#all())
       if (one.line.isSuspended && this.#isContinuous(one))
-        for (const topic of one.witnesses) found.get(topic)?.push(one);
+        for (const topic of one.covering) found.get(topic)?.push(one);
     return found;
   }
 
   /** What it missed was told, or is being repaired. */
-  resume({ line, witnesses }: Witnessed): void {
-    if (witnesses.some(isUp)) line.resume();
+  resume({ line, covering }: Covered): void {
+    if (covering.some(isUp)) line.resume();
   }
 
   close(): void {
@@ -167,14 +167,14 @@ export class PersonalLines {
   }
 
   /** A line of a channel that was not heard of, or not lately. */
-  #make(key: ChannelKey): { line: ArrivalLine; isAfterLoss: boolean } {
+  #make(key: ChannelKey): { line: Sequencer; isAfterLoss: boolean } {
     const { clock, lines } = this.#parts;
     const uids = usersOf(key);
-    const witnesses = uids.flatMap((uid) => this.#topics.get(uid) ?? []);
+    const covering = uids.flatMap((uid) => this.#topics.get(uid) ?? []);
     const now = clock();
-    const listenedMs = Math.min(...witnesses.map((one) => one.sinceMs ?? now));
-    const lostMs = lostFrom(witnesses);
-    const isAfterLoss = lostMs !== undefined && !isHeardFrom(witnesses, lostMs);
+    const listenedMs = Math.min(...covering.map((one) => one.sinceMs ?? now));
+    const lostMs = lostFrom(covering);
+    const isAfterLoss = lostMs !== undefined && !isHeardFrom(covering, lostMs);
     let missedMs = now - OVERTAKEN_MS;
     if (isAfterLoss)
       missedMs =
@@ -182,14 +182,14 @@ export class PersonalLines {
           ? Number.NEGATIVE_INFINITY // nothing of it was told since they are listened to
           : lostMs - LOSS_SLACK_MS;
     const sinceMs = Math.max(listenedMs - SKEW_MS, missedMs);
-    const line = new ArrivalLine(key, sinceMs, lines);
-    if (isAfterLoss && !witnesses.some(isUp)) line.suspend();
-    this.#put(key, { line, uids, witnesses });
+    const line = new Sequencer(key, sinceMs, lines);
+    if (isAfterLoss && !covering.some(isUp)) line.suspend();
+    this.#put(key, { line, uids, covering });
     return { line, isAfterLoss };
   }
 
   /** Frames may come together with the word that their topic is subscribed, which the node takes a moment later. */
-  #noteEarly(line: ArrivalLine): void {
+  #noteEarly(line: Sequencer): void {
     for (const uid of usersOf(line.key)) {
       const topic = this.#topics.get(uid);
       if (topic === undefined || topic.isUp || topic.losses > 0) continue;
@@ -199,7 +199,7 @@ export class PersonalLines {
   }
 
   /** One of its topics is up: what was missed before is read from the store. */
-  #mend(line: ArrivalLine): void {
+  #mend(line: Sequencer): void {
     void this.#parts.repairs.repair(line, { isAfterLoss: true });
     line.resume();
   }
@@ -230,18 +230,18 @@ export class PersonalLines {
 
   /** One topic at least was followed all the time; the others count from now on. */
   #isContinuous(personal: Personal): boolean {
-    const { witnesses, uids } = personal;
-    if (!witnesses.some(isOpen)) return false;
+    const { covering, uids } = personal;
+    if (!covering.some(isOpen)) return false;
     for (const uid of uids) {
       const topic = this.#topics.get(uid);
-      if (topic !== undefined && !witnesses.includes(topic))
-        personal.witnesses = [...witnesses.filter(isOpen), topic];
+      if (topic !== undefined && !covering.includes(topic))
+        personal.covering = [...covering.filter(isOpen), topic];
     }
     return true;
   }
 
   /** It began amid a stream or with what is not stored: how far the messages are is asked for, in case it must be repaired. */
-  #learn(line: ArrivalLine): void {
+  #learn(line: Sequencer): void {
     const { feed, lines } = this.#parts;
     feed.standing(line.key, []).then(
       ({ pub, headSeq }) => {
@@ -254,27 +254,27 @@ export class PersonalLines {
   }
 }
 
-function isOpen({ isOpen }: Listened): boolean {
+function isOpen({ isOpen }: Subscription): boolean {
   return isOpen;
 }
 
-function isUp({ isUp }: Listened): boolean {
+function isUp({ isUp }: Subscription): boolean {
   return isUp;
 }
 
 /** Nothing of it has to be made good. */
-function isWhole({ isUp, lostAtMs }: Listened): boolean {
+function isWhole({ isUp, lostAtMs }: Subscription): boolean {
   return isUp && lostAtMs === undefined;
 }
 
 /** From when on something was missed of one of them; undefined: of none. */
-function lostFrom(topics: readonly Listened[]): number | undefined {
+function lostFrom(topics: readonly Subscription[]): number | undefined {
   const times = topics.flatMap(({ lostAtMs }) => lostAtMs ?? []);
   return times.length > 0 ? Math.min(...times) : undefined;
 }
 
 /** Whether everything published from then on reached the node by one of them. */
-function isHeardFrom(topics: readonly Listened[], fromMs: number): boolean {
+function isHeardFrom(topics: readonly Subscription[], fromMs: number): boolean {
   return topics.some(
     (topic) =>
       isWhole(topic) && (topic.sinceMs ?? Number.POSITIVE_INFINITY) <= fromMs,

@@ -2,13 +2,13 @@
 // cluster as it was at the last heartbeat. An incarnation that was declared dead is never used again: the node goes on as another one.
 
 import { randomBytes } from "node:crypto";
-import { BrokerError, isAway } from "../../broker/errors.ts";
-import type { Incarnation, NodeInfo } from "../../broker/ports.ts";
-import type { Answer } from "../../lib/answer.ts";
-import { BoundedMap } from "../../lib/bounded-map.ts";
-import { isUnanswered } from "../../redis/errors.ts";
-import type { RedisLink } from "../../redis/link.ts";
-import { type Arg, loadScript } from "../../redis/script.ts";
+import { BrokerError, isAway } from "../../../broker/errors.ts";
+import type { Incarnation, NodeInfo } from "../../../broker/ports.ts";
+import type { Answer } from "../../../lib/answer.ts";
+import { BoundedMap } from "../../../lib/bounded-map.ts";
+import { isUnanswered } from "../../../redis/errors.ts";
+import type { RedisLink } from "../../../redis/link.ts";
+import { type Arg, loadScript } from "../../../redis/script.ts";
 
 const heartbeat = loadScript(new URL("./lua/heartbeat.lua", import.meta.url));
 const leave = loadScript(new URL("./lua/leave.lua", import.meta.url));

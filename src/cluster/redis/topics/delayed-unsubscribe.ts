@@ -1,7 +1,7 @@
 // What is let go of only after a while, and kept when it is wanted again meanwhile. Over the bound the longest waiting goes at once. State: what waits,
 // since when, one timer.
 
-export class Lingering<Item> {
+export class DelayedUnsubscribe<Item> {
   readonly #lingerMs: number;
   readonly #max: number;
   readonly #forget: (item: Item) => void;

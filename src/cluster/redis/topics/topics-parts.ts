@@ -1,8 +1,8 @@
 // What the topics' side of a node is made of, and how it complains: of one kind of problem at most once a second.
 
-import type { Clock, ClusterEvent, Resync } from "../../broker/ports.ts";
-import type { ChannelFeed } from "../../redis/arrivals.ts";
-import type { RedisLink } from "../../redis/link.ts";
+import type { Clock, ClusterEvent, Resync } from "../../../broker/ports.ts";
+import type { ChannelFeed } from "../../../redis/arrivals.ts";
+import type { RedisLink } from "../../../redis/link.ts";
 
 export type OnProblem = (error: unknown, what: string) => void;
 

@@ -1,6 +1,6 @@
 // One step for many callers: who calls while it runs shares the next run with all others who do. State: the run under way and the one to come.
 
-export class Rounds {
+export class CoalescedTask {
   readonly #step: () => Promise<void>;
   #running: Promise<void> | undefined;
   #next: Promise<void> | undefined;

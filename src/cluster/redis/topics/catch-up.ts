@@ -1,12 +1,12 @@
 // Brings one line level with the store: tells the listener what the node missed of a channel, in order, streams merged. Reads and tells; the
 // line keeps what comes meanwhile. State: none.
 
-import type { Message, StreamSnapshot } from "../../broker/model.ts";
-import type { ChannelFeed, ChannelStanding } from "../../redis/arrivals.ts";
-import type { ArrivalLine } from "./arrival-line.ts";
+import type { Message, StreamSnapshot } from "../../../broker/model.ts";
+import type { ChannelFeed, ChannelStanding } from "../../../redis/arrivals.ts";
+import type { Sequencer } from "./sequencer.ts";
 
 /** What repairing reads. */
-export type RepairFeed = Pick<ChannelFeed, "standing" | "messages">;
+export type CatchUpFeed = Pick<ChannelFeed, "standing" | "messages">;
 
 /** Of one read. */
 const PAGE_MESSAGES = 500;
@@ -16,8 +16,8 @@ const MAX_BACK = 1000;
 
 /** After it the line goes on from where the channel stood at the read. Throws what the feed throws; then it may be tried again. */
 export async function repair(
-  line: ArrivalLine,
-  feed: RepairFeed,
+  line: Sequencer,
+  feed: CatchUpFeed,
 ): Promise<void> {
   const { told } = line;
   const standing = await standingOf(line, feed);
@@ -43,8 +43,8 @@ export async function repair(
  * undefined: a frame or a lost connection made the line. `readsBack`: messages of the line's time that did not come are told first.
  */
 export async function beginMidway(
-  line: ArrivalLine,
-  feed: RepairFeed,
+  line: Sequencer,
+  feed: CatchUpFeed,
   how: { readonly pub: number | undefined; readonly readsBack: boolean },
 ): Promise<void> {
   const standing = await standingOf(line, feed);
@@ -64,8 +64,8 @@ export async function beginMidway(
 
 /** Gives a new line the position where the channel stands: what came before is none of its business. */
 export async function begin(
-  line: ArrivalLine,
-  feed: RepairFeed,
+  line: Sequencer,
+  feed: CatchUpFeed,
 ): Promise<void> {
   const standing = await feed.standing(line.key, []);
   if (!line.isNew) return;
@@ -76,8 +76,8 @@ export async function begin(
 
 /** What came before the read and is not in the store was never published, or is lost: it must not take a number that will be given out. */
 async function standingOf(
-  line: ArrivalLine,
-  feed: RepairFeed,
+  line: Sequencer,
+  feed: CatchUpFeed,
 ): Promise<ChannelStanding> {
   const { keptNumbers, key, told } = line;
   const standing = await feed.standing(key, told.streams);
@@ -87,8 +87,8 @@ async function standingOf(
 
 /** False: the store's history is another one than the node was told, after a fail-over that lost some. */
 async function readForward(
-  line: ArrivalLine,
-  feed: RepairFeed,
+  line: Sequencer,
+  feed: CatchUpFeed,
   { headSeq, standing }: { headSeq: number; standing: ChannelStanding },
 ): Promise<boolean> {
   const { lastId } = line.told;
@@ -109,8 +109,8 @@ async function readForward(
 
 /** Tells the newest messages that are later than the last one told and of the line's time. */
 async function readBack(
-  line: ArrivalLine,
-  feed: RepairFeed,
+  line: Sequencer,
+  feed: CatchUpFeed,
   { headSeq }: ChannelStanding,
 ): Promise<void> {
   const { lastId } = line.told;

@@ -7,10 +7,10 @@ import {
   messageIdOf,
   messageSeqOf,
   REMOVAL_FRAME,
-} from "../../redis/wire.ts";
+} from "../../../redis/wire.ts";
 
 /** Bytes that kept frames of all lines take, and may take. */
-export interface KeptBytes {
+export interface BufferedBytes {
   used: number;
   readonly max: number;
 }
@@ -18,8 +18,8 @@ export interface KeptBytes {
 /** About what a frame costs beside its bytes. */
 const OVERHEAD_BYTES = 200;
 
-export class KeptFrames {
-  readonly #budget: KeptBytes;
+export class ReorderBuffer {
+  readonly #budget: BufferedBytes;
   readonly #frames = new Map<number, Buffer>();
   /** How many of them are messages that no store has. */
   #unstored = 0;
@@ -27,7 +27,7 @@ export class KeptFrames {
   /** A frame was given up since it was last asked, or may be the wrong one. */
   #hasLost = false;
 
-  constructor(budget: KeptBytes) {
+  constructor(budget: BufferedBytes) {
     this.#budget = budget;
   }
 

@@ -1,15 +1,15 @@
 // All lines of arrivals of a node: those of the groups it listens to and those of personal channels. Readers wait here for what they have seen in the
 // store, and what was lost with a connection is made good here. State: the groups' lines; the parts hold theirs.
 
-import type { ChannelKey } from "../../broker/model.ts";
-import { ArrivalLine } from "./arrival-line.ts";
+import type { ChannelKey } from "../../../broker/model.ts";
+import { Sequencer } from "./sequencer.ts";
 import { within } from "./deadline.ts";
-import type { Listened } from "./listened.ts";
-import { Losses } from "./losses.ts";
-import { PATIENCE_MS, Patience } from "./patience.ts";
-import { PersonalLines, type PersonalParts } from "./personal-lines.ts";
+import type { Subscription } from "./subscription.ts";
+import { ReconnectRecovery } from "./reconnect-recovery.ts";
+import { MAX_WAIT_MS, CatchUpWaiters } from "./catch-up-waiters.ts";
+import { PersonalSequencers, type PersonalSequencersParts } from "./personal-sequencers.ts";
 
-export interface NodeLinesParts extends PersonalParts {
+export interface SequencersParts extends PersonalSequencersParts {
   /** Resolves once everything published before the call has come. Rejects in time. */
   readonly mark: () => Promise<void>;
 }
@@ -23,38 +23,38 @@ interface Through {
 /** Of a group what is older than this when it is listened to is none of the line's business, whatever goes wrong. */
 const OLD_MS = 5000;
 
-export class NodeLines {
-  readonly personal: PersonalLines;
-  readonly #parts: NodeLinesParts;
-  readonly #groups = new Map<ChannelKey, ArrivalLine>();
-  readonly #patience: Patience;
-  readonly #losses: Losses;
+export class Sequencers {
+  readonly personal: PersonalSequencers;
+  readonly #parts: SequencersParts;
+  readonly #groups = new Map<ChannelKey, Sequencer>();
+  readonly #patience: CatchUpWaiters;
+  readonly #losses: ReconnectRecovery;
 
-  constructor(parts: NodeLinesParts) {
+  constructor(parts: SequencersParts) {
     this.#parts = parts;
-    this.personal = new PersonalLines(parts);
-    this.#patience = new Patience(parts.repairs);
+    this.personal = new PersonalSequencers(parts);
+    this.#patience = new CatchUpWaiters(parts.repairs);
     const { onProblem } = parts.lines;
     const { personal } = this;
-    this.#losses = new Losses({ ...parts, personal, onProblem });
+    this.#losses = new ReconnectRecovery({ ...parts, personal, onProblem });
   }
 
   /** A new line of a group: it keeps what comes until `begin`. */
-  openGroup(key: ChannelKey): ArrivalLine {
+  openGroup(key: ChannelKey): Sequencer {
     const { lines, clock } = this.#parts;
     const sinceMs = clock() - OLD_MS;
-    const line = new ArrivalLine(key, sinceMs, lines);
+    const line = new Sequencer(key, sinceMs, lines);
     this.#groups.set(key, line);
     return line;
   }
 
-  closeGroup(line: ArrivalLine): void {
+  closeGroup(line: Sequencer): void {
     line.close();
     if (this.#groups.get(line.key) === line) this.#groups.delete(line.key);
   }
 
   /** Everything published to the group from now on is told. Throws `unavailable`. */
-  async begin(line: ArrivalLine): Promise<void> {
+  async begin(line: Sequencer): Promise<void> {
     await this.#parts.repairs.begin(line);
   }
 
@@ -70,8 +70,8 @@ export class NodeLines {
     return line === undefined ? undefined : this.#wait(line, through);
   }
 
-  /** See `Losses`. */
-  restore(topics: readonly Listened[]): readonly Promise<void>[] {
+  /** See `ReconnectRecovery`. */
+  restore(topics: readonly Subscription[]): readonly Promise<void>[] {
     return this.#losses.restore(topics);
   }
 
@@ -91,7 +91,7 @@ export class NodeLines {
 
   /** A number that was told already, of a message that was not: it was given out again, and what else was is to be told first. */
   #wait(
-    line: ArrivalLine,
+    line: Sequencer,
     { pub, messageId }: Through,
   ): Promise<void> | undefined {
     const { lastId } = line.told;
@@ -103,7 +103,7 @@ export class NodeLines {
   /** Of a channel that was not heard of: what was published may be on its way, or older than this node's interest. */
   async #unheard(key: ChannelKey, through: Through): Promise<void> {
     try {
-      await within(this.#parts.mark(), PATIENCE_MS, "no mark came");
+      await within(this.#parts.mark(), MAX_WAIT_MS, "no mark came");
     } catch {
       return; // the connection is lost, or Redis is: what was missed is told when it is back
     }

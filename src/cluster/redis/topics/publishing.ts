@@ -1,11 +1,11 @@
 // What a node says to others out of turn, through Redis: heard by whoever listens, once or, when it cannot be sent, not at all. State: what is on
 // its way, and the turns of what is announced. Never keeps anything to send it later.
 
-import { BrokerError } from "../../broker/errors.ts";
-import type { ClusterEvent } from "../../broker/ports.ts";
-import { Line } from "../../lib/line.ts";
-import type { RedisLink } from "../../redis/link.ts";
-import { LooseFrames } from "./loose.ts";
+import { BrokerError } from "../../../broker/errors.ts";
+import type { ClusterEvent } from "../../../broker/ports.ts";
+import { Line } from "../../../lib/line.ts";
+import type { RedisLink } from "../../../redis/link.ts";
+import { UnorderedFrames } from "./unordered.ts";
 import type { OnProblem } from "./topics-parts.ts";
 
 /** Of long announcements so many wait for Redis' answer at most: a group of ten thousand must not take every place of the link. */
@@ -18,7 +18,7 @@ const MAX_WAITING = 100_000;
 export class Publishing {
   readonly #link: RedisLink;
   readonly #onProblem: OnProblem;
-  readonly #frames = new LooseFrames();
+  readonly #frames = new UnorderedFrames();
   readonly #underWay = new Set<Promise<void>>();
   readonly #turns = new Line(ANNOUNCED_AT_ONCE / TURN);
   /** Announced in turns, and not sent yet. */

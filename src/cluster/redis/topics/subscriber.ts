@@ -3,9 +3,9 @@
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
-import { BrokerError } from "../../broker/errors.ts";
-import { createClient } from "../../redis/client.ts";
-import type { RedisLink } from "../../redis/link.ts";
+import { BrokerError } from "../../../broker/errors.ts";
+import { createClient } from "../../../redis/client.ts";
+import type { RedisLink } from "../../../redis/link.ts";
 import { pause, within } from "./deadline.ts";
 import { SubscriberConnection } from "./subscriber-connection.ts";
 import { type Address, ONLY_SERVER, Topology } from "./topology.ts";
@@ -35,11 +35,11 @@ export class Subscriber {
   readonly #topology: Topology;
   readonly #connections = new Map<Address, SubscriberConnection>();
   /** Where each wanted name is subscribed; undefined: nowhere just now. */
-  readonly #seats = new Map<string, SubscriberConnection | undefined>();
+  readonly #placements = new Map<string, SubscriberConnection | undefined>();
   /** How many names each connection has. */
-  readonly #seated = new Map<SubscriberConnection, number>();
+  readonly #placed = new Map<SubscriberConnection, number>();
   /** Lost, and wanted. */
-  readonly #homeless = new Set<string>();
+  readonly #unassigned = new Set<string>();
   /** A connection to make others like. */
   #like: Redis | undefined;
   #isHoming = false;
@@ -63,13 +63,13 @@ export class Subscriber {
   /** Resolves once what is published under the name comes. Rejects `unavailable`: then it is not wanted. One call for a name at a time. */
   async subscribe(name: string): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
-    this.#seats.set(name, undefined);
+    this.#placements.set(name, undefined);
     for (;;)
       try {
         return await this.#subscribe(name);
       } catch (error) {
         const { isUp } = this.#parts.link;
-        const isWanted = isUp && this.#seats.has(name);
+        const isWanted = isUp && this.#placements.has(name);
         if (!isWanted || Date.now() > deadline) {
           this.unsubscribe(name);
           throw error;
@@ -80,19 +80,19 @@ export class Subscriber {
 
   /** Harmless where it is not wanted. */
   unsubscribe(name: string): void {
-    this.#homeless.delete(name);
-    const seat = this.#seats.get(name);
-    this.#seats.delete(name);
+    this.#unassigned.delete(name);
+    const placement = this.#placements.get(name);
+    this.#placements.delete(name);
     // What was not answered in time may be done late, where it was asked for.
     const address = this.#topology.addressOf(name) ?? "";
-    (seat ?? this.#connections.get(address))?.unsubscribe([name]);
-    this.#count(seat, -1);
+    (placement ?? this.#connections.get(address))?.unsubscribe([name]);
+    this.#count(placement, -1);
   }
 
   /** Nothing that is wanted is lost just now. */
   get isWhole(): boolean {
     const only = this.#connections.get(ONLY_SERVER);
-    return this.#homeless.size === 0 && only?.isUp !== false;
+    return this.#unassigned.size === 0 && only?.isUp !== false;
   }
 
   /** Resolves once everything published under the wanted names before the call has come. Rejects `unavailable` in time. */
@@ -113,9 +113,9 @@ export class Subscriber {
     this.#topology.close();
     for (const connection of this.#connections.values()) connection.close();
     this.#connections.clear();
-    this.#seats.clear();
-    this.#seated.clear();
-    this.#homeless.clear();
+    this.#placements.clear();
+    this.#placed.clear();
+    this.#unassigned.clear();
   }
 
   get #timeoutMs(): number {
@@ -127,7 +127,7 @@ export class Subscriber {
     if (connection === undefined) throw new BrokerError("unavailable");
     await connection.subscribeSoon(name, this.#groupOf(name));
     if (!connection.isUp) throw new BrokerError("unavailable"); // lost again
-    if (!this.#seats.has(name)) {
+    if (!this.#placements.has(name)) {
       connection.unsubscribe([name]); // not wanted any more
       throw new BrokerError("unavailable");
     }
@@ -135,22 +135,22 @@ export class Subscriber {
   }
 
   async #mark(): Promise<void> {
-    if (this.#homeless.size > 0) throw new BrokerError("unavailable");
-    const used = [...this.#seated.keys()];
+    if (this.#unassigned.size > 0) throw new BrokerError("unavailable");
+    const used = [...this.#placed.keys()];
     await Promise.all(used.map((connection) => connection.mark()));
   }
 
   #sit(name: string, connection: SubscriberConnection | undefined): void {
-    this.#count(this.#seats.get(name), -1);
-    this.#seats.set(name, connection);
+    this.#count(this.#placements.get(name), -1);
+    this.#placements.set(name, connection);
     this.#count(connection, 1);
   }
 
   #count(connection: SubscriberConnection | undefined, change: number): void {
     if (connection === undefined) return;
-    const count = (this.#seated.get(connection) ?? 0) + change;
-    if (count > 0) this.#seated.set(connection, count);
-    else this.#seated.delete(connection);
+    const count = (this.#placed.get(connection) ?? 0) + change;
+    if (count > 0) this.#placed.set(connection, count);
+    else this.#placed.delete(connection);
   }
 
   /** Names of one group may be subscribed in one command: on a Cluster those of one slot. */
@@ -211,16 +211,16 @@ export class Subscriber {
   #down(connection: SubscriberConnection, heardMs: number): void {
     if (this.#isClosed) return;
     const lost: string[] = [];
-    for (const [name, seat] of this.#seats)
-      if (seat === connection) lost.push(name);
+    for (const [name, placement] of this.#placements)
+      if (placement === connection) lost.push(name);
     this.#lose(lost, heardMs);
   }
 
   /** The Cluster's slots are elsewhere. */
   #moved(sinceMs: number): void {
     const lost: string[] = [];
-    for (const [name, seat] of this.#seats)
-      if (seat !== undefined && seat !== this.#connectionOf(name))
+    for (const [name, placement] of this.#placements)
+      if (placement !== undefined && placement !== this.#connectionOf(name))
         lost.push(name);
     this.#lose(lost, sinceMs);
     const serving = this.#topology.addresses();
@@ -236,15 +236,15 @@ export class Subscriber {
     if (names.length === 0) return;
     for (const name of names) {
       this.#sit(name, undefined);
-      this.#homeless.add(name);
+      this.#unassigned.add(name);
     }
     this.#parts.onLost(names, sinceMs);
     this.#home();
   }
 
-  /** Finds a seat for all that have none, and does not rest before. */
+  /** Finds a placement for all that have none, and does not rest before. */
   #home(): void {
-    if (this.#isHoming || this.#homeless.size === 0) return;
+    if (this.#isHoming || this.#unassigned.size === 0) return;
     this.#isHoming = true;
     this.#topology.hurry(true);
     void this.#seatAll().finally(() => {
@@ -254,20 +254,20 @@ export class Subscriber {
   }
 
   async #seatAll(): Promise<void> {
-    while (this.#homeless.size > 0 && !this.#isClosed) {
+    while (this.#unassigned.size > 0 && !this.#isClosed) {
       await Promise.all(
-        [...this.#placed()].map(([connection, names]) =>
-          this.#seat(connection, names),
+        [...this.#byConnection()].map(([connection, names]) =>
+          this.#placement(connection, names),
         ),
       );
-      if (this.#homeless.size > 0) await pause(RETRY_MS);
+      if (this.#unassigned.size > 0) await pause(RETRY_MS);
     }
   }
 
-  /** The homeless by where they belong, as far as that is connected; of one slot each where the slots matter. */
-  *#placed(): Iterable<readonly [SubscriberConnection, string[]]> {
+  /** The unassigned by where they belong, as far as that is connected; of one slot each where the slots matter. */
+  *#byConnection(): Iterable<readonly [SubscriberConnection, string[]]> {
     const groups = new Map<string, [SubscriberConnection, string[]]>();
-    for (const name of this.#homeless) {
+    for (const name of this.#unassigned) {
       const connection = this.#connectionOf(name);
       if (!connection?.isUp) continue;
       const key = this.#groupOf(name);
@@ -278,7 +278,7 @@ export class Subscriber {
     yield* groups.values();
   }
 
-  async #seat(
+  async #placement(
     connection: SubscriberConnection,
     names: readonly string[],
   ): Promise<void> {
@@ -291,9 +291,9 @@ export class Subscriber {
       );
     }
     if (!connection.isUp) return;
-    const seated = names.filter((name) => this.#homeless.delete(name));
+    const seated = names.filter((name) => this.#unassigned.delete(name));
     for (const name of seated) this.#sit(name, connection);
-    const unwanted = names.filter((name) => !this.#seats.has(name));
+    const unwanted = names.filter((name) => !this.#placements.has(name));
     if (unwanted.length > 0) connection.unsubscribe(unwanted);
     if (seated.length > 0) this.#parts.onBack(seated);
   }

@@ -5,8 +5,8 @@ import type {
   ChannelKey,
   Message,
   StreamSnapshot,
-} from "../../broker/model.ts";
-import { messageTimeMs, streamPayload } from "../../broker/model.ts";
+} from "../../../broker/model.ts";
+import { messageTimeMs, streamPayload } from "../../../broker/model.ts";
 import {
   begun,
   decodeFrame,
@@ -16,22 +16,22 @@ import {
   type OrderedEvent,
   pubOf,
   REMOVAL_FRAME,
-} from "../../redis/wire.ts";
-import { isUnstored, type KeptBytes, KeptFrames } from "./kept-frames.ts";
-import { Told } from "./told.ts";
+} from "../../../redis/wire.ts";
+import { isUnstored, type BufferedBytes, ReorderBuffer } from "./reorder-buffer.ts";
+import { DeliveredPosition } from "./position.ts";
 import type { TopicsMetrics } from "./topics-parts.ts";
 
-export interface LineParts {
+export interface SequencerParts {
   /** How long a missing publication is waited for, milliseconds. */
   readonly gapMs: number;
-  readonly budget: KeptBytes;
+  readonly budget: BufferedBytes;
   /** Unix milliseconds. */
   readonly clock: () => number;
   /** Takes an event to the node's listener; never throws. */
   readonly tell: (event: OrderedEvent) => void;
   readonly rejected: TopicsMetrics["rejected"];
   /** The line cannot go on by itself. */
-  readonly onGap: (line: ArrivalLine) => void;
+  readonly onGap: (line: Sequencer) => void;
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
@@ -44,12 +44,12 @@ interface Waiter {
   readonly resolve: () => void;
 }
 
-export class ArrivalLine {
+export class Sequencer {
   readonly key: ChannelKey;
   /** Messages older than this are none of its business, Unix milliseconds. */
   readonly sinceMs: number;
-  readonly told = new Told();
-  readonly #parts: LineParts;
+  readonly told = new DeliveredPosition();
+  readonly #parts: SequencerParts;
   /** `new`: it has no position yet. */
   #status: "new" | "level" | "gap" | "repaired" | "closed" = "new";
   /** What was published may not come: everything is kept until it was repaired. */
@@ -61,11 +61,11 @@ export class ArrivalLine {
   #expected = 0;
   /** What is kept through it came while the line was suspended. */
   #suspendedThrough = 0;
-  #kept: KeptFrames | undefined;
+  #kept: ReorderBuffer | undefined;
   #waiters: Waiter[] | undefined;
   #gapTimer: NodeJS.Timeout | undefined;
 
-  constructor(key: ChannelKey, sinceMs: number, parts: LineParts) {
+  constructor(key: ChannelKey, sinceMs: number, parts: SequencerParts) {
     this.key = key;
     this.sinceMs = sinceMs;
     this.#parts = parts;
@@ -268,7 +268,7 @@ export class ArrivalLine {
 
   #keep(pub: number, frame: Buffer): void {
     if (this.isClosed) return;
-    this.#kept ??= new KeptFrames(this.#parts.budget);
+    this.#kept ??= new ReorderBuffer(this.#parts.budget);
     this.#kept.keep(pub, frame);
     this.expect(pub); // also where the frame itself is given up
   }

@@ -3,12 +3,12 @@
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
-import { BrokerError } from "../../broker/errors.ts";
-import type { Clock } from "../../broker/ports.ts";
-import { asBrokerError } from "../../redis/errors.ts";
-import { markFrame } from "../../redis/wire.ts";
+import { BrokerError } from "../../../broker/errors.ts";
+import type { Clock } from "../../../broker/ports.ts";
+import { asBrokerError } from "../../../redis/errors.ts";
+import { markFrame } from "../../../redis/wire.ts";
 import { pause, within } from "./deadline.ts";
-import { Rounds } from "./rounds.ts";
+import { CoalescedTask } from "./coalesced-task.ts";
 
 export interface ConnectionParts {
   readonly clock: Clock;
@@ -51,7 +51,7 @@ export class SubscriberConnection {
   #heardMs: number;
   #markName: string | undefined;
   readonly #marks = new Map<string, Mark>();
-  readonly #marking = new Rounds(() => this.#mark());
+  readonly #marking = new CoalescedTask(() => this.#mark());
   readonly #batches = new Map<string, Batch>();
   #isBeating = false;
   readonly #beat: NodeJS.Timeout;

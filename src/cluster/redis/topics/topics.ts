@@ -1,18 +1,18 @@
 // The topics' side of a node of a cluster on Redis: what it publishes, what it listens to, and that the listener gets all of it in order, once. There is
 // no short cut within a node: everything goes through Redis. State: the listeners; the parts hold theirs.
 
-import { BrokerError } from "../../broker/errors.ts";
-import type { Topic } from "../../broker/model.ts";
-import type { ClusterEvent } from "../../broker/ports.ts";
-import type { Arrivals } from "../../redis/arrivals.ts";
-import type { ArrivalLine } from "./arrival-line.ts";
+import { BrokerError } from "../../../broker/errors.ts";
+import type { Topic } from "../../../broker/model.ts";
+import type { ClusterEvent } from "../../../broker/ports.ts";
+import type { Arrivals } from "../../../redis/arrivals.ts";
+import type { Sequencer } from "./sequencer.ts";
 import { within } from "./deadline.ts";
 import { Incoming } from "./incoming.ts";
-import { groupOf } from "./listened.ts";
-import { ListenedTopics } from "./listened-topics.ts";
-import { NodeLines } from "./node-lines.ts";
+import { groupOf } from "./subscription.ts";
+import { Subscriptions } from "./subscriptions.ts";
+import { Sequencers } from "./sequencers.ts";
 import { Publishing } from "./publishing.ts";
-import { Repairs } from "./repairs.ts";
+import { CatchUpQueue } from "./catch-up-queue.ts";
 import { Subscriber } from "./subscriber.ts";
 import {
   NO_RESYNC,
@@ -34,9 +34,9 @@ export class RedisTopics {
   readonly #parts: TopicsParts;
   readonly #onProblem: OnProblem;
   readonly #publishing: Publishing;
-  readonly #topics: ListenedTopics;
-  readonly #lines: NodeLines;
-  readonly #repairs: Repairs;
+  readonly #topics: Subscriptions;
+  readonly #lines: Sequencers;
+  readonly #repairs: CatchUpQueue;
   readonly #subscriber: Subscriber;
   #listener: (event: ClusterEvent) => void = () => {};
   #resync = NO_RESYNC;
@@ -52,7 +52,7 @@ export class RedisTopics {
     this.#parts = parts;
     this.#onProblem = onProblem;
     this.#publishing = new Publishing(link, onProblem);
-    const repairs = new Repairs({
+    const repairs = new CatchUpQueue({
       ...{ feed, onProblem, mayReorder },
       onRepaired: () => metrics?.repaired(),
       judge: (line) => this.#judge(line),
@@ -62,8 +62,8 @@ export class RedisTopics {
       if (isUp) repairs.hurry();
     });
     const budget = { used: 0, max: limits.maxKeptBytes };
-    const onGap = (line: ArrivalLine) => void repairs.repair(line);
-    this.#lines = new NodeLines({
+    const onGap = (line: Sequencer) => void repairs.repair(line);
+    this.#lines = new Sequencers({
       ...{ repairs, feed, clock, mayReorder, mark, max: limits.maxPersonal },
       lines: {
         ...{ tell, onProblem, onGap, rejected, budget, clock },
@@ -83,7 +83,7 @@ export class RedisTopics {
       onLost: (names, sinceMs) => this.#topics.lost(names, sinceMs),
       onBack: (names) => this.#topics.back(names),
     });
-    this.#topics = new ListenedTopics({
+    this.#topics = new Subscriptions({
       ...{ subscriber: this.#subscriber, lines: this.#lines, clock, lingerMs },
       ...{ onProblem, maxLingering: limits.maxLingering },
       onRestored: (topics) => {
@@ -187,7 +187,7 @@ export class RedisTopics {
   }
 
   /** Before what was read of a channel is delivered. Rejects `unavailable`. */
-  async #judge({ key, told }: ArrivalLine): Promise<void> {
+  async #judge({ key, told }: Sequencer): Promise<void> {
     const { link } = this.#parts;
     const group = groupOf(key);
     if (!link.isCluster) {

@@ -1,14 +1,14 @@
 // A topic that the node listens to, or lingers on. A type only.
 
-import type { ChannelKey, Topic } from "../../broker/model.ts";
-import type { ArrivalLine } from "./arrival-line.ts";
+import type { ChannelKey, Topic } from "../../../broker/model.ts";
+import type { Sequencer } from "./sequencer.ts";
 
-export interface Listened {
+export interface Subscription {
   readonly topic: Topic;
   /** What it is called in Redis. */
   readonly name: string;
   /** Of a group's topic. */
-  readonly line: ArrivalLine | undefined;
+  readonly line: Sequencer | undefined;
   /** When everything published began to reach the node, Unix milliseconds; undefined: not yet. */
   sinceMs: number | undefined;
   /** What is published reaches the node now. */

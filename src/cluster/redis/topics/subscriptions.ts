@@ -1,21 +1,21 @@
 // The topics a node listens to, and those it still lingers on because somebody may soon want them again. Makes good what was lost with a connection.
 // State: the topics by name, which of them linger, which are lost or not made good yet. A topic that nobody wants any more is forgotten with its line.
 
-import { BrokerError } from "../../broker/errors.ts";
-import type { Topic } from "../../broker/model.ts";
-import type { Clock, Resync } from "../../broker/ports.ts";
+import { BrokerError } from "../../../broker/errors.ts";
+import type { Topic } from "../../../broker/model.ts";
+import type { Clock, Resync } from "../../../broker/ports.ts";
 import { Gate, pause, within } from "./deadline.ts";
-import { Lingering } from "./lingering.ts";
-import { groupKeyOf, type Listened, uidOf } from "./listened.ts";
-import type { NodeLines } from "./node-lines.ts";
+import { DelayedUnsubscribe } from "./delayed-unsubscribe.ts";
+import { groupKeyOf, type Subscription, uidOf } from "./subscription.ts";
+import type { Sequencers } from "./sequencers.ts";
 
-export interface ListenedParts {
+export interface SubscriptionsParts {
   readonly subscriber: {
     /** Rejects `unavailable`. */
     subscribe(name: string): Promise<void>;
     unsubscribe(name: string): void;
   };
-  readonly lines: NodeLines;
+  readonly lines: Sequencers;
   readonly clock: Clock;
   readonly nameOf: (topic: Topic) => string;
   readonly lingerMs: number;
@@ -30,7 +30,7 @@ export interface ListenedParts {
   readonly onRestored: (topics: readonly Topic[]) => void;
 }
 
-interface Entry extends Listened {
+interface Entry extends Subscription {
   /** Settles when it is listened to, at first. */
   opening: Promise<void>;
   /** Somebody beside who opened it waits for it, or was told that it is there. */
@@ -47,10 +47,10 @@ interface Restoring {
 
 const RETRY_MS = 200;
 
-export class ListenedTopics {
-  readonly #parts: ListenedParts;
+export class Subscriptions {
+  readonly #parts: SubscriptionsParts;
   readonly #entries = new Map<string, Entry>();
-  readonly #lingering: Lingering<Entry>;
+  readonly #lingering: DelayedUnsubscribe<Entry>;
   /** Lost, or back and not made good yet. */
   readonly #lost = new Set<Entry>();
   #allWhole: Gate | undefined;
@@ -64,22 +64,22 @@ export class ListenedTopics {
   #heldSinceMs: number | undefined;
   #isClosed = false;
 
-  constructor(parts: ListenedParts) {
+  constructor(parts: SubscriptionsParts) {
     this.#parts = parts;
     const { lingerMs, maxLingering: max } = parts;
     const forget = (entry: Entry) => this.#forget(entry);
-    this.#lingering = new Lingering({ lingerMs, max, forget });
+    this.#lingering = new DelayedUnsubscribe({ lingerMs, max, forget });
   }
 
   get size(): number {
     return this.#entries.size;
   }
 
-  named(name: string): Listened | undefined {
+  named(name: string): Subscription | undefined {
     return this.#entries.get(name);
   }
 
-  /** Lingering included. */
+  /** DelayedUnsubscribe included. */
   has(topic: Topic): boolean {
     return this.#entries.has(this.#parts.nameOf(topic));
   }

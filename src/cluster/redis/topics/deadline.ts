@@ -1,6 +1,6 @@
 // Waiting: with an end, for a while, for somebody's word. State: none beside who waits.
 
-import { BrokerError } from "../../broker/errors.ts";
+import { BrokerError } from "../../../broker/errors.ts";
 
 /** What `promise` gives, or `unavailable` after so many milliseconds; the promise itself goes on. */
 export async function within<T>(

@@ -2,9 +2,9 @@
 // again and again. State: the map of slots.
 
 import type { Redis } from "ioredis";
-import type { Clock } from "../../broker/ports.ts";
-import type { RedisLink } from "../../redis/link.ts";
-import { SLOTS, slotOf } from "../../redis/slots.ts";
+import type { Clock } from "../../../broker/ports.ts";
+import type { RedisLink } from "../../../redis/link.ts";
+import { SLOTS, slotOf } from "../../../redis/slots.ts";
 import { pause } from "./deadline.ts";
 
 /** `host:port`; undefined: nobody serves it now, as far as is known. */

@@ -1,6 +1,6 @@
 // What came under a topic as an event may be anything: whether it is one, whole, and belongs there. What passes needs no check behind it. Pure.
 
-import { CLOSE_REASONS } from "../../broker/errors.ts";
+import { CLOSE_REASONS } from "../../../broker/errors.ts";
 import {
   type ChannelRef,
   channelKey,
@@ -8,10 +8,10 @@ import {
   type Message,
   PERSON_CHANNEL,
   type Topic,
-} from "../../broker/model.ts";
-import type { ClusterEvent } from "../../broker/ports.ts";
-import type { OrderedEvent } from "../../redis/wire.ts";
-import { topicsOf } from "./loose.ts";
+} from "../../../broker/model.ts";
+import type { ClusterEvent } from "../../../broker/ports.ts";
+import type { OrderedEvent } from "../../../redis/wire.ts";
+import { topicsOf } from "./unordered.ts";
 
 type Check = (value: unknown) => boolean;
 

@@ -7,10 +7,10 @@ import {
   presenceTopic,
   type Topic,
   userTopic,
-} from "../../broker/model.ts";
-import type { ClusterEvent } from "../../broker/ports.ts";
-import { topicsOfChannel } from "../../redis/keys.ts";
-import { looseFrame } from "../../redis/wire.ts";
+} from "../../../broker/model.ts";
+import type { ClusterEvent } from "../../../broker/ports.ts";
+import { topicsOfChannel } from "../../../redis/keys.ts";
+import { looseFrame } from "../../../redis/wire.ts";
 
 export interface Addressed {
   readonly topics: readonly Topic[];
@@ -18,7 +18,7 @@ export interface Addressed {
 }
 
 /** Makes frames of events; ids are never used twice, whatever the process is called. */
-export class LooseFrames {
+export class UnorderedFrames {
   readonly #life = randomUUID();
   #count = 0;
 

@@ -2,22 +2,22 @@
 // What cannot be read, or does not belong where it came, is counted, reported and left out. State: ids of what was delivered lately, the last frame of a
 // personal channel, changes of conversations that wait until their user is judged.
 
-import type { ClusterEvent } from "../../broker/ports.ts";
+import type { ClusterEvent } from "../../../broker/ports.ts";
 import {
   BATCH_FRAME,
   decodeFrame,
   framesOf,
   kindOf,
-} from "../../redis/wire.ts";
+} from "../../../redis/wire.ts";
 import { isOrderedUnder, isUnordered } from "./event-check.ts";
-import type { Listened } from "./listened.ts";
-import { RecentIds } from "./loose.ts";
-import type { PersonalLines } from "./personal-lines.ts";
+import type { Subscription } from "./subscription.ts";
+import { RecentIds } from "./unordered.ts";
+import type { PersonalSequencers } from "./personal-sequencers.ts";
 import type { OnProblem, Tell, TopicsMetrics } from "./topics-parts.ts";
 
 export interface IncomingParts {
-  readonly topic: (name: string) => Listened | undefined;
-  readonly personal: Pick<PersonalLines, "accept">;
+  readonly topic: (name: string) => Subscription | undefined;
+  readonly personal: Pick<PersonalSequencers, "accept">;
   readonly tell: Tell;
   readonly rejected: TopicsMetrics["rejected"];
   readonly onProblem: OnProblem;
@@ -40,7 +40,7 @@ type ConversationEvent = Extract<
   { readonly kind: "conversation" }
 >;
 
-function isHeld({ lostAtMs, line }: Listened): boolean {
+function isHeld({ lostAtMs, line }: Subscription): boolean {
   return lostAtMs !== undefined || line?.isLevel === false;
 }
 
@@ -50,7 +50,7 @@ export class Incoming {
   /** The newest change of each conversation, by topic and channel. */
   readonly #held = new Map<
     string,
-    { readonly topic: Listened; readonly event: ConversationEvent }
+    { readonly topic: Subscription; readonly event: ConversationEvent }
   >();
   #lastPersonal: Buffer = NOTHING;
 
@@ -76,7 +76,7 @@ export class Incoming {
   }
 
   /** Each frame for itself: one that cannot be read harms no other. */
-  #acceptBatch(topic: Listened, batch: Buffer): void {
+  #acceptBatch(topic: Subscription, batch: Buffer): void {
     const isPersonal = topic.line === undefined;
     if (isPersonal && this.#lastPersonal.equals(batch)) return; // as of one frame
     const { frames, isWhole } = framesOf(batch);
@@ -86,7 +86,7 @@ export class Incoming {
       this.#unreadable(new Error("frames are cut off"));
   }
 
-  #acceptOne(topic: Listened, frame: Buffer): void {
+  #acceptOne(topic: Subscription, frame: Buffer): void {
     try {
       this.#accept(topic, frame);
     } catch (error) {
@@ -99,7 +99,7 @@ export class Incoming {
     this.#parts.onProblem(error, "An unreadable publication was dropped");
   }
 
-  #accept(topic: Listened, frame: Buffer): void {
+  #accept(topic: Subscription, frame: Buffer): void {
     // Where both users are listened to it comes twice, mostly one right after the other.
     if (topic.line === undefined && this.#lastPersonal.equals(frame)) return;
     const publication = decodeFrame(frame);
@@ -122,7 +122,7 @@ export class Incoming {
   }
 
   /** Who may see it is not known. What is kept of messages and commands is read later, how a conversation stands is not. */
-  #holdBack(topic: Listened, event: ClusterEvent): void {
+  #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
     const name = `${topic.name} ${type}:${id}`;

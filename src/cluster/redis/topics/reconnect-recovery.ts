@@ -1,19 +1,19 @@
 // Makes good what was lost with a connection, once it is back: every line that may have missed something is compared with the store, and repaired
 // where it did. Each topic for itself: one that cannot be read holds up no other. State: none beside the reads under way.
 
-import { isAway } from "../../broker/errors.ts";
-import type { ChannelKey } from "../../broker/model.ts";
-import { Line } from "../../lib/line.ts";
-import type { ChannelFeed } from "../../redis/arrivals.ts";
-import { type Listened, uidOf } from "./listened.ts";
-import type { PersonalLines, Witnessed } from "./personal-lines.ts";
-import type { Repairs } from "./repairs.ts";
+import { isAway } from "../../../broker/errors.ts";
+import type { ChannelKey } from "../../../broker/model.ts";
+import { Line } from "../../../lib/line.ts";
+import type { ChannelFeed } from "../../../redis/arrivals.ts";
+import { type Subscription, uidOf } from "./subscription.ts";
+import type { PersonalSequencers, Covered } from "./personal-sequencers.ts";
+import type { CatchUpQueue } from "./catch-up-queue.ts";
 
-type ArrivalLine = Witnessed["line"];
+type Sequencer = Covered["line"];
 
-export interface LossesParts {
-  readonly personal: PersonalLines;
-  readonly repairs: Repairs;
+export interface ReconnectRecoveryParts {
+  readonly personal: PersonalSequencers;
+  readonly repairs: CatchUpQueue;
   readonly feed: ChannelFeed;
   /** Unix milliseconds. */
   readonly clock: () => number;
@@ -26,11 +26,11 @@ const SLACK_MS = 60_000;
 /** What is older than this by the time of the loss is not lost by a fail-over. */
 const LOST_BY_REDIS_MS = 10_000;
 
-export class Losses {
-  readonly #parts: LossesParts;
+export class ReconnectRecovery {
+  readonly #parts: ReconnectRecoveryParts;
   readonly #reads = new Line(READS_AT_ONCE);
 
-  constructor(parts: LossesParts) {
+  constructor(parts: ReconnectRecoveryParts) {
     this.#parts = parts;
   }
 
@@ -38,11 +38,11 @@ export class Losses {
    * What is published under these topics comes again. For each, in their order: resolves when what was missed was told, as far as the store has it
    * and can be read. Rejects `unavailable`; then it is to be done again.
    */
-  restore(topics: readonly Listened[]): readonly Promise<void>[] {
+  restore(topics: readonly Subscription[]): readonly Promise<void>[] {
     const { personal } = this.#parts;
     const suspended = personal.suspended(topics);
-    const levelled = new Map<ArrivalLine, Promise<void>>();
-    const level = (one: Witnessed, lostAtMs: number): Promise<void> => {
+    const levelled = new Map<Sequencer, Promise<void>>();
+    const level = (one: Covered, lostAtMs: number): Promise<void> => {
       const found = levelled.get(one.line) ?? this.#level(one, lostAtMs);
       levelled.set(one.line, found);
       return found;
@@ -59,7 +59,7 @@ export class Losses {
   }
 
   /** Where nothing was published meanwhile nobody was removed either. */
-  async #group(line: ArrivalLine, lostAtMs: number): Promise<void> {
+  async #group(line: Sequencer, lostAtMs: number): Promise<void> {
     const before = line.pub;
     const pub = isInDoubt(line, lostAtMs) ? undefined : await this.#pubOf(line);
     const repaired =
@@ -69,7 +69,7 @@ export class Losses {
   }
 
   /** Tells what is missing of a channel that the node knows. Never rejects. */
-  async #level(one: Witnessed, lostAtMs: number): Promise<void> {
+  async #level(one: Covered, lostAtMs: number): Promise<void> {
     const { repairs, personal } = this.#parts;
     const { line } = one;
     const before = line.pub;
@@ -85,7 +85,7 @@ export class Losses {
   }
 
   /** Undefined: it cannot be read just now. */
-  async #pubOf(line: ArrivalLine): Promise<number | undefined> {
+  async #pubOf(line: Sequencer): Promise<number | undefined> {
     const { feed, onProblem } = this.#parts;
     try {
       return await this.#reads.run(() => feed.pubOf(line.key));
@@ -96,7 +96,7 @@ export class Losses {
   }
 
   /** Tells what is missing of the user's channels that were not heard of before. */
-  async #unheard(topic: Listened, lostAtMs: number): Promise<void> {
+  async #unheard(topic: Subscription, lostAtMs: number): Promise<void> {
     const uid = uidOf(topic.topic);
     if (uid === undefined) return;
     const { personal, repairs } = this.#parts;
@@ -128,7 +128,7 @@ export class Losses {
 
 /** The number of its newest publication does not tell whether the line is level: a fail-over may have replaced what was told by as much else. */
 function isInDoubt(
-  { isNew, told, movedAtMs }: ArrivalLine,
+  { isNew, told, movedAtMs }: Sequencer,
   lostAtMs: number,
 ): boolean {
   if (isNew || told.streams.length > 0) return true;

@@ -6,19 +6,19 @@ import type {
   Message,
   StreamPlace,
   StreamSnapshot,
-} from "../../broker/model.ts";
+} from "../../../broker/model.ts";
 import {
   cursorAfter,
   eventsFrom,
   type StreamCursor,
-} from "../../broker/stream-pieces.ts";
-import type { OrderedEvent } from "../../redis/wire.ts";
+} from "../../../broker/stream-pieces.ts";
+import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
 /** One stream of a channel is active at a time; of ended ones those matter whose last events may still come. */
 const MAX_STREAMS = 32;
 
-export class Told {
+export class DeliveredPosition {
   /** The seq of the newest stored message; undefined: not known, `lastId` says how far. */
   headSeq: number | undefined;
   /** The highest message id, also of messages that are not stored; 0: not known. */
