@@ -26,7 +26,7 @@ export interface Arrivals {
 }
 
 /** Where a channel stands, read in one atomic step. */
-export interface ChannelStanding {
+export interface ChannelPosition {
   /** The number of its newest publication; 0 when there was none. */
   readonly pub: number;
   /** The seq of its newest message. */
@@ -39,10 +39,10 @@ export interface ChannelStanding {
 
 /** Reads that do not wait for arrivals: what repairs them. All throw `unavailable`. */
 export interface ChannelFeed {
-  standing(
+  position(
     key: ChannelKey,
     streams: readonly string[],
-  ): Promise<ChannelStanding>;
+  ): Promise<ChannelPosition>;
   /** The number of its newest publication, 0 when there was none: what tells cheaply, of many channels, where something was missed. */
   pubOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;

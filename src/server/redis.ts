@@ -1,8 +1,8 @@
 // One of many nodes on a Redis that they share: link, topics, store and cluster, and who of them knows whom. State: none of its own.
 
 import { BrokerError } from "../broker/errors.ts";
-import { ClockCheck } from "../cluster/redis/nodes/clock-check.ts";
 import { RedisCluster } from "../cluster/redis/cluster.ts";
+import { ClockCheck } from "../cluster/redis/nodes/clock-check.ts";
 import { registryScripts } from "../cluster/redis/nodes/registry.ts";
 import {
   createRedisThrottle,
@@ -36,7 +36,7 @@ export function createRedisDrivers(parts: DriverParts): Drivers {
   });
   const common = { link, clock: Date.now, onProblem };
   const feed: ChannelFeed = {
-    standing: (...asked) => store.standing(...asked),
+    position: (...asked) => store.position(...asked),
     pubOf: (key) => store.pubOf(key),
     messages: (...asked) => store.messages(...asked),
     personalChannelsSince: (...asked) => store.personalChannelsSince(...asked),

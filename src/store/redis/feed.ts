@@ -22,7 +22,7 @@ export type ChannelFeedParts = Pick<
 export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
   const { link, unreadable, personalChannelsSince } = parts;
   return {
-    async standing(key, streams) {
+    async position(key, streams) {
       const keys = [
         link.keys.channel("head", key),
         link.keys.channel("act", key),

@@ -173,7 +173,7 @@ function personCalls(
 
 function feedCalls(life: Life, { feed }: Engine): ChannelFeed {
   return {
-    standing: (key, streams) => life.use(() => feed.standing(key, streams)),
+    position: (key, streams) => life.use(() => feed.position(key, streams)),
     pubOf: (key) => life.use(() => feed.pubOf(key)),
     messages: (key, range) => life.use(() => feed.messages(key, range)),
     personalChannelsSince: (uid, sinceMs) =>

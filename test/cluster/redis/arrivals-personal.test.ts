@@ -11,7 +11,7 @@ import {
   lose,
   nodeLines,
   oneTopic,
-} from "./line-bench.ts";
+} from "./sequencer-bench.ts";
 import { range } from "./topic-nodes.ts";
 
 /** Nodes publish frames 1 to 4 to a node that hears of the channel first by the one at that place. */
@@ -19,15 +19,15 @@ for (const first of [0, 1, 2, 3])
   t.test(`first heard of by number ${first + 1}`, async (t) => {
     const log = new FeedLog("personal");
     const one = bench(t, log);
-    const lines = nodeLines(one, log);
-    lines.personal.opened("a", listened("a"));
+    const sequencers = nodeLines(one, log);
+    sequencers.personal.opened("a", listened("a"));
     const frames = range(1, 4).map(() => log.message());
     const rest = [0, 1, 2, 3].filter((at) => at !== first);
     for (const at of [first, ...rest])
-      hear(lines, frames[at] ?? Buffer.alloc(0));
+      hear(sequencers, frames[at] ?? Buffer.alloc(0));
     await idle(one);
     t.same(one.seqs(), range(1, 4));
-    hear(lines, log.message());
+    hear(sequencers, log.message());
     t.equal(one.seqs().at(-1), 5);
   });
 
@@ -35,27 +35,27 @@ t.test("what is older than the node's interest is not told", async (t) => {
   let now = 1e6 - 60_000;
   const log = new FeedLog("personal", () => now);
   const one = bench(t, log);
-  const lines = nodeLines(one, log, { now: () => now });
+  const sequencers = nodeLines(one, log, { now: () => now });
   for (const _ of range(1, 3)) log.message();
   now = 1e6;
-  lines.personal.opened("a", listened("a"));
-  await lines.level(log.key, 3);
+  sequencers.personal.opened("a", listened("a"));
+  await sequencers.level(log.key, 3);
   t.same(one.seqs(), []);
-  hear(lines, log.message());
+  hear(sequencers, log.message());
   t.same(one.seqs(), [4]);
 });
 
-t.test("a forgotten line repeats nothing when it is back", async (t) => {
+t.test("a forgotten sequencer repeats nothing when it is back", async (t) => {
   let now = 1e6;
   const log = new FeedLog("personal", () => now);
   const one = bench(t, log);
-  const lines = nodeLines(one, log, { max: 4, now: () => now });
-  lines.personal.opened("a", listened("a"));
-  hear(lines, log.message());
+  const sequencers = nodeLines(one, log, { max: 4, now: () => now });
+  sequencers.personal.opened("a", listened("a"));
+  hear(sequencers, log.message());
   await idle(one);
   now += 60_000;
-  for (const at of range(1, 10)) await lines.level(`1:a@x${at}`, 0);
-  hear(lines, log.message());
+  for (const at of range(1, 10)) await sequencers.level(`1:a@x${at}`, 0);
+  hear(sequencers, log.message());
   await idle(one);
   t.same(one.seqs(), [1, 2]);
 });
@@ -64,17 +64,17 @@ t.test("a topic that was let go of is begun anew", async (t) => {
   let now = 1e6;
   const log = new FeedLog("personal", () => now);
   const one = bench(t, log);
-  const lines = nodeLines(one, log, { now: () => now });
+  const sequencers = nodeLines(one, log, { now: () => now });
   const before = listened("a");
-  lines.personal.opened("a", before);
-  hear(lines, log.message());
+  sequencers.personal.opened("a", before);
+  hear(sequencers, log.message());
   await idle(one);
   before.isOpen = false;
-  lines.personal.closed("a");
+  sequencers.personal.closed("a");
   for (const _ of range(1, 5)) log.message(); // nobody here wants them
   now += 60_000;
-  lines.personal.opened("a", listened("a", { sinceMs: now }));
-  hear(lines, log.message());
+  sequencers.personal.opened("a", listened("a", { sinceMs: now }));
+  hear(sequencers, log.message());
   await idle(one);
   t.same(one.seqs(), [1, 7]);
 });
@@ -85,14 +85,14 @@ for (const mayReorder of [true, false])
     async (t) => {
       const log = new FeedLog("personal");
       const one = bench(t, log, { mayReorder });
-      const lines = nodeLines(one, log);
+      const sequencers = nodeLines(one, log);
       const topic = listened("a", { isUp: false, lostAtMs: 1e6 });
-      lines.personal.opened("a", topic);
-      lines.personal.suspend(new Set([topic]));
+      sequencers.personal.opened("a", topic);
+      sequencers.personal.suspend(new Set([topic]));
       for (const _ of range(1, 3)) log.message();
       topic.isUp = true;
-      hear(lines, log.message()); // comes before the node knows what it missed
-      await Promise.all(lines.restore([topic]));
+      hear(sequencers, log.message()); // comes before the node knows what it missed
+      await Promise.all(sequencers.restore([topic]));
       t.same(one.seqs(), range(1, 4));
     },
   );
@@ -100,73 +100,79 @@ for (const mayReorder of [true, false])
 t.test("what was overtaken when first heard of is told before", async (t) => {
   const log = new FeedLog("personal");
   const one = bench(t, log);
-  const lines = nodeLines(one, log);
-  lines.personal.opened("a", listened("a"));
+  const sequencers = nodeLines(one, log);
+  sequencers.personal.opened("a", listened("a"));
   const late = log.message();
-  hear(lines, log.message({ origin: "mine" }));
+  hear(sequencers, log.message({ origin: "mine" }));
   await idle(one);
   t.same(one.seqs(), [1, 2]);
   const [, second] = one.told;
   t.equal(second?.kind === "message" && second.origin, "mine");
-  hear(lines, late);
+  hear(sequencers, late);
   t.same(one.seqs(), [1, 2]);
 });
 
-t.test("a line goes on over a topic that was up all the time", async (t) => {
-  const log = new FeedLog("personal");
-  const { one, lines, topic: a } = oneTopic(t, log);
-  hear(lines, log.message());
-  lines.personal.opened("b", listened("b"));
-  lose(lines, a, 1e6 + 1000);
-  const { reads } = log;
-  hear(lines, log.message());
-  t.same(one.seqs(), [1, 2]);
-  t.equal(log.reads, reads, "nothing was missed");
-});
+t.test(
+  "a sequencer goes on over a topic that was up all the time",
+  async (t) => {
+    const log = new FeedLog("personal");
+    const { one, sequencers, topic: a } = oneTopic(t, log);
+    hear(sequencers, log.message());
+    sequencers.personal.opened("b", listened("b"));
+    lose(sequencers, a, 1e6 + 1000);
+    const { reads } = log;
+    hear(sequencers, log.message());
+    t.same(one.seqs(), [1, 2]);
+    t.equal(log.reads, reads, "nothing was missed");
+  },
+);
 
 t.test(
   "a topic that is younger than the loss vouches for nothing",
   async (t) => {
     const log = new FeedLog("personal");
-    const { one, lines, topic: a } = oneTopic(t, log);
-    hear(lines, log.message());
+    const { one, sequencers, topic: a } = oneTopic(t, log);
+    hear(sequencers, log.message());
     log.message(); // comes to nobody
-    lines.personal.opened("b", listened("b", { sinceMs: 1e6 + 1000 }));
-    lose(lines, a, 1e6 + 500); // noticed late
+    sequencers.personal.opened("b", listened("b", { sinceMs: 1e6 + 1000 }));
+    lose(sequencers, a, 1e6 + 500); // noticed late
     await idle(one);
     t.same(one.seqs(), [1, 2]);
-    hear(lines, log.message());
+    hear(sequencers, log.message());
     t.same(one.seqs(), [1, 2, 3]);
   },
 );
 
-t.test("a lost topic that does not come back holds up no line", async (t) => {
-  const log = new FeedLog("personal");
-  const { one, lines, topic: a } = oneTopic(t, log);
-  hear(lines, log.message());
-  lose(lines, a, 1e6 + 1000);
-  log.message(); // comes to nobody
-  lines.personal.opened("b", listened("b", { sinceMs: 1e6 + 2000 }));
-  hear(lines, log.message());
-  a.isOpen = false;
-  lines.personal.closed("a");
-  hear(lines, log.message());
-  await idle(one);
-  t.same(one.seqs(), range(1, 4));
-});
+t.test(
+  "a lost topic that does not come back holds up no sequencer",
+  async (t) => {
+    const log = new FeedLog("personal");
+    const { one, sequencers, topic: a } = oneTopic(t, log);
+    hear(sequencers, log.message());
+    lose(sequencers, a, 1e6 + 1000);
+    log.message(); // comes to nobody
+    sequencers.personal.opened("b", listened("b", { sinceMs: 1e6 + 2000 }));
+    hear(sequencers, log.message());
+    a.isOpen = false;
+    sequencers.personal.closed("a");
+    hear(sequencers, log.message());
+    await idle(one);
+    t.same(one.seqs(), range(1, 4));
+  },
+);
 
 t.test(
   "first heard of over a topic that is younger than the loss",
   async (t) => {
     const log = new FeedLog("personal");
-    const { one, lines, topic: a } = oneTopic(t, log);
-    lose(lines, a, 1e6 + 1000);
+    const { one, sequencers, topic: a } = oneTopic(t, log);
+    lose(sequencers, a, 1e6 + 1000);
     log.message(); // comes to nobody
-    lines.personal.opened("b", listened("b", { sinceMs: 1e6 + 2000 }));
-    hear(lines, log.message());
+    sequencers.personal.opened("b", listened("b", { sinceMs: 1e6 + 2000 }));
+    hear(sequencers, log.message());
     await idle(one);
     a.isUp = true;
-    await Promise.all(lines.restore([a]));
+    await Promise.all(sequencers.restore([a]));
     t.same(one.seqs(), [1, 2]);
   },
 );
@@ -174,28 +180,31 @@ t.test(
 t.test("what came over the whole topic is not told again", async (t) => {
   const log = new FeedLog("personal");
   const one = bench(t, log, { mayReorder: false });
-  const lines = nodeLines(one, log, { max: 4 });
+  const sequencers = nodeLines(one, log, { max: 4 });
   const a = listened("a");
-  lines.personal.opened("a", a);
-  lines.personal.opened("b", listened("b"));
-  lose(lines, a, 1e6 + 1000);
-  for (const _ of range(1, 2)) hear(lines, log.message());
-  for (const at of range(1, 10)) await lines.level(`1:b@x${at}`, 0); // forgets it
-  hear(lines, log.message());
+  sequencers.personal.opened("a", a);
+  sequencers.personal.opened("b", listened("b"));
+  lose(sequencers, a, 1e6 + 1000);
+  for (const _ of range(1, 2)) hear(sequencers, log.message());
+  for (const at of range(1, 10)) await sequencers.level(`1:b@x${at}`, 0); // forgets it
+  hear(sequencers, log.message());
   await idle(one);
   t.same(one.seqs(), [1, 2, 3]);
 });
 
-t.test("a line that begins while its topic is lost is made good", async (t) => {
-  const log = new FeedLog("personal");
-  const one = bench(t, log, { mayReorder: false });
-  const lines = nodeLines(one, log);
-  const a = listened("a", { isUp: false, lostAtMs: 1e6 });
-  lines.personal.opened("a", a);
-  await lines.level(log.key, 0);
-  await idle(one);
-  log.message(); // comes to nobody
-  a.isUp = true;
-  await Promise.all(lines.restore([a]));
-  t.same(one.seqs(), [1]);
-});
+t.test(
+  "a sequencer that begins while its topic is lost is made good",
+  async (t) => {
+    const log = new FeedLog("personal");
+    const one = bench(t, log, { mayReorder: false });
+    const sequencers = nodeLines(one, log);
+    const a = listened("a", { isUp: false, lostAtMs: 1e6 });
+    sequencers.personal.opened("a", a);
+    await sequencers.level(log.key, 0);
+    await idle(one);
+    log.message(); // comes to nobody
+    a.isUp = true;
+    await Promise.all(sequencers.restore([a]));
+    t.same(one.seqs(), [1]);
+  },
+);

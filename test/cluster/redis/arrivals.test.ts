@@ -5,34 +5,35 @@ import { BrokerError } from "../../../src/broker/errors.ts";
 import type { Sequencer } from "../../../src/cluster/redis/topics/sequencer.ts";
 import type { OrderedEvent } from "../../../src/redis/wire.ts";
 import { FeedLog } from "./feed-log.ts";
-import { bench, nodeLines } from "./line-bench.ts";
+import { bench, nodeLines } from "./sequencer-bench.ts";
 import { range, until } from "./topic-nodes.ts";
 
 /** Takes frames in the order of these places. */
 function deliver(
-  line: Sequencer,
+  sequencer: Sequencer,
   frames: readonly Buffer[],
   places: readonly number[],
 ): void {
-  for (const place of places) line.accept(frames[place] ?? Buffer.alloc(0));
+  for (const place of places)
+    sequencer.accept(frames[place] ?? Buffer.alloc(0));
 }
 
 t.test("in order at once, repeats left out", async (t) => {
   const log = new FeedLog("group");
-  const { line, seqs } = bench(t, log);
-  line.begin(0, 0);
+  const { sequencer, seqs } = bench(t, log);
+  sequencer.begin(0, 0);
   const frames = range(1, 3).map(() => log.message());
-  deliver(line, frames, [0, 0, 1, 2, 0, 1, 2]);
+  deliver(sequencer, frames, [0, 0, 1, 2, 0, 1, 2]);
   t.same(seqs(), [1, 2, 3]);
   t.equal(log.reads, 0);
 });
 
 t.test("what comes late is waited for, without a read", async (t) => {
   const log = new FeedLog("group");
-  const { line, seqs, budget } = bench(t, log, { gapMs: 1000 });
-  line.begin(0, 0);
+  const { sequencer, seqs, budget } = bench(t, log, { gapMs: 1000 });
+  sequencer.begin(0, 0);
   const frames = range(1, 6).map(() => log.message());
-  deliver(line, frames, [1, 0, 3, 5, 4, 2]);
+  deliver(sequencer, frames, [1, 0, 3, 5, 4, 2]);
   t.same(seqs(), range(1, 6));
   t.equal(log.reads, 0);
   t.equal(budget.used, 0);
@@ -40,10 +41,10 @@ t.test("what comes late is waited for, without a read", async (t) => {
 
 t.test("what never comes is read, in its place", async (t) => {
   const log = new FeedLog("group");
-  const { line, seqs, told } = bench(t, log);
-  line.begin(0, 0);
+  const { sequencer, seqs, told } = bench(t, log);
+  sequencer.begin(0, 0);
   const frames = range(1, 8).map(() => log.message());
-  deliver(line, frames, [0, 1, 4, 7]);
+  deliver(sequencer, frames, [0, 1, 4, 7]);
   await until(() => seqs().length === 8, "repaired");
   t.same(seqs(), range(1, 8));
   t.same(
@@ -51,45 +52,45 @@ t.test("what never comes is read, in its place", async (t) => {
     [true, true, false, false, true, false, false, true],
     "who sent it is known of what came",
   );
-  line.accept(log.message());
+  sequencer.accept(log.message());
   t.equal(seqs().at(-1), 9);
 });
 
-t.test("the end of the line is read as well", async (t) => {
+t.test("the end of the sequencer is read as well", async (t) => {
   const log = new FeedLog("group");
-  const { line, seqs, repairs } = bench(t, log);
-  line.begin(0, 0);
+  const { sequencer, seqs, catchUpQueue } = bench(t, log);
+  sequencer.begin(0, 0);
   for (const _ of range(1, 1200)) log.message(); // more than a page
-  await repairs.repair(line);
+  await catchUpQueue.catchUp(sequencer);
   t.same(seqs(), range(1, 1200));
 });
 
 t.test("what comes while it is read is told behind it", async (t) => {
   const log = new FeedLog("group");
-  const { line, seqs, repairs } = bench(t, log);
-  line.begin(0, 0);
+  const { sequencer, seqs, catchUpQueue } = bench(t, log);
+  sequencer.begin(0, 0);
   log.message();
-  log.onRead = () => line.accept(log.message()); // each read finds one more
-  await repairs.repair(line);
-  await repairs.settled();
+  log.onRead = () => sequencer.accept(log.message()); // each read finds one more
+  await catchUpQueue.catchUp(sequencer);
+  await catchUpQueue.settled();
   t.same(seqs(), range(1, log.headSeq));
 });
 
 t.test("a lost unstored message is lost, one that came is told", async (t) => {
   const log = new FeedLog("group");
-  const { line, seqs } = bench(t, log);
-  line.begin(0, 0);
+  const { sequencer, seqs } = bench(t, log);
+  sequencer.begin(0, 0);
   const stored = [true, false, true, false, true];
   const frames = stored.map((isStored) => log.message({ stored: isStored }));
-  deliver(line, frames, [0, 3, 4]); // the first 0 and the 2 are lost
+  deliver(sequencer, frames, [0, 3, 4]); // the first 0 and the 2 are lost
   await until(() => seqs().includes(3), "repaired");
   t.same([...seqs()].sort(), [0, 1, 2, 3]);
 });
 
 t.test("a stream's missing events come merged, the rest live", async (t) => {
   const log = new FeedLog("group");
-  const { line, told } = bench(t, log);
-  line.begin(0, 0);
+  const { sequencer, told } = bench(t, log);
+  sequencer.begin(0, 0);
   const frames = [
     log.start("s"),
     log.begin("s"),
@@ -98,10 +99,10 @@ t.test("a stream's missing events come merged, the rest live", async (t) => {
     log.content("s", "c"),
     log.content("s", "d"),
   ];
-  deliver(line, frames, [0, 1, 2, 5]);
+  deliver(sequencer, frames, [0, 1, 2, 5]);
   await until(() => told.length === 4, "repaired");
-  line.accept(log.content("s", "e"));
-  line.accept(log.end("s"));
+  sequencer.accept(log.content("s", "e"));
+  sequencer.accept(log.end("s"));
   t.same(pieces(told), [
     [0, 1, "{}"],
     [1, 2, "a"],
@@ -113,9 +114,9 @@ t.test("a stream's missing events come merged, the rest live", async (t) => {
 
 t.test("streams that begin and end unheard are told whole", async (t) => {
   const log = new FeedLog("group");
-  const { line, told, repairs } = bench(t, log);
-  line.begin(0, 0);
-  for (const frame of [log.start("s"), log.begin("s")]) line.accept(frame);
+  const { sequencer, told, catchUpQueue } = bench(t, log);
+  sequencer.begin(0, 0);
+  for (const frame of [log.start("s"), log.begin("s")]) sequencer.accept(frame);
   log.content("s", "x");
   log.end("s");
   log.start("u");
@@ -125,10 +126,10 @@ t.test("streams that begin and end unheard are told whole", async (t) => {
   let reads = 0;
   log.onRead = () => {
     reads += 1; // after the standing was read, before the messages are
-    if (reads === 2) line.accept(log.content("u", "z"));
-    if (reads === 2) line.accept(log.end("u"));
+    if (reads === 2) sequencer.accept(log.content("u", "z"));
+    if (reads === 2) sequencer.accept(log.end("u"));
   };
-  await repairs.repair(line);
+  await catchUpQueue.catchUp(sequencer);
   t.same(pieces(told, "s"), [
     [0, 1, "{}"],
     [1, 2, "x"],
@@ -147,51 +148,51 @@ t.test("streams that begin and end unheard are told whole", async (t) => {
 t.test("over the budget frames are given up and read", async (t) => {
   const log = new FeedLog("group");
   const budget = { used: 0, max: 2000 };
-  const { line, seqs, repairs } = bench(t, log, { budget });
-  line.begin(0, 0);
+  const { sequencer, seqs, catchUpQueue } = bench(t, log, { budget });
+  sequencer.begin(0, 0);
   log.message();
   log.onRead = () => {
     if (log.reads !== 2) return; // where the channel stands was read before
-    for (const _ of range(1, 20)) line.accept(log.message());
+    for (const _ of range(1, 20)) sequencer.accept(log.message());
   };
-  await repairs.repair(line);
-  await repairs.settled();
+  await catchUpQueue.catchUp(sequencer);
+  await catchUpQueue.settled();
   t.same(seqs(), range(1, 21));
   t.equal(budget.used, 0);
 });
 
-t.test("what is given up of a suspended line is read", async (t) => {
+t.test("what is given up of a suspended sequencer is read", async (t) => {
   const log = new FeedLog("group");
   const budget = { used: 0, max: 100 };
-  const { line, seqs, repairs } = bench(t, log, { budget });
-  line.begin(0, 0);
-  line.suspend();
-  for (const _ of range(1, 3)) line.accept(log.message());
-  line.resume();
-  await repairs.settled();
+  const { sequencer, seqs, catchUpQueue } = bench(t, log, { budget });
+  sequencer.begin(0, 0);
+  sequencer.suspend();
+  for (const _ of range(1, 3)) sequencer.accept(log.message());
+  sequencer.resume();
+  await catchUpQueue.settled();
   t.same(seqs(), [1, 2, 3]);
 });
 
 t.test("what is given up behind a gap is read", async (t) => {
   const log = new FeedLog("group");
   const budget = { used: 0, max: 100 };
-  const { line, seqs, repairs } = bench(t, log, { budget });
-  line.begin(0, 0);
+  const { sequencer, seqs, catchUpQueue } = bench(t, log, { budget });
+  sequencer.begin(0, 0);
   const frames = range(1, 3).map(() => log.message());
-  deliver(line, frames, [1, 2, 0]);
-  await repairs.settled();
+  deliver(sequencer, frames, [1, 2, 0]);
+  await catchUpQueue.settled();
   t.same(seqs(), [1, 2, 3]);
 });
 
 t.test("reads that fail are tried again", async (t) => {
   const log = new FeedLog("group");
-  const { line, seqs, repairs, problems } = bench(t, log);
-  line.begin(0, 0);
+  const { sequencer, seqs, catchUpQueue, problems } = bench(t, log);
+  sequencer.begin(0, 0);
   for (const _ of range(1, 3)) log.message();
   log.onRead = () => {
     if (log.reads < 3) throw new BrokerError("unavailable");
   };
-  await repairs.repair(line);
+  await catchUpQueue.catchUp(sequencer);
   t.same(seqs(), [1, 2, 3]);
   t.equal(problems.length, 2);
 });
@@ -201,19 +202,19 @@ for (const isSuspended of [true, false])
     `after a fail-over that lost some, ${isSuspended ? "the connection too" : "numbers come again"}`,
     async (t) => {
       const log = new FeedLog("group");
-      const { line, told, repairs } = bench(t, log);
-      line.begin(0, 0);
-      for (const _ of range(1, 5)) line.accept(log.message());
-      if (isSuspended) line.suspend();
+      const { sequencer, told, catchUpQueue } = bench(t, log);
+      sequencer.begin(0, 0);
+      for (const _ of range(1, 5)) sequencer.accept(log.message());
+      if (isSuspended) sequencer.suspend();
       log.loseLast(2);
       const later = range(1, isSuspended ? 3 : 2).map(() => log.message());
-      for (const frame of later) if (!isSuspended) line.accept(frame);
+      for (const frame of later) if (!isSuspended) sequencer.accept(frame);
       if (isSuspended) {
-        const repaired = repairs.repair(line);
-        line.resume();
+        const repaired = catchUpQueue.catchUp(sequencer);
+        sequencer.resume();
         await repaired;
       } else await until(() => told.length === 7, "all are told");
-      line.accept(log.message());
+      sequencer.accept(log.message());
       const ids = told.map(
         (event) => event.kind === "message" && event.message.messageId,
       );
@@ -231,21 +232,21 @@ for (const isHeard of [true, false])
     async (t) => {
       const log = new FeedLog("group");
       const one = bench(t, log);
-      const lines = nodeLines(one, log);
-      t.teardown(() => lines.close());
+      const sequencers = nodeLines(one, log);
+      t.teardown(() => sequencers.close());
       for (const _ of range(1, 5)) log.message();
       const unstored = log.message({ stored: false });
-      const line = lines.openGroup(log.key);
-      await lines.begin(line);
-      line.accept(unstored);
-      await one.repairs.settled();
+      const sequencer = sequencers.openGroup(log.key);
+      await sequencers.begin(sequencer);
+      sequencer.accept(unstored);
+      await one.catchUpQueue.settled();
       t.equal(log.reads, 1, "what was published before is no sign of it");
       log.pub -= 1;
       log.loseLast(2);
       const frames = range(4, 9).map(() => log.message());
-      if (isHeard) for (const frame of frames) line.accept(frame);
-      else void one.repairs.repair(line);
-      await one.repairs.settled();
+      if (isHeard) for (const frame of frames) sequencer.accept(frame);
+      else void one.catchUpQueue.catchUp(sequencer);
+      await one.catchUpQueue.settled();
       t.same(one.seqs(), range(4, 9));
     },
   );
@@ -253,23 +254,23 @@ for (const isHeard of [true, false])
 t.test("who waits is let go when it is told, or by a repair", async (t) => {
   const log = new FeedLog("group");
   const one = bench(t, log);
-  const lines = nodeLines(one, log);
-  const line = lines.openGroup(log.key);
-  t.teardown(() => lines.close());
-  const early = lines.level(log.key, 0);
-  t.type(early, Promise, "not before the line has a position");
-  await lines.begin(line);
+  const sequencers = nodeLines(one, log);
+  const sequencer = sequencers.openGroup(log.key);
+  t.teardown(() => sequencers.close());
+  const early = sequencers.level(log.key, 0);
+  t.type(early, Promise, "not before the sequencer has a position");
+  await sequencers.begin(sequencer);
   await early;
-  t.equal(lines.level(log.key, 0), undefined);
+  t.equal(sequencers.level(log.key, 0), undefined);
   const frame = log.message();
-  const waiting = lines.level(log.key, 1);
-  line.accept(frame);
+  const waiting = sequencers.level(log.key, 1);
+  sequencer.accept(frame);
   await waiting;
   log.message(); // never comes
-  await lines.level(log.key, 2);
+  await sequencers.level(log.key, 2);
   t.same(one.seqs(), [1, 2]);
   const since = performance.now();
-  await lines.level(log.key, 9);
+  await sequencers.level(log.key, 9);
   t.ok(performance.now() - since < 2600, "a lie holds nobody");
 });
 
@@ -278,54 +279,61 @@ t.test(
   async (t) => {
     const log = new FeedLog("group");
     const one = bench(t, log);
-    const lines = nodeLines(one, log);
-    t.teardown(() => lines.close());
-    const line = lines.openGroup(log.key);
-    await lines.begin(line);
-    for (const _ of range(1, 5)) line.accept(log.message());
+    const sequencers = nodeLines(one, log);
+    t.teardown(() => sequencers.close());
+    const sequencer = sequencers.openGroup(log.key);
+    await sequencers.begin(sequencer);
+    for (const _ of range(1, 5)) sequencer.accept(log.message());
     log.loseLast(3);
     const frames = range(1, 3).map(() => log.message());
-    const own = lines.level(log.key, log.pub, log.nextId);
-    t.type(own, Promise, "the line is through that number, not that message");
-    for (const frame of frames) line.accept(frame);
+    const own = sequencers.level(log.key, log.pub, log.nextId);
+    t.type(
+      own,
+      Promise,
+      "the sequencer is through that number, not that message",
+    );
+    for (const frame of frames) sequencer.accept(frame);
     await own;
     t.same(one.seqs(), [1, 2, 3, 4, 5, 3, 4, 5]);
-    t.equal(lines.level(log.key, log.pub, log.nextId), undefined);
+    t.equal(sequencers.level(log.key, log.pub, log.nextId), undefined);
   },
 );
 
-t.test("a new line is given one position, whoever else asks", async (t) => {
-  const log = new FeedLog("group");
-  const one = bench(t, log);
-  const lines = nodeLines(one, log);
-  t.teardown(() => lines.close());
-  for (const _ of range(1, 3)) log.message();
-  const line = lines.openGroup(log.key);
-  const waiting = lines.level(log.key, 3);
-  const gates: (() => void)[] = [];
-  log.onRead = () => new Promise<void>((go) => gates.push(go));
-  const begun = lines.begin(line); // listened to: asks where the channel stands
-  const repaired = one.repairs.repair(line); // so does who saw it lost
-  await until(() => gates.length === 2, "both ask");
-  gates[0]?.();
-  await begun;
-  await waiting;
-  const frame = log.message();
-  log.onRead = () => {};
-  gates[1]?.(); // its answer knows of it before it comes
-  await repaired;
-  line.accept(frame);
-  line.accept(log.message());
-  t.same(one.seqs(), [4, 5]);
-});
+t.test(
+  "a new sequencer is given one position, whoever else asks",
+  async (t) => {
+    const log = new FeedLog("group");
+    const one = bench(t, log);
+    const sequencers = nodeLines(one, log);
+    t.teardown(() => sequencers.close());
+    for (const _ of range(1, 3)) log.message();
+    const sequencer = sequencers.openGroup(log.key);
+    const waiting = sequencers.level(log.key, 3);
+    const gates: (() => void)[] = [];
+    log.onRead = () => new Promise<void>((go) => gates.push(go));
+    const begun = sequencers.begin(sequencer); // listened to: asks where the channel stands
+    const repaired = one.catchUpQueue.catchUp(sequencer); // so does who saw it lost
+    await until(() => gates.length === 2, "both ask");
+    gates[0]?.();
+    await begun;
+    await waiting;
+    const frame = log.message();
+    log.onRead = () => {};
+    gates[1]?.(); // its answer knows of it before it comes
+    await repaired;
+    sequencer.accept(frame);
+    sequencer.accept(log.message());
+    t.same(one.seqs(), [4, 5]);
+  },
+);
 
-t.test("who waits for a new line asks for nothing", async (t) => {
+t.test("who waits for a new sequencer asks for nothing", async (t) => {
   const log = new FeedLog("group");
   const one = bench(t, log);
-  const lines = nodeLines(one, log);
-  t.teardown(() => lines.close());
-  lines.openGroup(log.key); // subscribing takes long
-  await lines.level(log.key, 3);
+  const sequencers = nodeLines(one, log);
+  t.teardown(() => sequencers.close());
+  sequencers.openGroup(log.key); // subscribing takes long
+  await sequencers.level(log.key, 3);
   t.equal(log.reads, 0);
 });
 

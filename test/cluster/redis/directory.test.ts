@@ -208,24 +208,27 @@ t.test("a lost session whose token was replaced is ended", async (t) => {
   t.notOk(await isOnline(a, "u"));
 });
 
-t.test("entries are kept for ten minutes, longer while served", async (t) => {
-  const [a] = (await startNodes(t, 1, { recheckMs: 200 })) as [TestNode];
-  const session = sessionOn(a, "u");
-  await a.directory.login(session);
-  const key = hash(a, "u");
-  const keptMs = async () => {
-    const entry = await entryOf(a, session);
-    return [await raw.pttl(key), Number(entry[EXPIRES]) - Date.now()];
-  };
-  const isKept = async () =>
-    (await keptMs()).every((ms) => ms > KEPT_MS / 2 && ms <= KEPT_MS);
-  t.ok(await isKept(), "as a login leaves it");
-  await rewrite(a, session, { at: EXPIRES, value: `${Date.now() + 60_000}` });
-  await raw.pexpire(key, 60_000);
-  t.notOk(await isKept(), "as time would have it");
-  await until(isKept);
-  t.same(await sessionsOf(a.store, "u"), [session]);
-});
+t.test(
+  "entries are buffered for ten minutes, longer while served",
+  async (t) => {
+    const [a] = (await startNodes(t, 1, { recheckMs: 200 })) as [TestNode];
+    const session = sessionOn(a, "u");
+    await a.directory.login(session);
+    const key = hash(a, "u");
+    const keptMs = async () => {
+      const entry = await entryOf(a, session);
+      return [await raw.pttl(key), Number(entry[EXPIRES]) - Date.now()];
+    };
+    const isKept = async () =>
+      (await keptMs()).every((ms) => ms > KEPT_MS / 2 && ms <= KEPT_MS);
+    t.ok(await isKept(), "as a login leaves it");
+    await rewrite(a, session, { at: EXPIRES, value: `${Date.now() + 60_000}` });
+    await raw.pexpire(key, 60_000);
+    t.notOk(await isKept(), "as time would have it");
+    await until(isKept);
+    t.same(await sessionsOf(a.store, "u"), [session]);
+  },
+);
 
 t.test("a node that just came is no stranger", async (t) => {
   const prefix = `t${randomUUID().slice(0, 8)}`;
@@ -319,7 +322,7 @@ t.test(
 );
 
 t.test(
-  "what is known of a user's logins is kept for thirty days",
+  "what is known of a user's logins is buffered for thirty days",
   async (t) => {
     const [a] = (await startNodes(t, 1)) as [TestNode];
     await a.directory.login(sessionOn(a, "u"));
@@ -367,7 +370,7 @@ t.test("a lost session with a worthless token stays out", async (t) => {
   t.notOk(await isOnline(a, "u"));
 });
 
-t.test("one step takes a session out and tells its node", async (t) => {
+t.test("one step markDelivered a session out and tells its node", async (t) => {
   const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
   await a.cluster.listen("u:u");
   const session = sessionOn(a, "u");
@@ -386,12 +389,12 @@ t.test("a session whose end was not heard is found missing", async (t) => {
     TestNode,
     TestNode,
   ];
-  const [kept, gone] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
-  for (const one of [kept, gone]) await a.directory.login(one);
+  const [buffered, gone] = [sessionOn(a, "u"), sessionOn(a, "u", { flag: 1 })];
+  for (const one of [buffered, gone]) await a.directory.login(one);
   await b.store.endSession(gone, "logged_out"); // a does not listen
   await until(() => ended(a).length === 1);
   t.same(ended(a), [`${gone.sessionId} logged_out`]);
-  t.same(await sessionsOf(b.store, "u"), [kept]);
+  t.same(await sessionsOf(b.store, "u"), [buffered]);
 });
 
 t.test("word of a credential has the node judge its sessions", async (t) => {
@@ -454,8 +457,8 @@ t.test("a registration without an answer leaves nothing", async (t) => {
 
 t.test("a removal without an answer is made good", async (t) => {
   const [a] = (await startNodes(t, 1, { timeoutMs: 150 })) as [TestNode];
-  const [kept, gone] = [sessionOn(a, "u1"), sessionOn(a, "u2")];
-  for (const one of [kept, gone]) await a.directory.login(one);
+  const [buffered, gone] = [sessionOn(a, "u1"), sessionOn(a, "u2")];
+  for (const one of [buffered, gone]) await a.directory.login(one);
   await a.cluster.listen("p:u2");
   redis.signal("SIGSTOP");
   await t.rejects(a.directory.remove(gone), { code: "unavailable" });
@@ -463,7 +466,7 @@ t.test("a removal without an answer is made good", async (t) => {
   await until(async () => (await raw.exists(hash(a, "u2"))) === 0);
   await until(() => a.events.length > 0);
   t.same(a.events, [{ kind: "presence", uid: "u2" }], "watchers are notified");
-  t.same(await sessionsOf(a.store, "u1"), [kept]);
+  t.same(await sessionsOf(a.store, "u1"), [buffered]);
 });
 
 t.test("presence of many, in their order", async (t) => {

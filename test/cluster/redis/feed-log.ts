@@ -15,7 +15,7 @@ import {
 import type { HistoryRange } from "../../../src/broker/ports.ts";
 import type {
   ChannelFeed,
-  ChannelStanding,
+  ChannelPosition,
 } from "../../../src/redis/arrivals.ts";
 import {
   encodeExtra,
@@ -78,10 +78,10 @@ export class FeedLog implements ChannelFeed {
     this.messagesKept.splice(-publications);
   }
 
-  async standing(
+  async position(
     _key: ChannelKey,
     names: readonly string[],
-  ): Promise<ChannelStanding> {
+  ): Promise<ChannelPosition> {
     await this.#read();
     const streams = this.streams
       .filter(

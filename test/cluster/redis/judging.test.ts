@@ -116,7 +116,7 @@ t.test("so they do on a Redis Cluster", async (t) => {
   await inTurn(t, redisSettings(servers.url, { cluster: true }));
 });
 
-t.test("a removal of nobody takes no number", async (t) => {
+t.test("a removal of nobody markDelivered no number", async (t) => {
   const { store } = await startTopicNode(t, settings());
   await store.createChannel(groupInfo("g"), ["a"]);
   const temporary = { membership: "temporary", reset: false } as const;

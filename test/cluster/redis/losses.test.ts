@@ -11,8 +11,8 @@ import {
   STREAM_START,
   userTopic,
 } from "../../../src/broker/model.ts";
-import { Subscriptions } from "../../../src/cluster/redis/topics/subscriptions.ts";
 import type { Sequencers } from "../../../src/cluster/redis/topics/sequencers.ts";
+import { Subscriptions } from "../../../src/cluster/redis/topics/subscriptions.ts";
 import { WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import { FeedLog } from "./feed-log.ts";
@@ -24,7 +24,7 @@ import {
   lose,
   nodeLines,
   oneTopic,
-} from "./line-bench.ts";
+} from "./sequencer-bench.ts";
 import {
   group,
   person,
@@ -144,15 +144,15 @@ t.test(
   "numbers that go back are noticed where a channel was only read",
   async (t) => {
     const log = new FeedLog("personal", () => 0);
-    const { one, lines, topic } = oneTopic(t, log);
+    const { one, sequencers, topic } = oneTopic(t, log);
     for (const _ of range(1, 8)) log.message();
-    await lines.level(log.key, 8);
-    lose(lines, topic, LATER);
+    await sequencers.level(log.key, 8);
+    lose(sequencers, topic, LATER);
     log.loseLast(8);
     log.isListed = false;
     topic.isUp = true;
-    await Promise.all(lines.restore([topic]));
-    for (const _ of range(1, 12)) hear(lines, log.message());
+    await Promise.all(sequencers.restore([topic]));
+    for (const _ of range(1, 12)) hear(sequencers, log.message());
     t.same(one.seqs(), range(1, 12));
   },
 );
@@ -161,40 +161,43 @@ t.test("so are they where the channel is on another server", async (t) => {
   let sentMs = 0;
   const log = new FeedLog("personal", () => sentMs);
   const one = bench(t, log);
-  const lines = nodeLines(one, log);
-  lines.personal.opened("a", listened("a"));
+  const sequencers = nodeLines(one, log);
+  sequencers.personal.opened("a", listened("a"));
   for (const _ of range(1, 8)) log.message();
-  await lines.level(log.key, 8);
+  await sequencers.level(log.key, 8);
   sentMs = 1e6;
   log.loseLast(2); // a fail-over there; this node's subscriptions are whole
   const frames = range(1, 5).map(() => log.message());
-  for (const frame of frames) hear(lines, frame);
-  await one.repairs.settled();
+  for (const frame of frames) hear(sequencers, frame);
+  await one.catchUpQueue.settled();
   t.same(one.seqs(), range(7, 11));
 });
 
-t.test("lines that missed nothing cost one read of a number", async (t) => {
-  const log = new FeedLog("personal", () => 0);
-  const { one, lines, topic } = oneTopic(t, log);
-  hear(lines, log.message());
-  lose(lines, topic, LATER);
-  const late = log.message();
-  log.isListed = false;
-  topic.isUp = true;
-  const reads = log.reads;
-  hear(lines, late);
-  await Promise.all(lines.restore([topic]));
-  t.same(one.seqs(), [1, 2]);
-  t.equal(log.reads, reads + 1);
-});
+t.test(
+  "sequencers that missed nothing cost one read of a number",
+  async (t) => {
+    const log = new FeedLog("personal", () => 0);
+    const { one, sequencers, topic } = oneTopic(t, log);
+    hear(sequencers, log.message());
+    lose(sequencers, topic, LATER);
+    const late = log.message();
+    log.isListed = false;
+    topic.isUp = true;
+    const reads = log.reads;
+    hear(sequencers, late);
+    await Promise.all(sequencers.restore([topic]));
+    t.same(one.seqs(), [1, 2]);
+    t.equal(log.reads, reads + 1);
+  },
+);
 
 t.test(
   "a channel that is away holds up its topic for a while only",
   async (t) => {
     const log = new FeedLog("personal", () => 0);
-    const { one, lines, topic } = oneTopic(t, log);
-    hear(lines, log.message());
-    lose(lines, topic, LATER);
+    const { one, sequencers, topic } = oneTopic(t, log);
+    hear(sequencers, log.message());
+    lose(sequencers, topic, LATER);
     log.message();
     log.isListed = false;
     topic.isUp = true;
@@ -202,13 +205,13 @@ t.test(
     log.onRead = () => {
       if (isAway) throw new BrokerError("unavailable");
     };
-    await Promise.all(lines.restore([topic]));
-    await one.repairs.settled();
-    hear(lines, log.message());
+    await Promise.all(sequencers.restore([topic]));
+    await one.catchUpQueue.settled();
+    hear(sequencers, log.message());
     t.same(one.seqs(), [1], "nothing out of turn");
     isAway = false;
-    one.repairs.hurry();
-    await one.repairs.settled();
+    one.catchUpQueue.hurry();
+    await one.catchUpQueue.settled();
     t.same(one.seqs(), [1, 2, 3]);
   },
 );
@@ -216,25 +219,25 @@ t.test(
 t.test("a sender whose clock is behind is heard after a cut", async (t) => {
   let now = 1e6;
   const log = new FeedLog("personal", () => now - 30_000);
-  const { one, lines, topic } = oneTopic(t, log, { now: () => now });
+  const { one, sequencers, topic } = oneTopic(t, log, { now: () => now });
   now += 60_000;
-  lose(lines, topic, now);
+  lose(sequencers, topic, now);
   log.message(); // 30 s before the loss, by the sender's clock
   topic.isUp = true;
-  await Promise.all(lines.restore([topic]));
+  await Promise.all(sequencers.restore([topic]));
   t.same(one.seqs(), [1]);
 });
 
 t.test("the end of a long personal stream is told", async (t) => {
   const log = new FeedLog("personal", () => 0);
-  const { one, lines, topic } = oneTopic(t, log, { uid: "b" });
-  for (const frame of [log.start("s"), log.begin("s")]) hear(lines, frame);
-  lose(lines, topic, LATER);
+  const { one, sequencers, topic } = oneTopic(t, log, { uid: "b" });
+  for (const frame of [log.start("s"), log.begin("s")]) hear(sequencers, frame);
+  lose(sequencers, topic, LATER);
   log.content("s", "world");
   log.end("s");
   log.isListed = false; // the stream's message is no longer news
   topic.isUp = true;
-  await Promise.all(lines.restore([topic]));
+  await Promise.all(sequencers.restore([topic]));
   const told = one.told.flatMap((event) =>
     event.kind === "event" ? [[event.event.type, event.event.data]] : [],
   );
@@ -276,7 +279,7 @@ for (const opens of [true, false])
         await opening;
       }
       await topics.listen(name);
-      topics.named(name)?.line?.accept(log.message());
+      topics.named(name)?.sequencer?.accept(log.message());
       t.same(one.seqs(), [1]);
     },
   );
@@ -286,14 +289,14 @@ t.test(
   async (t) => {
     const log = new FeedLog("personal");
     const one = bench(t, log, { mayReorder: false });
-    const lines = nodeLines(one, log);
-    const topics = topicsByHand(lines);
+    const sequencers = nodeLines(one, log);
+    const topics = topicsByHand(sequencers);
     t.teardown(() => topics.close());
     await topics.listen(userTopic("a"));
-    hear(lines, log.message());
+    hear(sequencers, log.message());
     topics.lost([userTopic("a")], 1e6);
     const opening = topics.listen(userTopic("b"));
-    hear(lines, log.message());
+    hear(sequencers, log.message());
     await opening;
     await idle(one);
     t.same(one.seqs(), [1, 2]);
@@ -301,10 +304,10 @@ t.test(
 );
 
 /** Topics whose subscriptions a test loses and brings back itself. */
-function topicsByHand(lines: Sequencers): Subscriptions {
+function topicsByHand(sequencers: Sequencers): Subscriptions {
   return new Subscriptions({
     subscriber: { subscribe: async () => {}, unsubscribe() {} },
-    ...{ lines, clock: () => 1e6, nameOf: (topic) => topic },
+    ...{ sequencers, clock: () => 1e6, nameOf: (topic) => topic },
     ...{ lingerMs: 1000, maxLingering: 100, timeoutMs: 5000 },
     ...{ onProblem() {}, onRestored() {}, judgeUsers: async () => [] },
   });

@@ -13,11 +13,11 @@ import {
   type SessionDirectoryParts,
 } from "../../../src/broker/session-directory.ts";
 import { hashToken } from "../../../src/broker/tokens.ts";
-import { ClockCheck } from "../../../src/cluster/redis/nodes/clock-check.ts";
 import {
   RedisCluster,
   type RedisClusterParts,
 } from "../../../src/cluster/redis/cluster.ts";
+import { ClockCheck } from "../../../src/cluster/redis/nodes/clock-check.ts";
 import { registryScripts } from "../../../src/cluster/redis/nodes/registry.ts";
 import type { Arrivals } from "../../../src/redis/arrivals.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";

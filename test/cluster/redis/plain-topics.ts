@@ -26,11 +26,11 @@ export function plainTopics(
   }: { readonly link: RedisLink; readonly subscriber: Redis },
 ): PlainTopics {
   const published: ClusterEvent[] = [];
-  let tell: (event: ClusterEvent) => void = () => {};
+  let deliver: (event: ClusterEvent) => void = () => {};
   let resync = NO_RESYNC;
   subscriber.on("smessageBuffer", (_: Buffer, frame: Buffer) => {
     const publication = decodeFrame(frame);
-    if (publication.kind === "loose") tell(publication.event);
+    if (publication.kind === "loose") deliver(publication.event);
   });
   t.teardown(() => subscriber.disconnect());
   const topics: PlainTopics = {
@@ -48,7 +48,7 @@ export function plainTopics(
       for (const event of events) topics.publish(event);
     },
     onEvent: (listener, given) => {
-      tell = listener;
+      deliver = listener;
       resync = given;
     },
     listen: async (topic) => {

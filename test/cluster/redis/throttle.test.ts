@@ -62,7 +62,7 @@ t.test("throttle", async (t) => {
     t.same(await throttle.failures("c"), { count: 0, retryAfterS: 0 });
   });
 
-  t.test("what is kept is small and ends by itself", async (t) => {
+  t.test("what is buffered is small and ends by itself", async (t) => {
     const { throttle } = await node(t);
     const client = server.client();
     await client.flushall();

@@ -84,7 +84,7 @@ export async function startTopicNode(
   const topics: RedisTopics = new RedisTopics({
     ...{ link, nodeId, clock, onProblem, lingerMs: 10_000, ...options },
     feed: {
-      standing: (...asked) => store.standing(...asked),
+      position: (...asked) => store.position(...asked),
       pubOf: (key) => store.pubOf(key),
       messages: (...asked) => store.messages(...asked),
       async personalChannelsSince(...asked) {

@@ -47,7 +47,7 @@ t.test("slots are those of Redis", async (t) => {
     t.equal(slotOf(name), await redis?.cluster("KEYSLOT", name), name);
 });
 
-t.test("what two nodes tell comes in order on every node", async (t) => {
+t.test("what two nodes deliver comes in order on every node", async (t) => {
   const { node } = world(t);
   const nodes = [await node(), await node(), await node()] as const;
   for (const { topics } of nodes)
@@ -123,7 +123,7 @@ async function assertWhole(
       () => true,
       () => false,
     );
-  await until(level, "level", 12_000);
+  await until(level, "live", 12_000);
   for (const key of keys) {
     const head = await node.store.headSeq(key);
     t.same(node.seqs(key), range(1, head), key);

@@ -23,7 +23,7 @@ async function assertWhole(
   node: TopicNode,
   keys: readonly string[],
 ): Promise<void> {
-  await until(() => isDone(node.topics.barrier()), "level");
+  await until(() => isDone(node.topics.barrier()), "live");
   for (const key of keys) {
     const head = await node.store.headSeq(key);
     t.same(node.seqs(key), range(1, head), key);

@@ -46,7 +46,7 @@ export async function startWholeNode(
   const topics: RedisTopics = new RedisTopics({
     ...{ link, nodeId, clock, onProblem, lingerMs: 1000 },
     feed: {
-      standing: (key, streams) => store.standing(key, streams),
+      position: (key, streams) => store.position(key, streams),
       pubOf: (key) => store.pubOf(key),
       messages: (key, range) => store.messages(key, range),
       personalChannelsSince: (uid, sinceMs) =>

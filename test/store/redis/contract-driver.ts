@@ -58,7 +58,7 @@ function createNode(
     ...{ scripts: redisStoreScripts, name: "contract", onProblem },
   });
   const feed: ChannelFeed = {
-    standing: (...asked) => store.standing(...asked),
+    position: (...asked) => store.position(...asked),
     pubOf: (key) => store.pubOf(key),
     messages: (...asked) => store.messages(...asked),
     personalChannelsSince: (...asked) => store.personalChannelsSince(...asked),

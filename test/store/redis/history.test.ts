@@ -119,10 +119,10 @@ t.test("retention hides what is past it", async (t) => {
   t.equal(await one.store.headSeq("2:g"), 2);
 });
 
-t.test("a channel's standing tells of its streams", async (t) => {
+t.test("a channel's position tells of its streams", async (t) => {
   const { store } = await openStore(t, server.url);
   t.equal(await store.pubOf("2:g"), 0);
-  t.same(await store.standing("2:g", ["s1"]), {
+  t.same(await store.position("2:g", ["s1"]), {
     pub: 0,
     headSeq: 0,
     lastId: 0,
@@ -139,18 +139,18 @@ t.test("a channel's standing tells of its streams", async (t) => {
   await event("___TextMessageEnd", "s1");
   await event("___TextMessageStart", "s2");
   await store.append(draftOf());
-  const standing = await store.standing("2:g", ["s1", "s2", "none"]);
-  t.match(standing, { pub: 7, headSeq: 3 });
+  const position = await store.position("2:g", ["s1", "s2", "none"]);
+  t.match(position, { pub: 7, headSeq: 3 });
   t.equal(await store.pubOf("2:g"), 7);
   t.same(
-    standing.streams.map((s) => [s.clientMsgNo, s.state, s.text]),
+    position.streams.map((s) => [s.clientMsgNo, s.state, s.text]),
     [
       ["s2", "active", ""],
       ["s1", "closed", "text"],
     ],
   );
   t.same(
-    (await store.standing("2:g", [])).streams.map((s) => s.clientMsgNo),
+    (await store.position("2:g", [])).streams.map((s) => s.clientMsgNo),
     ["s2"],
   );
 });

@@ -1,25 +1,25 @@
-// CatchUpQueue lines from the store: few at a time, each until it succeeds or is closed; one whose channel cannot be read goes on without. State: which
-// lines are being repaired.
+// Runs catch-ups: a bounded number at a time, each retried until it succeeds or the sequencer is closed. A
+// channel that stays unreadable continues without. State: running catch-ups.
 
 import { isAway } from "../../../broker/errors.ts";
 import { Line } from "../../../lib/line.ts";
 import type { ChannelFeed } from "../../../redis/arrivals.ts";
-import type { Sequencer } from "./sequencer.ts";
+import { begin, type CatchUpFeed, catchUp, startMidway } from "./catch-up.ts";
 import { Gate } from "./deadline.ts";
-import { begin, beginMidway, type CatchUpFeed, repair } from "./catch-up.ts";
+import type { Sequencer } from "./sequencer.ts";
 
 export interface CatchUpQueueParts {
   readonly feed: ChannelFeed;
-  /** Whether publications of a personal channel may overtake each other on the way. */
+  /** Publications of a personal channel may overtake each other (Redis Cluster). */
   readonly mayReorder: boolean;
   readonly onProblem: (error: unknown, what: string) => void;
-  /** Ends or excludes who may not see what was read of the line's channel: called after each read, before anything of it is told. */
-  readonly judge: (line: Sequencer) => Promise<void>;
-  /** A line was repaired. */
-  readonly onRepaired: () => void;
+  /** Excludes users who lost access to the channel: called after each read, before delivery. */
+  readonly judge: (sequencer: Sequencer) => Promise<void>;
+  /** A catch-up finished. */
+  readonly onCaughtUp: () => void;
 }
 
-/** How a new line begins; `isAfterLoss`: the connection was lost, and the store has what was published meanwhile. */
+/** How a new sequencer starts; `isAfterLoss`: the subscription was lost, the store has the missed messages. */
 export interface Beginning {
   readonly pub?: number;
   readonly isAfterLoss?: boolean;
@@ -28,37 +28,38 @@ export interface Beginning {
 const AT_ONCE = 64;
 const RETRY_MS = 100;
 const MAX_RETRY_MS = 2000;
-/** Nobody waits longer for a line whose channel cannot be read just now. */
+/** Callers wait no longer than this for an unreadable channel. */
 const TROUBLE_MS = 2500;
-/** So often a channel is read in vain though Redis is there. */
+/** Failed reads of a channel, while Redis answers, before it is skipped. */
 const MAX_WRONG = 3;
 
 export class CatchUpQueue {
   readonly #parts: CatchUpQueueParts;
   readonly #turns = new Line(AT_ONCE);
-  readonly #running = new Map<Sequencer, Running>();
+  readonly #running = new Map<Sequencer, RunningCatchUp>();
 
   constructor(parts: CatchUpQueueParts) {
     this.#parts = parts;
   }
 
-  isRepairing(line: Sequencer): boolean {
-    return this.#running.has(line);
+  isCatchingUp(sequencer: Sequencer): boolean {
+    return this.#running.has(sequencer);
   }
 
   /**
-   * CatchUpQueue the line with reads that begin after this call. Resolves when that is done, the line is closed, or its channel could not be read for
-   * some seconds: then it keeps what comes, and is repaired as soon as can be. Never rejects. A new line begins as told.
+   * Catches up with reads that start after this call. Resolves when done, when the sequencer is closed, or
+   * when the channel was unreadable for some seconds; the catch-up then continues in the background. Never
+   * rejects. `beginning` applies to a new sequencer.
    */
-  repair(line: Sequencer, beginning: Beginning = {}): Promise<void> {
-    const found = this.#running.get(line);
+  catchUp(sequencer: Sequencer, beginning: Beginning = {}): Promise<void> {
+    const found = this.#running.get(sequencer);
     if (found !== undefined) {
-      line.startRepair(); // what was read may be told already
+      sequencer.startCatchUp(); // an earlier read may be too old
       return found.anew();
     }
-    const running = new Running();
-    this.#running.set(line, running);
-    this.#run(line, running, beginning)
+    const running = new RunningCatchUp();
+    this.#running.set(sequencer, running);
+    this.#run(sequencer, running, beginning)
       .catch((error) =>
         this.#parts.onProblem(
           error,
@@ -66,105 +67,106 @@ export class CatchUpQueue {
         ),
       )
       .finally(() => {
-        if (this.#running.get(line) === running) this.#running.delete(line);
+        if (this.#running.get(sequencer) === running)
+          this.#running.delete(sequencer);
         running.end();
       });
     return running.settled;
   }
 
-  /** Gives a new line the position where its channel stands. Throws `unavailable`. */
-  async begin(line: Sequencer): Promise<void> {
+  /** Gives a new sequencer the channel's current position. Throws `unavailable`. */
+  async begin(sequencer: Sequencer): Promise<void> {
     const { feed, onProblem } = this.#parts;
     try {
-      await begin(line, feed);
+      await begin(sequencer, feed);
     } catch (error) {
       if (isAway(error)) throw error;
       onProblem(error, "The position of a channel could not be read");
-      line.begin(await feed.pubOf(line.key), undefined);
+      sequencer.begin(await feed.pubOf(sequencer.key), undefined);
     }
   }
 
-  /** Redis is there again: what waits to be tried again is tried. */
+  /** Redis is back: retries now. */
   hurry(): void {
     for (const running of this.#running.values())
       if (running.isFailing) void running.anew();
   }
 
-  /** Resolves when every line that is being repaired now is level, but for those that could not be read for some seconds. */
+  /** Resolves when all running catch-ups are done, except channels unreadable for some seconds. */
   async settled(): Promise<void> {
     await Promise.all([...this.#running.values()].map((one) => one.settled));
   }
 
   async #run(
-    line: Sequencer,
-    running: Running,
+    sequencer: Sequencer,
+    running: RunningCatchUp,
     beginning: Beginning,
   ): Promise<void> {
     const { onProblem } = this.#parts;
     let wrong = 0;
-    while (running.again && line.startRepair())
+    while (running.again && sequencer.startCatchUp())
       try {
         await this.#turns.run(() => {
           running.again = false;
-          return this.#once(line, beginning);
+          return this.#once(sequencer, beginning);
         });
       } catch (error) {
         onProblem(error, "Missed messages of a channel could not be read");
         if (!isAway(error)) wrong += 1;
-        const isSkipped = wrong >= MAX_WRONG && (await this.#skip(line));
+        const isSkipped = wrong >= MAX_WRONG && (await this.#skip(sequencer));
         if (!isSkipped) await running.failed();
       }
-    this.#running.delete(line); // in the same breath as nobody asked again
+    this.#running.delete(sequencer); // no await since the last look at `again`
   }
 
-  /** False: who may see what is kept cannot be told now. */
-  async #skip(line: Sequencer): Promise<boolean> {
+  /** False: access to the buffered publications cannot be judged now. */
+  async #skip(sequencer: Sequencer): Promise<boolean> {
     try {
-      await this.#parts.judge(line);
+      await this.#parts.judge(sequencer);
     } catch {
       return false;
     }
-    line.skip();
+    sequencer.skip();
     return true;
   }
 
-  /** Reads, and judges before it gives. */
-  #judgedFeed(line: Sequencer): CatchUpFeed {
+  /** Judges after each read, before the result is used. */
+  #judgedFeed(sequencer: Sequencer): CatchUpFeed {
     const { feed, judge } = this.#parts;
     return {
-      async standing(...asked) {
-        const found = await feed.standing(...asked);
-        await judge(line);
+      async position(...asked) {
+        const found = await feed.position(...asked);
+        await judge(sequencer);
         return found;
       },
       async messages(...asked) {
         const found = await feed.messages(...asked);
-        await judge(line);
+        await judge(sequencer);
         return found;
       },
     };
   }
 
-  async #once(line: Sequencer, beginning: Beginning): Promise<void> {
-    const { mayReorder, onRepaired } = this.#parts;
-    if (line.isClosed) return;
-    const feed = this.#judgedFeed(line);
-    if (line.isNew) {
+  async #once(sequencer: Sequencer, beginning: Beginning): Promise<void> {
+    const { mayReorder, onCaughtUp } = this.#parts;
+    if (sequencer.isClosed) return;
+    const feed = this.#judgedFeed(sequencer);
+    if (sequencer.isNew) {
       const { pub, isAfterLoss = false } = beginning;
-      await beginMidway(line, feed, {
+      await startMidway(sequencer, feed, {
         pub,
         readsBack: mayReorder || isAfterLoss,
       });
     } else {
-      await repair(line, feed);
-      onRepaired();
+      await catchUp(sequencer, feed);
+      onCaughtUp();
     }
   }
 }
 
-/** The repair of one line, however often it is tried. */
-class Running {
-  /** It is to be done once more: what was read may be too old. */
+/** The catch-up of one sequencer with its retries. */
+class RunningCatchUp {
+  /** Read once more: the last read may be too old. */
   again = true;
   #settled = new Gate();
   #retryMs = RETRY_MS;
@@ -172,7 +174,7 @@ class Running {
   #isInTrouble = false;
   #wake: () => void = () => {};
 
-  /** Resolves when nobody is to wait for it any longer. */
+  /** Resolves when callers need not wait any longer. */
   get settled(): Promise<void> {
     return this.#settled.passed;
   }
@@ -181,7 +183,7 @@ class Running {
     return this.#failingSince !== undefined;
   }
 
-  /** It is asked for again: tried at once, and waited for. */
+  /** Requested again: retries now; callers wait again. */
   anew(): Promise<void> {
     this.again = true;
     if (this.#isInTrouble) this.#settled = new Gate();
@@ -192,7 +194,7 @@ class Running {
     return this.settled;
   }
 
-  /** Resolves when it is time to try again. */
+  /** Resolves at the time of the next retry. */
   async failed(): Promise<void> {
     this.again = true;
     const now = performance.now();

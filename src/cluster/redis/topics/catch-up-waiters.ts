@@ -1,40 +1,42 @@
-// Readers that wait for a line to reach what they have seen in the store. When it takes long the line is repaired, when it takes very long they are
-// let go. State: the lines somebody waits for, and when each may be repaired; one timer while there are any.
+// Callers that wait until a sequencer has delivered what they saw in the store. After a short wait the
+// sequencer catches up; after a long one the callers are released. State: awaited sequencers, one timer.
 
-import type { Sequencer } from "./sequencer.ts";
 import type { CatchUpQueue } from "./catch-up-queue.ts";
+import type { Sequencer } from "./sequencer.ts";
 
 const TICK_MS = 50;
 const BETWEEN_REPAIRS_MS = 500;
-/** Nobody waits longer. */
+/** Longest wait. */
 export const MAX_WAIT_MS = 2000;
 
 export class CatchUpWaiters {
-  readonly #repairs: CatchUpQueue;
+  readonly #catchUpQueue: CatchUpQueue;
   readonly #repairAt = new Map<Sequencer, number>();
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(repairs: CatchUpQueue) {
-    this.#repairs = repairs;
+  constructor(catchUpQueue: CatchUpQueue) {
+    this.#catchUpQueue = catchUpQueue;
   }
 
-  /** Resolves once the line is through `pub`, or when that takes too long. Never rejects. */
-  wait(line: Sequencer, pub: number): Promise<void> {
+  /** Resolves when publications through `pub` are delivered, or after the longest wait. Never rejects. */
+  wait(sequencer: Sequencer, pub: number): Promise<void> {
     const now = performance.now();
-    if (!this.#repairAt.has(line)) this.#repairAt.set(line, now + TICK_MS);
+    if (!this.#repairAt.has(sequencer))
+      this.#repairAt.set(sequencer, now + TICK_MS);
     this.#timer ??= setTimeout(() => this.#tick(), TICK_MS);
-    return line.wait(pub, now);
+    return sequencer.wait(pub, now);
   }
 
   #tick(): void {
     const now = performance.now();
-    for (const [line, repairAt] of this.#repairAt) {
-      const oldest = line.giveUp(now - MAX_WAIT_MS);
-      if (oldest === undefined) this.#repairAt.delete(line);
+    for (const [sequencer, repairAt] of this.#repairAt) {
+      const oldest = sequencer.giveUp(now - MAX_WAIT_MS);
+      if (oldest === undefined) this.#repairAt.delete(sequencer);
       else if (now >= repairAt && now >= oldest + TICK_MS) {
-        this.#repairAt.set(line, now + BETWEEN_REPAIRS_MS);
-        if (line.isNew || this.#repairs.isRepairing(line)) continue; // who opened a new one gives it a position
-        void this.#repairs.repair(line);
+        this.#repairAt.set(sequencer, now + BETWEEN_REPAIRS_MS);
+        if (sequencer.isNew || this.#catchUpQueue.isCatchingUp(sequencer))
+          continue; // a new one gets its position from the caller that opened it
+        void this.#catchUpQueue.catchUp(sequencer);
       }
     }
     const isNeeded = this.#repairAt.size > 0;

@@ -1,125 +1,132 @@
-// Brings one line level with the store: tells the listener what the node missed of a channel, in order, streams merged. Reads and tells; the
-// line keeps what comes meanwhile. State: none.
+// Catch-up of one sequencer: reads the missed part of a channel from the store and delivers it in order,
+// streams merged. The sequencer buffers new publications meanwhile. State: none.
 
 import type { Message, StreamSnapshot } from "../../../broker/model.ts";
-import type { ChannelFeed, ChannelStanding } from "../../../redis/arrivals.ts";
+import type { ChannelFeed, ChannelPosition } from "../../../redis/arrivals.ts";
 import type { Sequencer } from "./sequencer.ts";
 
-/** What repairing reads. */
-export type CatchUpFeed = Pick<ChannelFeed, "standing" | "messages">;
+/** The store reads of a catch-up. */
+export type CatchUpFeed = Pick<ChannelFeed, "position" | "messages">;
 
-/** Of one read. */
+/** Limits of one read. */
 const PAGE_MESSAGES = 500;
 const PAGE_BYTES = 1 << 20;
-/** Read backwards, where no seq says how far the node is. */
+/** Messages read backwards if the delivered seq is unknown. */
 const MAX_BACK = 1000;
 
-/** After it the line goes on from where the channel stood at the read. Throws what the feed throws; then it may be tried again. */
-export async function repair(
-  line: Sequencer,
+/** Afterwards the sequencer continues at the position that was read. Throws what the feed throws; may be retried. */
+export async function catchUp(
+  sequencer: Sequencer,
   feed: CatchUpFeed,
 ): Promise<void> {
-  const { told } = line;
-  const standing = await standingOf(line, feed);
-  told.disown(standing.lastId);
-  const { headSeq } = told;
-  for (const snapshot of standing.streams)
-    if (told.knows(snapshot.clientMsgNo)) line.tellStream(snapshot);
+  const { delivered } = sequencer;
+  const position = await positionOf(sequencer, feed);
+  delivered.forgetIdsAfter(position.lastId);
+  const { headSeq } = delivered;
+  for (const snapshot of position.streams)
+    if (delivered.knows(snapshot.clientMsgNo))
+      sequencer.deliverStream(snapshot);
   const isForward =
     headSeq !== undefined &&
-    standing.headSeq >= headSeq &&
-    standing.pub >= line.pub &&
-    (await readForward(line, feed, { headSeq, standing }));
-  if (!isForward) await readBack(line, feed, standing);
-  for (const snapshot of standing.streams)
-    if (isActive(snapshot) && !told.knows(snapshot.clientMsgNo))
-      line.tellStream(snapshot); // nobody knows since where: viewers drop what they have
-  told.headSeq = standing.headSeq; // the newest may have expired
-  line.settle(standing.pub);
+    position.headSeq >= headSeq &&
+    position.pub >= sequencer.pub &&
+    (await readForward(sequencer, feed, { headSeq, position }));
+  if (!isForward) await readBack(sequencer, feed, position);
+  for (const snapshot of position.streams)
+    if (isActive(snapshot) && !delivered.knows(snapshot.clientMsgNo))
+      sequencer.deliverStream(snapshot); // the start is unknown: viewers skip what they have
+  delivered.headSeq = position.headSeq; // the newest may have expired
+  sequencer.goLive(position.pub);
 }
 
 /**
- * Gives a new line a position where everything that comes is still to be told. `pub`: the number that a reader of the channel has seen;
- * undefined: a frame or a lost connection made the line. `readsBack`: messages of the line's time that did not come are told first.
+ * Gives a new sequencer a position from which buffered and later publications are delivered. `pub`: the
+ * number a reader has seen; undefined: created by a frame or a lost connection. `readsBack`: first
+ * delivers stored messages since the sequencer's `sinceMs`.
  */
-export async function beginMidway(
-  line: Sequencer,
+export async function startMidway(
+  sequencer: Sequencer,
   feed: CatchUpFeed,
   how: { readonly pub: number | undefined; readonly readsBack: boolean },
 ): Promise<void> {
-  const standing = await standingOf(line, feed);
-  if (!line.isNew) return repair(line, feed); // was given a position meanwhile
-  if (how.readsBack) await readBack(line, feed, standing);
-  const { pub: newest, headSeq } = standing;
-  const pub = Math.min(newest, how.pub ?? newest, line.lowestKept - 1);
+  const position = await positionOf(sequencer, feed);
+  if (!sequencer.isNew) return catchUp(sequencer, feed); // another caller set the position
+  if (how.readsBack) await readBack(sequencer, feed, position);
+  const { pub: newest, headSeq } = position;
+  const pub = Math.min(newest, how.pub ?? newest, sequencer.lowestBuffered - 1);
   const later = newest - pub;
   if (later === 0) {
-    for (const snapshot of standing.streams)
-      if (!line.told.knows(snapshot.clientMsgNo)) line.told.levelWith(snapshot);
-    line.told.knowsThrough(standing.lastId);
+    for (const snapshot of position.streams)
+      if (!sequencer.delivered.knows(snapshot.clientMsgNo))
+        sequencer.delivered.resetTo(snapshot);
+    sequencer.delivered.advanceTo(position.lastId);
   }
-  line.begin(pub, Math.max(0, headSeq - later)); // no more than one message each
-  line.expect(newest);
+  sequencer.begin(pub, Math.max(0, headSeq - later)); // each publication is at most one message
+  sequencer.expect(newest);
 }
 
-/** Gives a new line the position where the channel stands: what came before is none of its business. */
+/** Gives a new sequencer the channel's current position: earlier publications are not needed. */
 export async function begin(
-  line: Sequencer,
+  sequencer: Sequencer,
   feed: CatchUpFeed,
 ): Promise<void> {
-  const standing = await feed.standing(line.key, []);
-  if (!line.isNew) return;
-  for (const snapshot of standing.streams) line.told.levelWith(snapshot);
-  line.begin(standing.pub, standing.headSeq);
-  line.told.knowsThrough(standing.lastId); // behind what came and was kept until now, which is told
+  const position = await feed.position(sequencer.key, []);
+  if (!sequencer.isNew) return;
+  for (const snapshot of position.streams)
+    sequencer.delivered.resetTo(snapshot);
+  sequencer.begin(position.pub, position.headSeq);
+  sequencer.delivered.advanceTo(position.lastId); // after the buffered publications, which are delivered
 }
 
-/** What came before the read and is not in the store was never published, or is lost: it must not take a number that will be given out. */
-async function standingOf(
-  line: Sequencer,
+/**
+ * Reads the position. Buffered publications above it were never stored, or are lost: their numbers will be
+ * given out again.
+ */
+async function positionOf(
+  sequencer: Sequencer,
   feed: CatchUpFeed,
-): Promise<ChannelStanding> {
-  const { keptNumbers, key, told } = line;
-  const standing = await feed.standing(key, told.streams);
-  line.disprove(keptNumbers.filter((pub) => pub > standing.pub));
-  return standing;
+): Promise<ChannelPosition> {
+  const { bufferedNumbers, key, delivered } = sequencer;
+  const position = await feed.position(key, delivered.streams);
+  sequencer.disprove(bufferedNumbers.filter((pub) => pub > position.pub));
+  return position;
 }
 
-/** False: the store's history is another one than the node was told, after a fail-over that lost some. */
+/** False: forked history, a fail-over lost messages that were delivered. */
 async function readForward(
-  line: Sequencer,
+  sequencer: Sequencer,
   feed: CatchUpFeed,
-  { headSeq, standing }: { headSeq: number; standing: ChannelStanding },
+  { headSeq, position }: { headSeq: number; position: ChannelPosition },
 ): Promise<boolean> {
-  const { lastId } = line.told;
+  const { lastId } = sequencer.delivered;
   let fromSeq = lastId === 0 ? headSeq + 1 : headSeq;
-  while (fromSeq <= standing.headSeq && !line.isClosed) {
-    const { messages, more } = await feed.messages(line.key, {
-      ...{ fromSeq, toSeq: standing.headSeq, reverse: false },
+  while (fromSeq <= position.headSeq && !sequencer.isClosed) {
+    const { messages, more } = await feed.messages(sequencer.key, {
+      ...{ fromSeq, toSeq: position.headSeq, reverse: false },
       ...{ limit: PAGE_MESSAGES, maxBytes: PAGE_BYTES },
     });
     const [first] = messages;
     if (first?.messageSeq === headSeq && first.messageId > lastId) return false;
-    for (const message of messages) line.tellMessage(message);
-    fromSeq = (messages.at(-1)?.messageSeq ?? standing.headSeq) + 1;
+    for (const message of messages) sequencer.deliverMessage(message);
+    fromSeq = (messages.at(-1)?.messageSeq ?? position.headSeq) + 1;
     if (!more) break;
   }
   return true;
 }
 
-/** Tells the newest messages that are later than the last one told and of the line's time. */
+/** Delivers the newest messages above the last delivered id and since the sequencer's `sinceMs`. */
 async function readBack(
-  line: Sequencer,
+  sequencer: Sequencer,
   feed: CatchUpFeed,
-  { headSeq }: ChannelStanding,
+  { headSeq }: ChannelPosition,
 ): Promise<void> {
-  const { lastId } = line.told;
+  const { lastId } = sequencer.delivered;
   const isMissing = ({ messageId, timestampMs }: Message): boolean =>
-    messageId > lastId && timestampMs >= line.sinceMs;
+    messageId > lastId && timestampMs >= sequencer.sinceMs;
   const found: Message[] = [];
   let toSeq = headSeq;
   while (toSeq > 0 && found.length < MAX_BACK) {
-    const { messages, more } = await feed.messages(line.key, {
+    const { messages, more } = await feed.messages(sequencer.key, {
       ...{ fromSeq: 1, toSeq, reverse: true },
       ...{ limit: PAGE_MESSAGES, maxBytes: PAGE_BYTES },
     });
@@ -128,7 +135,7 @@ async function readBack(
     if (!more || missing.length < messages.length) break;
     toSeq = (messages.at(-1)?.messageSeq ?? 1) - 1;
   }
-  for (const message of found.reverse()) line.tellMessage(message);
+  for (const message of found.reverse()) sequencer.deliverMessage(message);
 }
 
 function isActive({ state }: StreamSnapshot): boolean {

@@ -1,4 +1,4 @@
-// One step for many callers: who calls while it runs shares the next run with all others who do. State: the run under way and the one to come.
+// One task for many callers: calls during a run share the next run. State: the current and the next run.
 
 export class CoalescedTask {
   readonly #step: () => Promise<void>;
@@ -9,7 +9,7 @@ export class CoalescedTask {
     this.#step = step;
   }
 
-  /** Settles as a run of the step does that begins after this call. */
+  /** Settles with a run that starts after this call. */
   run(): Promise<void> {
     if (this.#running === undefined) return this.#start();
     this.#next ??= this.#running.then(ignore, ignore).then(() => {

@@ -1,8 +1,8 @@
-// Waiting: with an end, for a while, for somebody's word. State: none beside who waits.
+// Promise helpers: timeout, sleep, one-shot gate.
 
 import { BrokerError } from "../../../broker/errors.ts";
 
-/** What `promise` gives, or `unavailable` after so many milliseconds; the promise itself goes on. */
+/** Settles with `promise`, or rejects `unavailable` after `timeoutMs`; the promise continues. */
 export async function within<T>(
   promise: Promise<T>,
   timeoutMs: number,
@@ -22,14 +22,14 @@ export async function within<T>(
   }
 }
 
-/** Resolves after so many milliseconds; keeps no process alive. */
+/** Resolves after `ms` milliseconds; does not keep the process alive. */
 export function pause(ms: number): Promise<void> {
   return new Promise((go) => {
     setTimeout(go, ms).unref();
   });
 }
 
-/** What several wait for and another one lets happen. */
+/** A promise that its owner resolves. */
 export class Gate {
   readonly passed: Promise<void>;
   #open: () => void = () => {};

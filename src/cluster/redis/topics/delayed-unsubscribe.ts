@@ -1,11 +1,11 @@
-// What is let go of only after a while, and kept when it is wanted again meanwhile. Over the bound the longest waiting goes at once. State: what waits,
-// since when, one timer.
+// Delayed release of items, cancelled if an item is wanted again. Over the limit the oldest is released at
+// once. State: waiting items with their deadlines, one timer.
 
 export class DelayedUnsubscribe<Item> {
   readonly #lingerMs: number;
   readonly #max: number;
   readonly #forget: (item: Item) => void;
-  /** In the order in which they end. */
+  /** Deadlines, in order. */
   readonly #ends = new Map<Item, number>();
   #timer: NodeJS.Timeout | undefined;
 
@@ -19,7 +19,7 @@ export class DelayedUnsubscribe<Item> {
     this.#forget = parts.forget;
   }
 
-  /** Harmless for what waits already. */
+  /** No effect on a waiting item. */
   add(item: Item): void {
     if (this.#ends.has(item)) return;
     this.#ends.set(item, performance.now() + this.#lingerMs);
@@ -31,7 +31,7 @@ export class DelayedUnsubscribe<Item> {
     this.#ends.delete(item);
   }
 
-  /** Forgets nothing any more. */
+  /** Releases nothing any more. */
   close(): void {
     clearTimeout(this.#timer);
     this.#ends.clear();

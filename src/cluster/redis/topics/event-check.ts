@@ -101,7 +101,7 @@ const WHOLE: Readonly<Record<ClusterEvent["kind"], Check>> = {
   credential: shape({ uid: isText }),
   membership: shape({ uid: isText, channelId: isText, member: isFlag }),
   removal: () => false, // comes in turn
-  missed: () => false, // a node tells itself
+  missed: () => false, // a node delivers itself
 };
 
 /** Whether it is an unordered event that belongs under the topic. */

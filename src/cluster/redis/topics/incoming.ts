@@ -1,6 +1,6 @@
-// Takes each frame that came to where it belongs: the group's line, the personal channels' lines, or, out of turn, straight to the listener, once.
-// What cannot be read, or does not belong where it came, is counted, reported and left out. State: ids of what was delivered lately, the last frame of a
-// personal channel, changes of conversations that wait until their user is judged.
+// Routes incoming frames: ordered ones to the channel's sequencer, unordered ones to the listener, once.
+// Unreadable and misplaced frames are counted, reported and dropped. State: recent ids, the last personal
+// frame, conversation changes held until their user is judged.
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import {
@@ -10,15 +10,15 @@ import {
   kindOf,
 } from "../../../redis/wire.ts";
 import { isOrderedUnder, isUnordered } from "./event-check.ts";
-import type { Subscription } from "./subscription.ts";
-import { RecentIds } from "./unordered.ts";
 import type { PersonalSequencers } from "./personal-sequencers.ts";
-import type { OnProblem, Tell, TopicsMetrics } from "./topics-parts.ts";
+import type { Subscription } from "./subscription.ts";
+import type { Deliver, OnProblem, TopicsMetrics } from "./topics-parts.ts";
+import { RecentIds } from "./unordered.ts";
 
 export interface IncomingParts {
   readonly topic: (name: string) => Subscription | undefined;
   readonly personal: Pick<PersonalSequencers, "accept">;
-  readonly tell: Tell;
+  readonly deliver: Deliver;
   readonly rejected: TopicsMetrics["rejected"];
   readonly onProblem: OnProblem;
 }
@@ -26,7 +26,7 @@ export interface IncomingParts {
 const RECENT_IDS = 8192;
 /** Of all users; beyond it the oldest are lost. */
 const MAX_HELD = 1000;
-/** What shows users what others did. */
+/** Events that show users what others did. */
 const SHOWN: ReadonlySet<ClusterEvent["kind"]> = new Set<ClusterEvent["kind"]>([
   "message",
   "event",
@@ -40,8 +40,8 @@ type ConversationEvent = Extract<
   { readonly kind: "conversation" }
 >;
 
-function isHeld({ lostAtMs, line }: Subscription): boolean {
-  return lostAtMs !== undefined || line?.isLevel === false;
+function isHeld({ lostAtMs, sequencer }: Subscription): boolean {
+  return lostAtMs !== undefined || sequencer?.isLive === false;
 }
 
 export class Incoming {
@@ -58,10 +58,10 @@ export class Incoming {
     this.#parts = parts;
   }
 
-  /** A frame came under that name; never throws. */
+  /** Takes a frame of the named topic; never throws. */
   accept(name: string, frame: Buffer): void {
     const topic = this.#parts.topic(name);
-    if (topic === undefined) return; // not listened to any more
+    if (topic === undefined) return; // unsubscribed meanwhile
     if (kindOf(frame) === BATCH_FRAME) this.#acceptBatch(topic, frame);
     else this.#acceptOne(topic, frame);
   }
@@ -71,14 +71,14 @@ export class Incoming {
     for (const [name, { topic, event }] of this.#held) {
       if (topic.isOpen && isHeld(topic)) continue;
       this.#held.delete(name);
-      if (topic.isOpen) this.#parts.tell(event);
+      if (topic.isOpen) this.#parts.deliver(event);
     }
   }
 
-  /** Each frame for itself: one that cannot be read harms no other. */
+  /** An unreadable frame does not affect the others. */
   #acceptBatch(topic: Subscription, batch: Buffer): void {
-    const isPersonal = topic.line === undefined;
-    if (isPersonal && this.#lastPersonal.equals(batch)) return; // as of one frame
+    const isPersonal = topic.sequencer === undefined;
+    if (isPersonal && this.#lastPersonal.equals(batch)) return; // the same batch on the other user's topic
     const { frames, isWhole } = framesOf(batch);
     for (const frame of frames) this.#acceptOne(topic, frame);
     if (isPersonal) this.#lastPersonal = batch;
@@ -100,8 +100,9 @@ export class Incoming {
   }
 
   #accept(topic: Subscription, frame: Buffer): void {
-    // Where both users are listened to it comes twice, mostly one right after the other.
-    if (topic.line === undefined && this.#lastPersonal.equals(frame)) return;
+    // With both users on this node a personal frame arrives twice, mostly in a row.
+    if (topic.sequencer === undefined && this.#lastPersonal.equals(frame))
+      return;
     const publication = decodeFrame(frame);
     if (publication.kind === "mark") return this.#misplaced();
     const { event } = publication;
@@ -109,24 +110,24 @@ export class Incoming {
       if (!isUnordered(event, topic.topic)) return this.#misplaced();
       if (isHeld(topic) && SHOWN.has(event.kind))
         return this.#holdBack(topic, event);
-      if (this.#recent.isNew(publication.id)) this.#parts.tell(event);
+      if (this.#recent.isNew(publication.id)) this.#parts.deliver(event);
       return;
     }
     if (!isOrderedUnder(publication.event, topic.topic))
       return this.#misplaced();
-    if (topic.line !== undefined)
-      return topic.line.accept(frame, publication.event);
+    if (topic.sequencer !== undefined)
+      return topic.sequencer.accept(frame, publication.event);
     if (publication.event.kind === "removal") return this.#misplaced();
     this.#lastPersonal = frame;
     this.#parts.personal.accept(frame, publication.pub, publication.event);
   }
 
-  /** Who may see it is not known. What is kept of messages and commands is read later, how a conversation stands is not. */
+  /** Access is not judged yet. Stored messages and commands are read later; conversation changes are held. */
   #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
     const name = `${topic.name} ${type}:${id}`;
-    this.#held.delete(name); // the newest is the last to be told, and to be lost
+    this.#held.delete(name); // reinserted: the newest is delivered last and dropped last
     this.#held.set(name, { topic, event });
     const oldest = this.#held.keys().next();
     if (this.#held.size > MAX_HELD && !oldest.done)

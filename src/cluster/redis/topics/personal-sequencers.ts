@@ -1,33 +1,34 @@
-// The lines of personal channels: their publications come on the topics of both users, once or twice. A line is made when the channel is first
-// heard of and forgotten when many others were heard of since. State: the lines, in two generations; the users' topics, and what came early on them.
+// Sequencers of personal channels. Publications arrive on the topics of both users, once or twice. A
+// sequencer is created by the first publication and evicted when many others followed. State: sequencers in
+// two generations, the users' topics, sequencers with early frames.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { ChannelFeed } from "../../../redis/arrivals.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import type { OrderedEvent } from "../../../redis/wire.ts";
+import type { CatchUpQueue } from "./catch-up-queue.ts";
 import { Sequencer, type SequencerParts } from "./sequencer.ts";
 import type { Subscription } from "./subscription.ts";
-import type { CatchUpQueue } from "./catch-up-queue.ts";
 
 export interface PersonalSequencersParts {
-  readonly lines: SequencerParts;
-  readonly repairs: CatchUpQueue;
+  readonly sequencers: SequencerParts;
+  readonly catchUpQueue: CatchUpQueue;
   readonly feed: ChannelFeed;
   /** Unix milliseconds. */
   readonly clock: () => number;
-  /** Whether publications may overtake each other on the way. */
+  /** Publications may overtake each other (Redis Cluster). */
   readonly mayReorder: boolean;
-  /** Lines kept at most. */
+  /** Limit of sequencers. */
   readonly max: number;
 }
 
-/** A line, and the topics that it has been following without a break. */
+/** A sequencer and its covering topics: those followed without interruption. */
 export interface Covered {
-  readonly line: Sequencer;
+  readonly sequencer: Sequencer;
   readonly covering: readonly Subscription[];
 }
 
-/** What a personal channel publishes in turn. */
+/** Ordered publications of a personal channel. */
 type PersonalEvent = Exclude<OrderedEvent, { readonly kind: "removal" }>;
 
 interface Personal extends Covered {
@@ -35,19 +36,19 @@ interface Personal extends Covered {
   covering: readonly Subscription[];
 }
 
-/** Clocks of nodes differ by less. */
+/** Clocks of nodes differ by less than this. */
 const SKEW_MS = 1000;
-/** What was overtaken comes, or is given up by its node, within this time. */
+/** An overtaken publication arrives, or fails, within this time. */
 const OVERTAKEN_MS = 5000;
-/** By so much what may be missing after a loss is older than the loss, where the line was forgotten and begins anew. */
+/** Messages this much older than a loss may be missed, for a sequencer that was evicted. */
 const LOSS_SLACK_MS = 2000;
 
 export class PersonalSequencers {
   readonly #parts: PersonalSequencersParts;
   readonly #topics = new Map<string, Subscription>();
-  /** Suspended lines that a topic may have brought something before the node knew that it is up. */
+  /** Suspended sequencers that received frames of a topic before its subscription was confirmed. */
   readonly #early = new Map<Subscription, Set<Sequencer>>();
-  /** When a line was forgotten last: from then on a channel without one may have been told of. */
+  /** Time of the last eviction: later a channel without sequencer may have been delivered. */
   #forgotMs = Number.NEGATIVE_INFINITY;
   #young = new Map<ChannelKey, Personal>();
   #old = new Map<ChannelKey, Personal>();
@@ -56,17 +57,18 @@ export class PersonalSequencers {
     this.#parts = parts;
   }
 
-  /** The user's topic is listened to from now on. */
+  /** The user's topic is wanted from now on. */
   opened(uid: string, topic: Subscription): void {
     this.#topics.set(uid, topic);
   }
 
-  /** The topic is up for the first time. */
+  /** The topic is subscribed for the first time. */
   up(topic: Subscription): void {
     const early = this.#early.get(topic);
     if (early === undefined) return;
     this.#early.delete(topic);
-    for (const line of early) if (line.isSuspended) this.#mend(line);
+    for (const sequencer of early)
+      if (sequencer.isSuspended) this.#catchUpAfterLoss(sequencer);
   }
 
   closed(uid: string): void {
@@ -76,30 +78,30 @@ export class PersonalSequencers {
     this.#early.delete(topic);
   }
 
-  /** Whether the node listens to one of the channel's topics. */
+  /** Whether one of the channel's topics is wanted. */
   isListenedTo(key: ChannelKey): boolean {
     return usersOf(key).some((uid) => this.#topics.has(uid));
   }
 
-  /** A publication came; `event` is the frame, decoded. */
+  /** Takes a publication; `event` is the decoded frame. */
   accept(frame: Buffer, pub: number, event: PersonalEvent): void {
     const key = event.kind === "message" ? event.message.key : event.event.key;
     const found = this.find(key);
     if (found?.isSuspended) this.#noteEarly(found);
     if (found !== undefined) return found.accept(frame, event);
-    const { line, isAfterLoss } = this.#make(key);
+    const { sequencer, isAfterLoss } = this.#make(key);
     if (this.#parts.mayReorder || isAfterLoss) {
-      line.accept(frame);
-      void this.#parts.repairs.repair(line, { isAfterLoss });
+      sequencer.accept(frame);
+      void this.#parts.catchUpQueue.catchUp(sequencer, { isAfterLoss });
       return;
     }
     const seq = event.kind === "message" ? event.message.messageSeq : 0;
-    line.begin(pub - 1, seq > 0 ? seq - 1 : undefined);
-    line.accept(frame, event);
-    if (seq === 0) this.#learn(line);
+    sequencer.begin(pub - 1, seq > 0 ? seq - 1 : undefined);
+    sequencer.accept(frame, event);
+    if (seq === 0) this.#learn(sequencer);
   }
 
-  /** The channel's line, if it has missed nothing of what the node listened to. */
+  /** The channel's sequencer, if one covering topic was never lost. */
   find(key: ChannelKey): Sequencer | undefined {
     const found = this.#young.get(key) ?? this.#rejuvenated(key);
     if (found === undefined) return undefined;
@@ -108,36 +110,37 @@ export class PersonalSequencers {
       this.#forget(found);
       return undefined;
     }
-    const { line, covering } = found;
-    if (line.isSuspended && covering.some(isWhole)) this.#mend(line); // no `restore` of that topic will
-    return line;
+    const { sequencer, covering } = found;
+    if (sequencer.isSuspended && covering.some(isWhole))
+      this.#catchUpAfterLoss(sequencer); // recovery of that topic does not include it
+    return sequencer;
   }
 
-  /** A line for a channel without one that may have been published to while its topics were lost. */
+  /** A sequencer for a channel that may have publications since its topics were lost. */
   unheard(key: ChannelKey): Sequencer {
-    return this.#make(key).line;
+    return this.#make(key).sequencer;
   }
 
-  /** A reader saw the channel at `pub`, and everything through it has come that was to come. */
+  /** A reader saw `pub`, and publications through it have arrived. */
   beginAt(key: ChannelKey, pub: number): Sequencer {
-    const { line, isAfterLoss } = this.#make(key);
-    void this.#parts.repairs.repair(line, { pub, isAfterLoss });
-    return line;
+    const { sequencer, isAfterLoss } = this.#make(key);
+    void this.#parts.catchUpQueue.catchUp(sequencer, { pub, isAfterLoss });
+    return sequencer;
   }
 
-  /** These topics were lost just now: lines that have no other keep what comes until `restore`. */
+  /** These topics are lost: sequencers without another covering topic buffer until recovery. */
   suspend(lost: ReadonlySet<Subscription>): void {
     for (const one of this.#all()) {
-      if (!this.#isContinuous(one)) continue; // is begun anew when it is heard of
-      const { line, covering } = one;
+      if (!this.#isContinuous(one)) continue; // replaced at its next publication
+      const { sequencer, covering } = one;
       const fromMs = lostFrom(covering.filter((topic) => lost.has(topic)));
       if (fromMs === undefined || isHeardFrom(covering, fromMs)) continue;
-      if (covering.some(isUp)) this.#mend(line);
-      else line.suspend();
+      if (covering.some(isUp)) this.#catchUpAfterLoss(sequencer);
+      else sequencer.suspend();
     }
   }
 
-  /** Lines that have missed what these topics did, by topic. */
+  /** Suspended sequencers by covering topic. */
   suspended(
     topics: readonly Subscription[],
   ): ReadonlyMap<Subscription, readonly Covered[]> {
@@ -145,18 +148,18 @@ export class PersonalSequencers {
       topics.map((topic) => [topic, []]),
     );
     for (const one of this.#all())
-      if (one.line.isSuspended && this.#isContinuous(one))
+      if (one.sequencer.isSuspended && this.#isContinuous(one))
         for (const topic of one.covering) found.get(topic)?.push(one);
     return found;
   }
 
-  /** What it missed was told, or is being repaired. */
-  resume({ line, covering }: Covered): void {
-    if (covering.some(isUp)) line.resume();
+  /** Its missed publications are delivered, or a catch-up runs. */
+  resume({ sequencer, covering }: Covered): void {
+    if (covering.some(isUp)) sequencer.resume();
   }
 
   close(): void {
-    for (const { line } of this.#all()) line.close();
+    for (const { sequencer } of this.#all()) sequencer.close();
     this.#young.clear();
     this.#old.clear();
   }
@@ -166,9 +169,9 @@ export class PersonalSequencers {
     yield* this.#old.values();
   }
 
-  /** A line of a channel that was not heard of, or not lately. */
-  #make(key: ChannelKey): { line: Sequencer; isAfterLoss: boolean } {
-    const { clock, lines } = this.#parts;
+  /** A sequencer for a channel without one. */
+  #make(key: ChannelKey): { sequencer: Sequencer; isAfterLoss: boolean } {
+    const { clock, sequencers } = this.#parts;
     const uids = usersOf(key);
     const covering = uids.flatMap((uid) => this.#topics.get(uid) ?? []);
     const now = clock();
@@ -179,29 +182,29 @@ export class PersonalSequencers {
     if (isAfterLoss)
       missedMs =
         this.#forgotMs < listenedMs
-          ? Number.NEGATIVE_INFINITY // nothing of it was told since they are listened to
+          ? Number.NEGATIVE_INFINITY // nothing was delivered since the subscription
           : lostMs - LOSS_SLACK_MS;
     const sinceMs = Math.max(listenedMs - SKEW_MS, missedMs);
-    const line = new Sequencer(key, sinceMs, lines);
-    if (isAfterLoss && !covering.some(isUp)) line.suspend();
-    this.#put(key, { line, uids, covering });
-    return { line, isAfterLoss };
+    const sequencer = new Sequencer(key, sinceMs, sequencers);
+    if (isAfterLoss && !covering.some(isUp)) sequencer.suspend();
+    this.#put(key, { sequencer, uids, covering });
+    return { sequencer, isAfterLoss };
   }
 
-  /** Frames may come together with the word that their topic is subscribed, which the node takes a moment later. */
-  #noteEarly(line: Sequencer): void {
-    for (const uid of usersOf(line.key)) {
+  /** Frames may arrive before the confirmation of their topic's subscription is processed. */
+  #noteEarly(sequencer: Sequencer): void {
+    for (const uid of usersOf(sequencer.key)) {
       const topic = this.#topics.get(uid);
       if (topic === undefined || topic.isUp || topic.losses > 0) continue;
       const early = this.#early.get(topic) ?? new Set();
-      this.#early.set(topic, early.add(line));
+      this.#early.set(topic, early.add(sequencer));
     }
   }
 
-  /** One of its topics is up: what was missed before is read from the store. */
-  #mend(line: Sequencer): void {
-    void this.#parts.repairs.repair(line, { isAfterLoss: true });
-    line.resume();
+  /** One of its topics is subscribed again: reads the missed publications from the store. */
+  #catchUpAfterLoss(sequencer: Sequencer): void {
+    void this.#parts.catchUpQueue.catchUp(sequencer, { isAfterLoss: true });
+    sequencer.resume();
   }
 
   #put(key: ChannelKey, personal: Personal): void {
@@ -211,12 +214,12 @@ export class PersonalSequencers {
     this.#old = this.#young;
     this.#young = new Map();
     for (const [one, forgotten] of gone)
-      if (forgotten.line.isIdle) this.#forget(forgotten);
+      if (forgotten.sequencer.isIdle) this.#forget(forgotten);
       else this.#young.set(one, forgotten);
   }
 
-  #forget({ line }: Personal): void {
-    line.close();
+  #forget({ sequencer }: Personal): void {
+    sequencer.close();
     this.#forgotMs = this.#parts.clock();
   }
 
@@ -228,7 +231,7 @@ export class PersonalSequencers {
     return found;
   }
 
-  /** One topic at least was followed all the time; the others count from now on. */
+  /** One covering topic is still wanted; newly wanted ones are added. */
   #isContinuous(personal: Personal): boolean {
     const { covering, uids } = personal;
     if (!covering.some(isOpen)) return false;
@@ -240,16 +243,19 @@ export class PersonalSequencers {
     return true;
   }
 
-  /** It began amid a stream or with what is not stored: how far the messages are is asked for, in case it must be repaired. */
-  #learn(line: Sequencer): void {
-    const { feed, lines } = this.#parts;
-    feed.standing(line.key, []).then(
+  /** Started within a stream or at an unstored message: reads the head seq for a later catch-up. */
+  #learn(sequencer: Sequencer): void {
+    const { feed, sequencers } = this.#parts;
+    feed.position(sequencer.key, []).then(
       ({ pub, headSeq }) => {
-        const later = Math.max(0, pub - line.pub);
-        line.told.headSeq ??= Math.max(0, headSeq - later);
+        const later = Math.max(0, pub - sequencer.pub);
+        sequencer.delivered.headSeq ??= Math.max(0, headSeq - later);
       },
       (error) =>
-        lines.onProblem(error, "The position of a channel could not be read"),
+        sequencers.onProblem(
+          error,
+          "The position of a channel could not be read",
+        ),
     );
   }
 }
@@ -262,18 +268,18 @@ function isUp({ isUp }: Subscription): boolean {
   return isUp;
 }
 
-/** Nothing of it has to be made good. */
+/** Subscribed, and nothing missed. */
 function isWhole({ isUp, lostAtMs }: Subscription): boolean {
   return isUp && lostAtMs === undefined;
 }
 
-/** From when on something was missed of one of them; undefined: of none. */
+/** Earliest loss among the topics; undefined: none. */
 function lostFrom(topics: readonly Subscription[]): number | undefined {
   const times = topics.flatMap(({ lostAtMs }) => lostAtMs ?? []);
   return times.length > 0 ? Math.min(...times) : undefined;
 }
 
-/** Whether everything published from then on reached the node by one of them. */
+/** Whether one topic received all publications since `fromMs`. */
 function isHeardFrom(topics: readonly Subscription[], fromMs: number): boolean {
   return topics.some(
     (topic) =>

@@ -1,5 +1,5 @@
-// What of one channel the node's listener has been told: how far the messages, and how far each stream. Whatever way something comes, as a frame
-// or read from the store, it is told once. State: that position. No I/O.
+// Delivered position of one channel: the last message and the cursor of each stream. Frames and store
+// reads both pass through it, so that each event is delivered once. State: the position. No I/O.
 
 import type {
   ChannelEvent,
@@ -15,19 +15,19 @@ import {
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
-/** One stream of a channel is active at a time; of ended ones those matter whose last events may still come. */
+/** One stream of a channel is active at a time; last events of ended streams may still arrive. */
 const MAX_STREAMS = 32;
 
 export class DeliveredPosition {
-  /** The seq of the newest stored message; undefined: not known, `lastId` says how far. */
+  /** Seq of the newest delivered message; undefined: unknown, only `lastId` counts. */
   headSeq: number | undefined;
-  /** The highest message id, also of messages that are not stored; 0: not known. */
+  /** Highest delivered message id, unstored messages included; 0: unknown. */
   lastId = 0;
-  /** `lastId` before the message told last. */
+  /** `lastId` before the last message. */
   #priorId = 0;
   #streams: Map<string, StreamCursor> | undefined;
 
-  /** Streams of which events may be missing. */
+  /** Streams that may miss events. */
   get streams(): readonly string[] {
     return this.#streams === undefined ? [] : [...this.#streams.keys()];
   }
@@ -36,41 +36,41 @@ export class DeliveredPosition {
     return this.#streams?.has(clientMsgNo) ?? false;
   }
 
-  /** Whether the event is to be told; it counts as told then. */
-  takes(event: OrderedEvent): boolean {
+  /** Marks the event as delivered; false if it was before. */
+  markDelivered(event: OrderedEvent): boolean {
     if (event.kind === "removal") return true;
     return event.kind === "message"
-      ? this.#takesMessage(event.message)
-      : this.#takesEvent(event.event, event.event.stream);
+      ? this.#markMessage(event.message)
+      : this.#markEvent(event.event, event.event.stream);
   }
 
-  /** Messages through this id were told or are none of its business. */
-  knowsThrough(messageId: number): void {
+  /** Messages through this id are delivered or not needed. */
+  advanceTo(messageId: number): void {
     this.lastId = Math.max(this.lastId, messageId);
     this.#priorId = this.lastId;
   }
 
-  /** The store gave out no id beyond `lastId` so far: what was told last and is beyond it was never sent, or lost. */
-  disown(lastId: number): void {
+  /** The store has given out no id above `lastId`: a higher last message was never stored, or lost. */
+  forgetIdsAfter(lastId: number): void {
     if (this.lastId <= lastId) return;
     this.lastId = Math.min(this.#priorId, lastId);
     this.#priorId = this.lastId;
-    this.headSeq = undefined; // it may be that message's
+    this.headSeq = undefined; // it may belong to that message
   }
 
-  /** The stream is level with `snapshot`, whoever told it. */
-  levelWith({ clientMsgNo, nextIndex, text }: StreamSnapshot): void {
+  /** Sets the stream's cursor to the end of `snapshot`. */
+  resetTo({ clientMsgNo, nextIndex, text }: StreamSnapshot): void {
     this.#put(clientMsgNo, { index: nextIndex, textOffset: text.length });
   }
 
-  /** What is to be told of a stream so that it is level with `snapshot`; it counts as told then. */
+  /** Events between the stream's cursor and the end of `snapshot`; marks them as delivered. */
   missed(snapshot: StreamSnapshot): readonly ChannelEvent[] {
     const cursor = this.#streams?.get(snapshot.clientMsgNo) ?? BEGINNING;
-    this.levelWith(snapshot); // also back, where a fail-over lost events
+    this.resetTo(snapshot); // also backwards, if a fail-over lost events
     return eventsFrom(snapshot, cursor);
   }
 
-  #takesMessage({
+  #markMessage({
     messageId,
     messageSeq,
     clientMsgNo,
@@ -88,7 +88,7 @@ export class DeliveredPosition {
     return true;
   }
 
-  #takesEvent(event: ChannelEvent, place: StreamPlace | undefined): boolean {
+  #markEvent(event: ChannelEvent, place: StreamPlace | undefined): boolean {
     if (place === undefined) return true;
     const { clientMsgNo } = event;
     const cursor = this.#streams?.get(clientMsgNo);

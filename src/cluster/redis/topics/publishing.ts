@@ -1,18 +1,18 @@
-// What a node says to others out of turn, through Redis: heard by whoever listens, once or, when it cannot be sent, not at all. State: what is on
-// its way, and the turns of what is announced. Never keeps anything to send it later.
+// Publishes unordered events through Redis: each is sent once or, while Redis is away, not at all; nothing
+// is queued for later. State: publications under way, batches of announcements.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { Line } from "../../../lib/line.ts";
 import type { RedisLink } from "../../../redis/link.ts";
-import { UnorderedFrames } from "./unordered.ts";
 import type { OnProblem } from "./topics-parts.ts";
+import { UnorderedFrames } from "./unordered.ts";
 
-/** Of long announcements so many wait for Redis' answer at most: a group of ten thousand must not take every place of the link. */
+/** Events of long announcements under way at most: they must not take every place of the link. */
 const ANNOUNCED_AT_ONCE = 500;
-/** A longer announcement goes out in turns, behind others of its kind. */
+/** A longer announcement goes out in batches of this size. */
 const TURN = 50;
-/** With so many events waiting for their turn no further long announcement is taken. */
+/** Limit of events in waiting batches. */
 const MAX_WAITING = 100_000;
 
 export class Publishing {
@@ -21,7 +21,7 @@ export class Publishing {
   readonly #frames = new UnorderedFrames();
   readonly #underWay = new Set<Promise<void>>();
   readonly #turns = new Line(ANNOUNCED_AT_ONCE / TURN);
-  /** Announced in turns, and not sent yet. */
+  /** Events in waiting batches. */
   #waiting = 0;
 
   constructor(link: RedisLink, onProblem: OnProblem) {
@@ -29,7 +29,7 @@ export class Publishing {
     this.#onProblem = onProblem;
   }
 
-  /** Waits for nothing; while Redis is away nobody hears it. */
+  /** Does not wait; lost while Redis is away. */
   publish(event: ClusterEvent): void {
     for (const sent of this.#send(event))
       sent.catch((error) =>
@@ -37,14 +37,14 @@ export class Publishing {
       );
   }
 
-  /** See `Announcer`. After the first that could not be sent no further one is tried. */
+  /** See `Announcer`. Stops at the first failure. */
   async announce(events: readonly ClusterEvent[]): Promise<void> {
     if (events.length <= TURN) await this.#sendAll(events);
     else if (this.#waiting < MAX_WAITING) await this.#sendInTurns(events);
     else throw new BrokerError("overloaded");
   }
 
-  /** Resolves when all that is on its way now has come to Redis, or did not. */
+  /** Resolves when the publications under way are answered or failed. */
   async settled(): Promise<void> {
     await Promise.all(this.#underWay);
   }
@@ -81,7 +81,7 @@ export class Publishing {
         const name = this.#link.keys.topic(topic);
         const sent = this.#link.call("spublish", name, frame);
         const over: Promise<void> = sent
-          .then(ignore, ignore) // who sends hears of it
+          .then(ignore, ignore) // reported to the caller
           .finally(() => this.#underWay.delete(over));
         this.#underWay.add(over);
         all.push(sent);

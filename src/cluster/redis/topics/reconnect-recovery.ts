@@ -1,19 +1,19 @@
-// Makes good what was lost with a connection, once it is back: every line that may have missed something is compared with the store, and repaired
-// where it did. Each topic for itself: one that cannot be read holds up no other. State: none beside the reads under way.
+// Recovery after a lost subscription: compares each affected sequencer with the store and catches up where
+// publications were missed. Topics are independent of each other. State: the reads under way.
 
 import { isAway } from "../../../broker/errors.ts";
 import type { ChannelKey } from "../../../broker/model.ts";
 import { Line } from "../../../lib/line.ts";
 import type { ChannelFeed } from "../../../redis/arrivals.ts";
-import { type Subscription, uidOf } from "./subscription.ts";
-import type { PersonalSequencers, Covered } from "./personal-sequencers.ts";
 import type { CatchUpQueue } from "./catch-up-queue.ts";
+import type { Covered, PersonalSequencers } from "./personal-sequencers.ts";
+import { type Subscription, uidOf } from "./subscription.ts";
 
-type Sequencer = Covered["line"];
+type Sequencer = Covered["sequencer"];
 
 export interface ReconnectRecoveryParts {
   readonly personal: PersonalSequencers;
-  readonly repairs: CatchUpQueue;
+  readonly catchUpQueue: CatchUpQueue;
   readonly feed: ChannelFeed;
   /** Unix milliseconds. */
   readonly clock: () => number;
@@ -21,9 +21,9 @@ export interface ReconnectRecoveryParts {
 }
 
 const READS_AT_ONCE = 256;
-/** Channels with messages by so much older than the loss are looked at: clocks differ, and what is of no interest is left out later. */
+/** Channels with messages this much older than the loss are checked too: clocks differ. */
 const SLACK_MS = 60_000;
-/** What is older than this by the time of the loss is not lost by a fail-over. */
+/** A fail-over loses nothing older than this. */
 const LOST_BY_REDIS_MS = 10_000;
 
 export class ReconnectRecovery {
@@ -35,79 +35,86 @@ export class ReconnectRecovery {
   }
 
   /**
-   * What is published under these topics comes again. For each, in their order: resolves when what was missed was told, as far as the store has it
-   * and can be read. Rejects `unavailable`; then it is to be done again.
+   * These topics are subscribed again. One promise per topic, in order: resolves when the missed
+   * publications in the store are delivered. Rejects `unavailable`; must be retried.
    */
   restore(topics: readonly Subscription[]): readonly Promise<void>[] {
     const { personal } = this.#parts;
     const suspended = personal.suspended(topics);
     const levelled = new Map<Sequencer, Promise<void>>();
     const level = (one: Covered, lostAtMs: number): Promise<void> => {
-      const found = levelled.get(one.line) ?? this.#level(one, lostAtMs);
-      levelled.set(one.line, found);
+      const found = levelled.get(one.sequencer) ?? this.#level(one, lostAtMs);
+      levelled.set(one.sequencer, found);
       return found;
     };
     return topics.map(async (topic) => {
       const lostAtMs = topic.lostAtMs ?? this.#parts.clock();
-      if (topic.line !== undefined) return this.#group(topic.line, lostAtMs);
-      const lines = suspended.get(topic) ?? [];
+      if (topic.sequencer !== undefined)
+        return this.#group(topic.sequencer, lostAtMs);
+      const sequencers = suspended.get(topic) ?? [];
       await Promise.all([
-        ...lines.map((one) => level(one, lostAtMs)),
+        ...sequencers.map((one) => level(one, lostAtMs)),
         this.#unheard(topic, lostAtMs),
       ]);
     });
   }
 
-  /** Where nothing was published meanwhile nobody was removed either. */
-  async #group(line: Sequencer, lostAtMs: number): Promise<void> {
-    const before = line.pub;
-    const pub = isInDoubt(line, lostAtMs) ? undefined : await this.#pubOf(line);
+  /** Removals are publications: an unchanged number means unchanged membership. */
+  async #group(sequencer: Sequencer, lostAtMs: number): Promise<void> {
+    const before = sequencer.pub;
+    const pub = mayHaveForked(sequencer, lostAtMs)
+      ? undefined
+      : await this.#pubOf(sequencer);
     const repaired =
-      pub === before ? undefined : this.#parts.repairs.repair(line);
-    line.resume(); // when that is done
+      pub === before ? undefined : this.#parts.catchUpQueue.catchUp(sequencer);
+    sequencer.resume(); // takes effect when the catch-up is done
     await repaired;
   }
 
-  /** Tells what is missing of a channel that the node knows. Never rejects. */
+  /** Delivers the missed part of a known channel. Never rejects. */
   async #level(one: Covered, lostAtMs: number): Promise<void> {
-    const { repairs, personal } = this.#parts;
-    const { line } = one;
-    const before = line.pub;
-    const pub = isInDoubt(line, lostAtMs) ? undefined : await this.#pubOf(line);
-    if (line.isClosed) return;
+    const { catchUpQueue, personal } = this.#parts;
+    const { sequencer } = one;
+    const before = sequencer.pub;
+    const pub = mayHaveForked(sequencer, lostAtMs)
+      ? undefined
+      : await this.#pubOf(sequencer);
+    if (sequencer.isClosed) return;
     if (pub !== undefined && pub >= before) {
       personal.resume(one);
-      if (line.pub >= pub) return; // what is missing came meanwhile
+      if (sequencer.pub >= pub) return; // arrived meanwhile
     }
-    const repaired = repairs.repair(line, { isAfterLoss: true });
+    const repaired = catchUpQueue.catchUp(sequencer, { isAfterLoss: true });
     personal.resume(one);
     await repaired;
   }
 
-  /** Undefined: it cannot be read just now. */
-  async #pubOf(line: Sequencer): Promise<number | undefined> {
+  /** Undefined: cannot be read now. */
+  async #pubOf(sequencer: Sequencer): Promise<number | undefined> {
     const { feed, onProblem } = this.#parts;
     try {
-      return await this.#reads.run(() => feed.pubOf(line.key));
+      return await this.#reads.run(() => feed.pubOf(sequencer.key));
     } catch (error) {
       onProblem(error, "The position of a channel could not be read");
       return undefined;
     }
   }
 
-  /** Tells what is missing of the user's channels that were not heard of before. */
+  /** Delivers missed messages of personal channels without a sequencer. */
   async #unheard(topic: Subscription, lostAtMs: number): Promise<void> {
     const uid = uidOf(topic.topic);
     if (uid === undefined) return;
-    const { personal, repairs } = this.#parts;
+    const { personal, catchUpQueue } = this.#parts;
     const keys = await this.#changed(uid, lostAtMs - SLACK_MS);
     const isAfterLoss = true;
     await Promise.all(
       keys.map((key) => {
         const known = personal.find(key);
-        if (known !== undefined && !repairs.isRepairing(known))
+        if (known !== undefined && !catchUpQueue.isCatchingUp(known))
           return undefined;
-        return repairs.repair(known ?? personal.unheard(key), { isAfterLoss });
+        return catchUpQueue.catchUp(known ?? personal.unheard(key), {
+          isAfterLoss,
+        });
       }),
     );
   }
@@ -126,11 +133,14 @@ export class ReconnectRecovery {
   }
 }
 
-/** The number of its newest publication does not tell whether the line is level: a fail-over may have replaced what was told by as much else. */
-function isInDoubt(
-  { isNew, told, movedAtMs }: Sequencer,
+/**
+ * An equal publication number proves nothing here: a fail-over may have replaced recent publications by as
+ * many others (I5).
+ */
+function mayHaveForked(
+  { isNew, delivered, movedAtMs }: Sequencer,
   lostAtMs: number,
 ): boolean {
-  if (isNew || told.streams.length > 0) return true;
+  if (isNew || delivered.streams.length > 0) return true;
   return movedAtMs >= lostAtMs - LOST_BY_REDIS_MS;
 }

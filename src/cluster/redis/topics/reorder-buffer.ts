@@ -1,5 +1,5 @@
-// Frames of one channel that came before their turn, by their number. All lines of a node share one budget of bytes: over it frames are given up,
-// which is remembered, and the store is read for them. State: the frames.
+// Reorder buffer of one channel: frames ahead of their turn, by publication number. All buffers of a node
+// share one byte budget; frames over it are dropped and read from the store. State: the frames.
 
 import {
   kindOf,
@@ -9,13 +9,13 @@ import {
   REMOVAL_FRAME,
 } from "../../../redis/wire.ts";
 
-/** Bytes that kept frames of all lines take, and may take. */
+/** Bytes of all buffered frames of the node, and their limit. */
 export interface BufferedBytes {
   used: number;
   readonly max: number;
 }
 
-/** About what a frame costs beside its bytes. */
+/** Approximate memory of a frame in addition to its bytes. */
 const OVERHEAD_BYTES = 200;
 
 export class ReorderBuffer {
@@ -24,7 +24,7 @@ export class ReorderBuffer {
   /** How many of them are messages that no store has. */
   #unstored = 0;
   #bytes = 0;
-  /** A frame was given up since it was last asked, or may be the wrong one. */
+  /** A frame was dropped or contradicted since the last `hasLost`. */
   #hasLost = false;
 
   constructor(budget: BufferedBytes) {
@@ -39,18 +39,18 @@ export class ReorderBuffer {
     return [...this.#frames.keys()];
   }
 
-  /** The lowest number that is kept; Infinity: none. */
+  /** Lowest buffered number; Infinity if empty. */
   get lowest(): number {
     let lowest = Number.POSITIVE_INFINITY;
     for (const pub of this.#frames.keys()) if (pub < lowest) lowest = pub;
     return lowest;
   }
 
-  /** Keeps a copy: what Redis' client gives is part of a larger buffer. */
+  /** Buffers a copy: the client's frame is a slice of a larger buffer. */
   keep(pub: number, frame: Buffer): void {
     const found = this.#frames.get(pub);
     if (found !== undefined) {
-      if (!found.equals(frame)) this.#hasLost = true; // one of them is not the channel's
+      if (!found.equals(frame)) this.#hasLost = true; // one of them is forged
       return;
     }
     const bytes = frame.length + OVERHEAD_BYTES;
@@ -64,7 +64,7 @@ export class ReorderBuffer {
     this.#charge(bytes);
   }
 
-  /** Hands the frame out and forgets it. */
+  /** Removes and returns the frame. */
   take(pub: number): Buffer | undefined {
     const frame = this.#frames.get(pub);
     if (frame === undefined) return undefined;
@@ -74,14 +74,14 @@ export class ReorderBuffer {
     return frame;
   }
 
-  /** Hands all out in order and forgets them. */
+  /** Removes and returns all frames in order. */
   takeAll(): readonly Buffer[] {
     const all = [...this.#frames].sort(([a], [b]) => a - b);
     this.clear();
     return all.map(([, frame]) => frame);
   }
 
-  /** The frame of the message with this id. */
+  /** Frame of the message with this id. */
   message(messageId: number): Buffer | undefined {
     for (const frame of this.#frames.values())
       if (kindOf(frame) === MESSAGE_FRAME && messageIdOf(frame) === messageId)
@@ -98,7 +98,7 @@ export class ReorderBuffer {
     return before.flatMap(([pub]) => this.take(pub) ?? []);
   }
 
-  /** Forgets everything through `pub`; hands out, in order, those that no store has. */
+  /** Removes frames through `pub`; returns, in order, those that are not in the store. */
   passThrough(pub: number): readonly Buffer[] {
     const passed = [...this.#frames.keys()]
       .filter((one) => one <= pub)
@@ -111,7 +111,7 @@ export class ReorderBuffer {
     });
   }
 
-  /** Whether frames were given up since this was last asked. */
+  /** Whether frames were dropped since the last call. */
   hasLost(): boolean {
     const has = this.#hasLost;
     this.#hasLost = false;
@@ -130,7 +130,7 @@ export class ReorderBuffer {
   }
 }
 
-/** A message that is not kept. */
+/** A message that the store does not keep (`no_persist`). */
 export function isUnstored(frame: Buffer): boolean {
   return kindOf(frame) === MESSAGE_FRAME && messageSeqOf(frame) === 0;
 }

@@ -1,5 +1,6 @@
-// The arrivals of one channel at this node: publications are told strictly in the order of their numbers, each once. One that comes before its turn
-// is kept; when the missing one does not come in time, the line asks to be repaired from the store. State: how far it is, what is kept, who waits.
+// In-order delivery of one channel: publications reach the listener in the order of their numbers, each
+// once. A publication ahead of its turn is buffered; if the missing one does not arrive in time, the
+// sequencer requests a catch-up from the store. State: position, reorder buffer, waiters.
 
 import type {
   ChannelKey,
@@ -17,25 +18,29 @@ import {
   pubOf,
   REMOVAL_FRAME,
 } from "../../../redis/wire.ts";
-import { isUnstored, type BufferedBytes, ReorderBuffer } from "./reorder-buffer.ts";
 import { DeliveredPosition } from "./position.ts";
+import {
+  type BufferedBytes,
+  isUnstored,
+  ReorderBuffer,
+} from "./reorder-buffer.ts";
 import type { TopicsMetrics } from "./topics-parts.ts";
 
 export interface SequencerParts {
-  /** How long a missing publication is waited for, milliseconds. */
+  /** Time to wait for a missing publication, milliseconds. */
   readonly gapMs: number;
   readonly budget: BufferedBytes;
   /** Unix milliseconds. */
   readonly clock: () => number;
-  /** Takes an event to the node's listener; never throws. */
-  readonly tell: (event: OrderedEvent) => void;
+  /** Hands an event to the node's listener; never throws. */
+  readonly deliver: (event: OrderedEvent) => void;
   readonly rejected: TopicsMetrics["rejected"];
-  /** The line cannot go on by itself. */
-  readonly onGap: (line: Sequencer) => void;
+  /** The sequencer needs a catch-up. */
+  readonly onGap: (sequencer: Sequencer) => void;
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
-/** Ids begin with a node's clock: one that is ahead by more is looked up. */
+/** Ids start with a node's clock. An id further ahead than this is checked against the store. */
 const CLOCKS_APART_MS = 60_000;
 
 interface Waiter {
@@ -46,22 +51,22 @@ interface Waiter {
 
 export class Sequencer {
   readonly key: ChannelKey;
-  /** Messages older than this are none of its business, Unix milliseconds. */
+  /** Older messages are not delivered, Unix milliseconds. */
   readonly sinceMs: number;
-  readonly told = new DeliveredPosition();
+  readonly delivered = new DeliveredPosition();
   readonly #parts: SequencerParts;
-  /** `new`: it has no position yet. */
-  #status: "new" | "level" | "gap" | "repaired" | "closed" = "new";
-  /** What was published may not come: everything is kept until it was repaired. */
+  /** `new`: the position is not known yet. */
+  #status: "new" | "live" | "gap" | "catching-up" | "closed" = "new";
+  /** The subscription is lost: publications are buffered until a catch-up. */
   #isSuspended = false;
-  /** Everything through it has been told. */
+  /** Publications through this number are delivered. */
   #pub = 0;
   #movedAtMs = 0;
-  /** A publication with this number exists. */
+  /** Highest publication number known to exist. */
   #expected = 0;
-  /** What is kept through it came while the line was suspended. */
+  /** Buffered publications through this number arrived while suspended. */
   #suspendedThrough = 0;
-  #kept: ReorderBuffer | undefined;
+  #buffered: ReorderBuffer | undefined;
   #waiters: Waiter[] | undefined;
   #gapTimer: NodeJS.Timeout | undefined;
 
@@ -75,16 +80,16 @@ export class Sequencer {
     return this.#status === "new";
   }
 
-  /** What comes next is told at once. */
-  get isLevel(): boolean {
-    return this.#status === "level" && !this.#isSuspended;
+  /** The next publication is delivered on arrival. */
+  get isLive(): boolean {
+    return this.#status === "live" && !this.#isSuspended;
   }
 
   get isClosed(): boolean {
     return this.#status === "closed";
   }
 
-  /** Everything through this number has been told; 0 while it is new. */
+  /** Publications through this number are delivered; 0 while new. */
   get pub(): number {
     return this.#pub;
   }
@@ -98,131 +103,138 @@ export class Sequencer {
     return this.#isSuspended;
   }
 
-  /** The numbers of what is kept. */
-  get keptNumbers(): readonly number[] {
-    return this.#kept?.numbers ?? [];
+  /** Numbers of the buffered publications. */
+  get bufferedNumbers(): readonly number[] {
+    return this.#buffered?.numbers ?? [];
   }
 
-  /** The lowest number among what is kept; Infinity: nothing is. */
-  get lowestKept(): number {
-    return this.#kept?.lowest ?? Number.POSITIVE_INFINITY;
+  /** Lowest buffered number; Infinity if the buffer is empty. */
+  get lowestBuffered(): number {
+    return this.#buffered?.lowest ?? Number.POSITIVE_INFINITY;
   }
 
-  /** Nobody needs it just now. */
+  /** It may be dropped: no waiter, no catch-up. */
   get isIdle(): boolean {
-    const isQuiet = this.#status === "level" || this.#status === "closed";
+    const isQuiet = this.#status === "live" || this.#status === "closed";
     return isQuiet && this.#waiters === undefined;
   }
 
-  /** A frame of the channel came; `event` where it is decoded already. */
+  /** Takes a frame of the channel; `event` is the frame, if already decoded. */
   accept(frame: Buffer, event?: OrderedEvent): void {
     const pub = pubOf(frame);
-    if (this.#isHeld) return this.#keep(pub, frame);
-    if (pub === this.#pub + 1 && !this.#isDoubtful(frame)) {
+    if (this.#isHeld) return this.#buffer(pub, frame);
+    if (pub === this.#pub + 1 && !this.#isImplausible(frame)) {
       this.#advance(pub, frame, event);
       if (this.#status === "gap") this.#drain();
     } else if (pub === this.#pub + 1) {
-      this.#keep(pub, frame);
-      this.#parts.onGap(this); // the store says what stands there
+      this.#buffer(pub, frame);
+      this.#parts.onGap(this); // the store knows which message has this number
     } else if (pub > this.#pub) {
-      this.#keep(pub, frame);
+      this.#buffer(pub, frame);
       this.#openGap();
-    } else if (this.#isOfAnotherPast(frame)) {
-      this.#keep(pub, frame);
+    } else if (this.#isOfForkedHistory(frame)) {
+      this.#buffer(pub, frame);
       this.#parts.onGap(this);
     } else if (kindOf(frame) === REMOVAL_FRAME) {
       this.#parts.onGap(this); // late, or its number was given out again: the store says who is a member
     }
   }
 
-  /** It begins here: everything through `pub` is told or none of its business. */
+  /** Starts at `pub`: earlier publications are delivered or not needed. */
   begin(pub: number, headSeq: number | undefined): void {
-    this.told.headSeq ??= headSeq;
-    this.settle(pub);
+    this.delivered.headSeq ??= headSeq;
+    this.goLive(pub);
   }
 
-  /** What is published may not reach the node from now on. */
+  /** Buffers publications: the subscription is lost. */
   suspend(): void {
     this.#isSuspended = true;
   }
 
-  /** It does again; what was missed is told by a repair that began before. */
+  /** The subscription is back. A catch-up that started before delivers the missed publications. */
   resume(): void {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;
-    for (const pub of this.keptNumbers)
+    for (const pub of this.bufferedNumbers)
       if (pub > this.#suspendedThrough) this.#suspendedThrough = pub;
     if (!this.#isHeld) this.#drain();
   }
 
-  /** Keeps everything until `settle`. False: it is closed. */
-  startRepair(): boolean {
+  /** Buffers publications until `goLive`. False if closed. */
+  startCatchUp(): boolean {
     if (this.#status === "closed") return false;
     this.#endGap();
-    if (this.#status !== "new") this.#status = "repaired";
+    if (this.#status !== "new") this.#status = "catching-up";
     return true;
   }
 
-  /** Tells a stored message unless it was told; and, of a stream's, everything of the stream. Only while it is repaired. */
-  tellMessage(message: Message): void {
+  /**
+   * Delivers a stored message unless it is delivered already, and for a stream's message also its
+   * stream. Only during a catch-up.
+   */
+  deliverMessage(message: Message): void {
     if (this.isClosed) return;
-    const before = this.#kept?.unstoredBefore(message.messageId) ?? [];
+    const before = this.#buffered?.unstoredBefore(message.messageId) ?? [];
     for (const frame of before)
-      if (pubOf(frame) > this.#pub) this.#tellFrame(frame);
-    const kept = this.#kept?.message(message.messageId);
-    const event = kept === undefined ? undefined : this.#decode(kept); // knows who sent it
-    this.#tell(event ?? published(message));
-    if (message.stream !== undefined && this.told.knows(message.clientMsgNo))
-      this.tellStream(message.stream);
+      if (pubOf(frame) > this.#pub) this.#deliverFrame(frame);
+    const buffered = this.#buffered?.message(message.messageId);
+    const event = buffered === undefined ? undefined : this.#decode(buffered); // the frame names the sending session
+    this.#deliver(event ?? published(message));
+    if (
+      message.stream !== undefined &&
+      this.delivered.knows(message.clientMsgNo)
+    )
+      this.deliverStream(message.stream);
   }
 
-  /** Tells what is missing of a stream, merged. */
-  tellStream(snapshot: StreamSnapshot): void {
+  /** Delivers the missing part of a stream, merged. */
+  deliverStream(snapshot: StreamSnapshot): void {
     if (this.isClosed) return;
-    for (const event of this.told.missed(snapshot))
-      this.#parts.tell({ kind: "event", event });
+    for (const event of this.delivered.missed(snapshot))
+      this.#parts.deliver({ kind: "event", event });
   }
 
-  /** These are kept, and the store has not come so far. */
+  /** Drops buffered publications whose numbers the store has not given out. */
   disprove(numbers: readonly number[]): void {
     for (const pub of numbers)
-      if (this.#kept?.take(pub) !== undefined)
+      if (this.#buffered?.take(pub) !== undefined)
         this.#parts.rejected("disproved");
   }
 
-  /** Everything through `pub` was told or cannot be had; goes on from there. */
-  settle(pub: number): void {
+  /** Continues after `pub`: earlier publications are delivered or cannot be read. */
+  goLive(pub: number): void {
     if (this.isClosed) return;
     const before = this.#status === "new" ? 0 : this.#pub;
-    for (const frame of this.#kept?.passThrough(pub) ?? [])
-      if (pubOf(frame) > before) this.#tellFrame(frame);
+    for (const frame of this.#buffered?.passThrough(pub) ?? [])
+      if (pubOf(frame) > before) this.#deliverFrame(frame);
     this.#pub = pub;
     this.#expected = pub;
     if (pub > 0) this.#movedAtMs = this.#parts.clock();
-    this.#status = "level";
+    this.#status = "live";
     if (this.#isSuspended) this.#wake();
     else this.#drain();
   }
 
-  /** What is missing cannot be read: tells what is kept and goes on behind it. */
+  /** The missing publications cannot be read: delivers the buffer and continues after it. */
   skip(): void {
     let pub = this.#pub;
-    for (const frame of this.#kept?.takeAll() ?? []) {
-      if (pubOf(frame) <= this.#pub && !this.#isOfAnotherPast(frame)) continue;
-      this.#tellFrame(frame);
+    for (const frame of this.#buffered?.takeAll() ?? []) {
+      if (pubOf(frame) <= this.#pub && !this.#isOfForkedHistory(frame))
+        continue;
+      this.#deliverFrame(frame);
       pub = pubOf(frame);
     }
-    this.settle(pub);
+    this.goLive(pub);
   }
 
-  /** A publication with this number exists: it is waited for and, if need be, read. */
+  /** A publication with this number exists: waits for it, then catches up. */
   expect(pub: number): void {
     if (pub <= this.#expected) return;
     this.#expected = pub;
     if (!this.#isHeld && pub > this.#pub) this.#openGap();
   }
 
-  /** Resolves once everything through `pub` was told, or by `giveUp`. */
+  /** Resolves when publications through `pub` are delivered, or on `giveUp`. */
   wait(pub: number, nowMs: number): Promise<void> {
     return new Promise((resolve) => {
       this.#waiters ??= [];
@@ -230,7 +242,7 @@ export class Sequencer {
     });
   }
 
-  /** Lets go who waits since then or longer. Returns since when the next one waits; undefined: nobody does. */
+  /** Releases waiters since `sinceMs` or earlier. Returns the start of the oldest remaining wait. */
   giveUp(sinceMs: number): number | undefined {
     this.#release((waiter) => waiter.sinceMs <= sinceMs);
     return this.#waiters?.[0]?.sinceMs;
@@ -239,74 +251,81 @@ export class Sequencer {
   close(): void {
     this.#endGap();
     this.#status = "closed";
-    this.#kept?.clear();
+    this.#buffered?.clear();
     this.#release(() => true);
   }
 
   get #isHeld(): boolean {
     return (
-      this.#isSuspended || (this.#status !== "level" && this.#status !== "gap")
+      this.#isSuspended || (this.#status !== "live" && this.#status !== "gap")
     );
   }
 
-  /** After a fail-over numbers may come again: then they carry messages with ids that were never seen. The number told last has one message. */
-  #isOfAnotherPast(frame: Buffer): boolean {
-    const { lastId } = this.told;
+  /**
+   * After a fail-over numbers are given out again, with new message ids. The last delivered number
+   * belongs to one message only.
+   */
+  #isOfForkedHistory(frame: Buffer): boolean {
+    const { lastId } = this.delivered;
     if (kindOf(frame) !== MESSAGE_FRAME || lastId === 0) return false;
     const messageId = messageIdOf(frame);
     if (messageId > lastId) return true;
     return pubOf(frame) === this.#pub && messageId < lastId;
   }
 
-  /** An id that was given out before the last one, or will be later, is not the next message's. */
-  #isDoubtful(frame: Buffer): boolean {
+  /** The next message's id is above the last one and not far in the future. */
+  #isImplausible(frame: Buffer): boolean {
     if (kindOf(frame) !== MESSAGE_FRAME) return false;
     const messageId = messageIdOf(frame);
-    const isOld = messageId <= this.told.lastId;
+    const isOld = messageId <= this.delivered.lastId;
     return isOld || messageTimeMs(messageId) > Date.now() + CLOCKS_APART_MS;
   }
 
-  #keep(pub: number, frame: Buffer): void {
+  #buffer(pub: number, frame: Buffer): void {
     if (this.isClosed) return;
-    this.#kept ??= new ReorderBuffer(this.#parts.budget);
-    this.#kept.keep(pub, frame);
-    this.expect(pub); // also where the frame itself is given up
+    this.#buffered ??= new ReorderBuffer(this.#parts.budget);
+    this.#buffered.keep(pub, frame);
+    this.expect(pub); // also if the frame does not fit the buffer
   }
 
   #drain(): void {
-    const kept = this.#kept;
-    while (kept !== undefined && kept.size > 0 && !this.#isHeld) {
-      const frame = kept.take(this.#pub + 1);
+    const buffered = this.#buffered;
+    while (buffered !== undefined && buffered.size > 0 && !this.#isHeld) {
+      const frame = buffered.take(this.#pub + 1);
       if (frame === undefined) break;
       this.#advance(this.#pub + 1, frame, undefined);
     }
     this.#wake();
-    if (this.#isHeld) return; // a removal is judged first
-    if ((kept?.size ?? 0) > 0 || this.#expected > this.#pub) this.#openGap();
+    if (this.#isHeld) return; // a removal is judged before delivery continues
+    if ((buffered?.size ?? 0) > 0 || this.#expected > this.#pub)
+      this.#openGap();
     else this.#endGap();
-    if (kept?.hasLost()) this.#parts.onGap(this); // the store has what was given up
+    if (buffered?.hasLost()) this.#parts.onGap(this); // the store has the frames that did not fit
   }
 
   #advance(pub: number, frame: Buffer, event: OrderedEvent | undefined): void {
     this.#pub = pub;
     this.#movedAtMs = this.#parts.clock();
-    if (event === undefined) this.#tellFrame(frame);
-    else this.#tell(event);
+    if (event === undefined) this.#deliverFrame(frame);
+    else this.#deliver(event);
     if (this.#waiters !== undefined) this.#wake();
   }
 
-  /** What no store has and came while the line was suspended is left out: sessions that began since may have had it at another node. */
-  #tellFrame(frame: Buffer): void {
+  /**
+   * Unstored publications that arrived while suspended are skipped: a session that moved here since may
+   * have received them on its earlier node.
+   */
+  #deliverFrame(frame: Buffer): void {
     const wasHeld = pubOf(frame) <= this.#suspendedThrough;
     if (wasHeld && isUnstored(frame)) return;
     const event = this.#decode(frame);
-    if (event !== undefined) this.#tell(event);
+    if (event !== undefined) this.#deliver(event);
   }
 
-  #tell(event: OrderedEvent): void {
+  #deliver(event: OrderedEvent): void {
     if (event.kind === "removal" && event.uids === undefined)
-      this.#parts.onGap(this); // the store says of whom, before anything more is told
-    else if (this.told.takes(event)) this.#parts.tell(event);
+      this.#parts.onGap(this); // the store names the removed users before delivery continues
+    else if (this.delivered.markDelivered(event)) this.#parts.deliver(event);
   }
 
   #decode(frame: Buffer): OrderedEvent | undefined {
@@ -330,7 +349,7 @@ export class Sequencer {
   #endGap(): void {
     clearTimeout(this.#gapTimer);
     this.#gapTimer = undefined;
-    if (this.#status === "gap") this.#status = "level";
+    if (this.#status === "gap") this.#status = "live";
   }
 
   #wake(): void {
@@ -346,14 +365,15 @@ export class Sequencer {
   }
 }
 
-/** A stored message as it was published: of a stream, with nothing of it yet. */
+/** A stored message as it was published: a stream's message with an empty stream. */
 function published(message: Message): OrderedEvent {
-  const told = { kind: "message", origin: undefined } as const;
+  const delivered = { kind: "message", origin: undefined } as const;
   const { stream } = message;
-  if (stream === undefined) return { ...told, message, recipients: undefined };
+  if (stream === undefined)
+    return { ...delivered, message, recipients: undefined };
   const plain = { ...message, payload: streamPayload("") };
   return {
-    ...told,
+    ...delivered,
     message: { ...plain, stream: begun(plain, stream.startData) },
     recipients: undefined,
   };

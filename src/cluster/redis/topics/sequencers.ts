@@ -1,26 +1,29 @@
-// All lines of arrivals of a node: those of the groups it listens to and those of personal channels. Readers wait here for what they have seen in the
-// store, and what was lost with a connection is made good here. State: the groups' lines; the parts hold theirs.
+// All sequencers of a node: one per subscribed group, and those of personal channels. State: the groups'
+// sequencers; the parts hold theirs.
 
 import type { ChannelKey } from "../../../broker/model.ts";
-import { Sequencer } from "./sequencer.ts";
+import { CatchUpWaiters, MAX_WAIT_MS } from "./catch-up-waiters.ts";
 import { within } from "./deadline.ts";
-import type { Subscription } from "./subscription.ts";
+import {
+  PersonalSequencers,
+  type PersonalSequencersParts,
+} from "./personal-sequencers.ts";
 import { ReconnectRecovery } from "./reconnect-recovery.ts";
-import { MAX_WAIT_MS, CatchUpWaiters } from "./catch-up-waiters.ts";
-import { PersonalSequencers, type PersonalSequencersParts } from "./personal-sequencers.ts";
+import { Sequencer } from "./sequencer.ts";
+import type { Subscription } from "./subscription.ts";
 
 export interface SequencersParts extends PersonalSequencersParts {
-  /** Resolves once everything published before the call has come. Rejects in time. */
+  /** Resolves when publications before the call have arrived. Rejects after a timeout. */
   readonly mark: () => Promise<void>;
 }
 
-/** How far a reader has seen a channel. */
+/** Position that a reader has seen. */
 interface Through {
   readonly pub: number;
   readonly messageId: number;
 }
 
-/** Of a group what is older than this when it is listened to is none of the line's business, whatever goes wrong. */
+/** Messages this much older than the subscription are never delivered. */
 const OLD_MS = 5000;
 
 export class Sequencers {
@@ -33,29 +36,30 @@ export class Sequencers {
   constructor(parts: SequencersParts) {
     this.#parts = parts;
     this.personal = new PersonalSequencers(parts);
-    this.#patience = new CatchUpWaiters(parts.repairs);
-    const { onProblem } = parts.lines;
+    this.#patience = new CatchUpWaiters(parts.catchUpQueue);
+    const { onProblem } = parts.sequencers;
     const { personal } = this;
     this.#losses = new ReconnectRecovery({ ...parts, personal, onProblem });
   }
 
-  /** A new line of a group: it keeps what comes until `begin`. */
+  /** A new sequencer of a group: buffers until `begin`. */
   openGroup(key: ChannelKey): Sequencer {
-    const { lines, clock } = this.#parts;
+    const { sequencers, clock } = this.#parts;
     const sinceMs = clock() - OLD_MS;
-    const line = new Sequencer(key, sinceMs, lines);
-    this.#groups.set(key, line);
-    return line;
+    const sequencer = new Sequencer(key, sinceMs, sequencers);
+    this.#groups.set(key, sequencer);
+    return sequencer;
   }
 
-  closeGroup(line: Sequencer): void {
-    line.close();
-    if (this.#groups.get(line.key) === line) this.#groups.delete(line.key);
+  closeGroup(sequencer: Sequencer): void {
+    sequencer.close();
+    if (this.#groups.get(sequencer.key) === sequencer)
+      this.#groups.delete(sequencer.key);
   }
 
-  /** Everything published to the group from now on is told. Throws `unavailable`. */
-  async begin(line: Sequencer): Promise<void> {
-    await this.#parts.repairs.begin(line);
+  /** Delivers what is published to the group from now on. Throws `unavailable`. */
+  async begin(sequencer: Sequencer): Promise<void> {
+    await this.#parts.catchUpQueue.begin(sequencer);
   }
 
   /** See `Arrivals`. */
@@ -66,8 +70,8 @@ export class Sequencers {
   ): Promise<void> | undefined {
     const through = { pub, messageId };
     if (!key.startsWith("2:")) return this.#personalLevel(key, through);
-    const line = this.#groups.get(key);
-    return line === undefined ? undefined : this.#wait(line, through);
+    const sequencer = this.#groups.get(key);
+    return sequencer === undefined ? undefined : this.#wait(sequencer, through);
   }
 
   /** See `ReconnectRecovery`. */
@@ -76,40 +80,41 @@ export class Sequencers {
   }
 
   close(): void {
-    for (const line of this.#groups.values()) line.close();
+    for (const sequencer of this.#groups.values()) sequencer.close();
     this.#groups.clear();
     this.personal.close();
   }
 
   #personalLevel(key: ChannelKey, through: Through): Promise<void> | undefined {
     if (!this.personal.isListenedTo(key)) return undefined;
-    const line = this.personal.find(key);
-    return line === undefined
+    const sequencer = this.personal.find(key);
+    return sequencer === undefined
       ? this.#unheard(key, through)
-      : this.#wait(line, through);
+      : this.#wait(sequencer, through);
   }
 
-  /** A number that was told already, of a message that was not: it was given out again, and what else was is to be told first. */
+  /** An id above the delivered ones with a delivered number: forked history, wait for the catch-up. */
   #wait(
-    line: Sequencer,
+    sequencer: Sequencer,
     { pub, messageId }: Through,
   ): Promise<void> | undefined {
-    const { lastId } = line.told;
-    const isOfAnotherPast = lastId > 0 && lastId < messageId;
-    if (!line.isNew && line.pub >= pub && !isOfAnotherPast) return undefined;
-    return this.#patience.wait(line, pub);
+    const { lastId } = sequencer.delivered;
+    const isOfForkedHistory = lastId > 0 && lastId < messageId;
+    if (!sequencer.isNew && sequencer.pub >= pub && !isOfForkedHistory)
+      return undefined;
+    return this.#patience.wait(sequencer, pub);
   }
 
-  /** Of a channel that was not heard of: what was published may be on its way, or older than this node's interest. */
+  /** A personal channel without sequencer: its publication may be on the way, or older than the subscription. */
   async #unheard(key: ChannelKey, through: Through): Promise<void> {
     try {
       await within(this.#parts.mark(), MAX_WAIT_MS, "no mark came");
     } catch {
-      return; // the connection is lost, or Redis is: what was missed is told when it is back
+      return; // recovery delivers it after the reconnect
     }
     if (!this.personal.isListenedTo(key)) return;
-    const line =
+    const sequencer =
       this.personal.find(key) ?? this.personal.beginAt(key, through.pub);
-    await this.#wait(line, through);
+    await this.#wait(sequencer, through);
   }
 }

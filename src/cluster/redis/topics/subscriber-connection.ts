@@ -1,5 +1,5 @@
-// One connection to one Redis server that is only for sharded publish/subscribe. It looks after itself: reconnects, and is renewed when it falls
-// silent. It subscribes what it is told to and forgets that with the connection. State: whether it is up, subscriptions on their way, marks.
+// One connection to one Redis server for sharded publish/subscribe. It reconnects by itself and is replaced
+// when silent; its subscriptions end with the connection. State: status, pending subscriptions, marks.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -7,24 +7,24 @@ import { BrokerError } from "../../../broker/errors.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import { asBrokerError } from "../../../redis/errors.ts";
 import { markFrame } from "../../../redis/wire.ts";
-import { pause, within } from "./deadline.ts";
 import { CoalescedTask } from "./coalesced-task.ts";
+import { pause, within } from "./deadline.ts";
 
 export interface ConnectionParts {
   readonly clock: Clock;
-  /** Publishes as any publisher of the cluster would; gives how many clients of the server got it. Rejects `unavailable`. */
+  /** Publishes to the cluster; returns the number of receivers. Rejects `unavailable`. */
   readonly publish: (name: string, frame: Buffer) => Promise<number>;
-  /** A name of this node's own that the server serves. Undefined: none now. */
+  /** A topic name of this node in a slot of the server. Undefined: none now. */
   readonly markName: () => string | undefined;
   readonly onFrame: (name: string, frame: Buffer) => void;
-  /** It takes subscriptions from now on; it has none. */
+  /** Ready for subscriptions; has none. */
   readonly onUp: (self: SubscriberConnection) => void;
-  /** Its subscriptions are gone; nothing since `heardMs` can be relied on. */
+  /** Its subscriptions are lost; publications since `heardMs` may be missed. */
   readonly onDown: (self: SubscriberConnection, heardMs: number) => void;
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
-/** Who waits for a mark. */
+/** A caller that waits for a mark. */
 interface Mark {
   readonly heard: () => void;
   readonly lost: (error: Error) => void;
@@ -41,7 +41,7 @@ const RETRY_MS = 200;
 const SILENT = "the subscriber is silent";
 const BEAT_MS = 1000;
 const SILENCE_MS = 2000;
-/** Where this process itself stood still, what came meanwhile is heard within this time. */
+/** After a freeze of this process, received data is processed within this time. */
 const WAKING_MS = 200;
 
 export class SubscriberConnection {
@@ -70,7 +70,7 @@ export class SubscriberConnection {
     );
     client.on("ready", () => void this.#greet());
     client.on("close", () => this.#lost());
-    client.on("moved", () => this.#lost()); // the server took slots from us
+    client.on("moved", () => this.#lost()); // the server lost slots
     client.on("smessageBuffer", (name: Buffer, frame: Buffer) =>
       this.#heard(name, frame),
     );
@@ -81,19 +81,19 @@ export class SubscriberConnection {
     return this.#status === "up";
   }
 
-  /** Connects, and from then on by itself; resolves once it is up. Rejects when the first attempt fails. */
+  /** Connects, then reconnects by itself; resolves when up. Rejects if the first attempt fails. */
   async connect(): Promise<void> {
     await this.#client.connect();
     await within(this.#firstUp, SILENCE_MS, "no subscription was possible");
   }
 
-  /** Resolves once all is subscribed; names of one slot only where the server is a Cluster's. Rejects `unavailable`. */
+  /** Subscribes; on a Cluster all names are of one slot. Rejects `unavailable`. */
   async subscribe(names: readonly string[]): Promise<void> {
     for (let at = 0; at < names.length; at += MAX_BATCH)
       await this.#ssubscribe(names.slice(at, at + MAX_BATCH));
   }
 
-  /** The same for one name, in one command with all of `group` that are asked for in the same breath: names of one slot. */
+  /** Subscribes one name, in one command with all names of `group` in this microtask. */
   subscribeSoon(name: string, group: string): Promise<void> {
     let batch = this.#batches.get(group);
     if (batch === undefined) {
@@ -118,7 +118,7 @@ export class SubscriberConnection {
       );
   }
 
-  /** Resolves once everything has come that was published before the call. Rejects `unavailable`; a connection that is deaf is renewed. */
+  /** Resolves when publications before the call have arrived. Rejects `unavailable`; replaces a silent connection. */
   mark(): Promise<void> {
     return this.#marking.run();
   }
@@ -131,7 +131,7 @@ export class SubscriberConnection {
     const heard = new Promise<void>((resolve, reject) => {
       this.#marks.set(mark, { heard: resolve, lost: reject });
     });
-    heard.catch(() => {}); // it may be lost before it is waited for
+    heard.catch(() => {}); // may reject before it is awaited
     try {
       const receivers = await this.#parts.publish(name, markFrame(mark));
       await this.#renewedUnless(receivers > 0, heard);
@@ -141,7 +141,7 @@ export class SubscriberConnection {
     }
   }
 
-  /** Drops the connection for a new one. */
+  /** Replaces the connection. */
   renew(): void {
     this.#lost();
     if (this.#status !== "closed") this.#client.stream?.destroy();
@@ -153,7 +153,7 @@ export class SubscriberConnection {
     this.#client.disconnect();
   }
 
-  /** A mark of its own is the first subscription, so that there is always one. */
+  /** The mark's topic is the first subscription. */
   async #greet(): Promise<void> {
     const { stream } = this.#client;
     const isCurrent = (): boolean =>
@@ -180,9 +180,9 @@ export class SubscriberConnection {
     this.#status = "down";
     this.#markName = undefined;
     for (const { lost } of this.#marks.values())
-      lost(new BrokerError("unavailable")); // it will not come
+      lost(new BrokerError("unavailable")); // it will not arrive
     this.#parts.onDown(this, this.#heardMs);
-    if (this.#client.status === "ready") void this.#greet(); // slots moved: the connection is good
+    if (this.#client.status === "ready") void this.#greet(); // slots moved; the connection works
   }
 
   async #ssubscribe(names: readonly string[]): Promise<void> {
@@ -200,7 +200,7 @@ export class SubscriberConnection {
     this.#marks.get(frame.toString("utf8", 2))?.heard();
   }
 
-  /** `isReached` false: what is published goes to another server, or this one forgot us. */
+  /** `isReached` false: publications go to another server, or the subscription is gone. */
   async #renewedUnless(isReached: boolean, sign: Promise<unknown>) {
     const stream = this.#client.stream;
     try {
@@ -209,7 +209,7 @@ export class SubscriberConnection {
         within(sign, WAKING_MS, SILENT),
       );
     } catch (error) {
-      if (!this.isUp) throw error; // it is known to be lost
+      if (!this.isUp) throw error; // the loss is known already
       this.#parts.onProblem(
         error,
         "The subscriber connection to Redis is replaced",
@@ -219,14 +219,14 @@ export class SubscriberConnection {
     }
   }
 
-  /** A connection that says nothing may be dead, or at a server that nobody publishes to any more. While Redis is away only the former counts. */
+  /** A silent connection may be dead, or at a server that receives no publications any more. */
   async #check(): Promise<void> {
     if (!this.isUp || this.#isBeating) return;
     this.#isBeating = true;
     try {
       await this.mark();
     } catch {
-      // A problem of the publisher is not one of this connection, and one of this connection was told.
+      // A failure of the publisher does not count; a failure of this connection is reported already.
       if (this.isUp)
         await this.#renewedUnless(true, this.#client.ping()).catch(() => {});
     } finally {

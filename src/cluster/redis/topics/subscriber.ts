@@ -1,5 +1,5 @@
-// The node's sharded subscriptions, wherever in Redis they are: each name at the server that serves it, over one connection per server. What is lost
-// with a connection or a moved slot is subscribed again as soon as can be. State: the names that are wanted, the connections.
+// Sharded subscriptions of the node: each topic at the server of its slot, one connection per server. Topics
+// lost with a connection or a moved slot are subscribed again. State: wanted names with their connections.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -17,9 +17,9 @@ export interface SubscriberParts {
   /** Unix milliseconds. */
   readonly clock: () => number;
   readonly onFrame: (name: string, frame: Buffer) => void;
-  /** What is published under these names may be missed, since `sinceMs`. */
+  /** Publications under these names may be missed since `sinceMs`. */
   readonly onLost: (names: readonly string[], sinceMs: number) => void;
-  /** These come again. */
+  /** These names are subscribed again. */
   readonly onBack: (names: readonly string[]) => void;
   readonly onProblem: (error: unknown, what: string) => void;
 }
@@ -34,13 +34,13 @@ export class Subscriber {
   readonly #parts: SubscriberParts;
   readonly #topology: Topology;
   readonly #connections = new Map<Address, SubscriberConnection>();
-  /** Where each wanted name is subscribed; undefined: nowhere just now. */
+  /** Connection of each wanted name; undefined: unassigned. */
   readonly #placements = new Map<string, SubscriberConnection | undefined>();
-  /** How many names each connection has. */
+  /** Number of names per connection. */
   readonly #placed = new Map<SubscriberConnection, number>();
-  /** Lost, and wanted. */
+  /** Wanted and lost. */
   readonly #unassigned = new Set<string>();
-  /** A connection to make others like. */
+  /** Template of new connections. */
   #like: Redis | undefined;
   #isHoming = false;
   #isClosed = false;
@@ -60,7 +60,7 @@ export class Subscriber {
     if (!link.isCluster) await this.#connection(ONLY_SERVER).connect();
   }
 
-  /** Resolves once what is published under the name comes. Rejects `unavailable`: then it is not wanted. One call for a name at a time. */
+  /** Resolves when subscribed. Rejects `unavailable`; the name is then not wanted. One call per name at a time. */
   async subscribe(name: string): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
     this.#placements.set(name, undefined);
@@ -78,24 +78,24 @@ export class Subscriber {
       }
   }
 
-  /** Harmless where it is not wanted. */
+  /** No effect on a name that is not wanted. */
   unsubscribe(name: string): void {
     this.#unassigned.delete(name);
     const placement = this.#placements.get(name);
     this.#placements.delete(name);
-    // What was not answered in time may be done late, where it was asked for.
+    // A subscription that timed out may still take effect at its server.
     const address = this.#topology.addressOf(name) ?? "";
     (placement ?? this.#connections.get(address))?.unsubscribe([name]);
     this.#count(placement, -1);
   }
 
-  /** Nothing that is wanted is lost just now. */
+  /** No wanted name is lost. */
   get isWhole(): boolean {
     const only = this.#connections.get(ONLY_SERVER);
     return this.#unassigned.size === 0 && only?.isUp !== false;
   }
 
-  /** Resolves once everything published under the wanted names before the call has come. Rejects `unavailable` in time. */
+  /** Resolves when publications before the call have arrived. Rejects `unavailable` after a timeout. */
   async mark(): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
     for (;;)
@@ -153,7 +153,7 @@ export class Subscriber {
     else this.#placed.delete(connection);
   }
 
-  /** Names of one group may be subscribed in one command: on a Cluster those of one slot. */
+  /** Names of one group fit one command: on a Cluster, names of one slot. */
   #groupOf(name: string): string {
     if (!this.#parts.link.isCluster) return "";
     return name.slice(name.indexOf("{"), name.indexOf("}"));
@@ -188,7 +188,7 @@ export class Subscriber {
     return made;
   }
 
-  /** Of a Cluster's server: like the link's own connections, but one that comes back. */
+  /** A connection like the link's own that reconnects by itself. */
   #client(address: Address): Redis {
     const { link, name } = this.#parts;
     const connectionName = `${name}-subscriber`;
@@ -216,7 +216,7 @@ export class Subscriber {
     this.#lose(lost, heardMs);
   }
 
-  /** The Cluster's slots are elsewhere. */
+  /** Slots of the Cluster moved. */
   #moved(sinceMs: number): void {
     const lost: string[] = [];
     for (const [name, placement] of this.#placements)
@@ -242,7 +242,7 @@ export class Subscriber {
     this.#home();
   }
 
-  /** Finds a placement for all that have none, and does not rest before. */
+  /** Assigns all lost names; retries until done. */
   #home(): void {
     if (this.#isHoming || this.#unassigned.size === 0) return;
     this.#isHoming = true;
@@ -264,7 +264,7 @@ export class Subscriber {
     }
   }
 
-  /** The unassigned by where they belong, as far as that is connected; of one slot each where the slots matter. */
+  /** Unassigned names by connection; on a Cluster also by slot. */
   *#byConnection(): Iterable<readonly [SubscriberConnection, string[]]> {
     const groups = new Map<string, [SubscriberConnection, string[]]>();
     for (const name of this.#unassigned) {

@@ -1,13 +1,14 @@
-// The topics a node listens to, and those it still lingers on because somebody may soon want them again. Makes good what was lost with a connection.
-// State: the topics by name, which of them linger, which are lost or not made good yet. A topic that nobody wants any more is forgotten with its line.
+// The node's subscriptions. Unsubscribing is delayed, because a topic is often wanted again soon. After a
+// loss each topic is judged, read and delivered before it counts as whole. State: subscriptions by name;
+// which are lost, not judged, or not recovered.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
 import type { Clock, Resync } from "../../../broker/ports.ts";
 import { Gate, pause, within } from "./deadline.ts";
 import { DelayedUnsubscribe } from "./delayed-unsubscribe.ts";
-import { groupKeyOf, type Subscription, uidOf } from "./subscription.ts";
 import type { Sequencers } from "./sequencers.ts";
+import { groupKeyOf, type Subscription, uidOf } from "./subscription.ts";
 
 export interface SubscriptionsParts {
   readonly subscriber: {
@@ -15,31 +16,31 @@ export interface SubscriptionsParts {
     subscribe(name: string): Promise<void>;
     unsubscribe(name: string): void;
   };
-  readonly lines: Sequencers;
+  readonly sequencers: Sequencers;
   readonly clock: Clock;
   readonly nameOf: (topic: Topic) => string;
   readonly lingerMs: number;
-  /** Topics lingered on at most. */
+  /** Limit of delayed unsubscribes. */
   readonly maxLingering: number;
-  /** How long a topic that is lost just now may take to come back. */
+  /** Longest wait for a lost topic. */
   readonly timeoutMs: number;
   /** See `Resync`. */
   readonly judgeUsers: Resync["judgeUsers"];
   readonly onProblem: (error: unknown, what: string) => void;
-  /** What was missed of these is told as far as the store has it. */
+  /** Missed publications of these topics that the store keeps are delivered. */
   readonly onRestored: (topics: readonly Topic[]) => void;
 }
 
 interface Entry extends Subscription {
-  /** Settles when it is listened to, at first. */
+  /** Settles with the first subscription. */
   opening: Promise<void>;
-  /** Somebody beside who opened it waits for it, or was told that it is there. */
+  /** Another caller waits for it, or was answered. */
   isShared: boolean;
-  /** While it is lost: who waits for it. */
+  /** Callers that wait while it is lost. */
   readonly waiting: Set<() => void>;
 }
 
-/** A topic that came back after so many losses. */
+/** A topic that is subscribed again, and its number of losses then. */
 interface Restoring {
   readonly entry: Entry;
   readonly losses: number;
@@ -51,15 +52,15 @@ export class Subscriptions {
   readonly #parts: SubscriptionsParts;
   readonly #entries = new Map<string, Entry>();
   readonly #lingering: DelayedUnsubscribe<Entry>;
-  /** Lost, or back and not made good yet. */
+  /** Lost, or subscribed again and not recovered. */
   readonly #lost = new Set<Entry>();
   #allWhole: Gate | undefined;
-  /** Of users, lost, and not judged since. */
+  /** Users' topics that are lost and not judged since. */
   readonly #unjudged = new Set<Entry>();
   #allJudged: Gate | undefined;
-  /** Back, and to be made good in one go. */
+  /** Subscribed again; recovered together. */
   #back: Restoring[] = [];
-  /** Made good, and to be told of in one go. */
+  /** Recovered; announced together. */
   #restored: Restoring[] = [];
   #heldSinceMs: number | undefined;
   #isClosed = false;
@@ -79,12 +80,12 @@ export class Subscriptions {
     return this.#entries.get(name);
   }
 
-  /** DelayedUnsubscribe included. */
+  /** Delayed unsubscribes included. */
   has(topic: Topic): boolean {
     return this.#entries.has(this.#parts.nameOf(topic));
   }
 
-  /** Rejects `unavailable`; a topic that was listened to before, or that others wait for, is still wanted then. */
+  /** Rejects `unavailable`; a topic subscribed before, or awaited by others, stays wanted. */
   listen(topic: Topic): Promise<void> {
     if (this.#isClosed) return Promise.reject(new BrokerError("unavailable"));
     const name = this.#parts.nameOf(topic);
@@ -101,7 +102,7 @@ export class Subscriptions {
     if (entry !== undefined) this.#lingering.add(entry);
   }
 
-  /** The subscriptions under these names are gone. */
+  /** These subscriptions are lost. */
   lost(names: readonly string[], sinceMs: number): void {
     const lost = new Set<Entry>();
     for (const name of names) {
@@ -113,12 +114,12 @@ export class Subscriptions {
       this.#lost.add(entry);
       if (uidOf(entry.topic) !== undefined) this.#unjudged.add(entry);
       lost.add(entry);
-      entry.line?.suspend();
+      entry.sequencer?.suspend();
     }
-    this.#parts.lines.personal.suspend(lost);
+    this.#parts.sequencers.personal.suspend(lost);
   }
 
-  /** They are back. */
+  /** These are subscribed again. */
   back(names: readonly string[]): void {
     for (const name of names) {
       const entry = this.#entries.get(name);
@@ -128,31 +129,31 @@ export class Subscriptions {
     }
   }
 
-  /** Rights may have been lost unheard since then: nothing more is told before it was judged, as after a loss. Once for each such time. */
+  /** Rights may have ended unnoticed since then: treats all topics as lost. Once per `sinceMs`. */
   hold(sinceMs: number): void {
     if (this.#heldSinceMs === sinceMs) return;
     this.#heldSinceMs = sinceMs;
     const names: string[] = [];
     for (const entry of this.#entries.values())
-      if (entry.isUp) names.push(entry.name); // also one that is being made good: what was judged of it is outdated
+      if (entry.isUp) names.push(entry.name); // also during recovery: its judgement is outdated
     this.lost(names, sinceMs);
     this.back(names);
   }
 
-  /** Resolves once all users whose topics were lost are judged. */
+  /** Resolves when all users whose topics were lost are judged. */
   async usersJudged(): Promise<void> {
     if (this.#unjudged.size === 0) return;
     this.#allJudged ??= new Gate();
     await this.#allJudged.passed;
   }
 
-  /** None of the topics that concern the caller is lost, and what was is made good. */
+  /** No topic that concerns the caller is lost or unrecovered. */
   areWhole(concerns: (topic: Topic) => boolean): boolean {
     for (const { topic } of this.#lost) if (concerns(topic)) return false;
     return true;
   }
 
-  /** Resolves once nothing is lost and all that was missed is told, as far as it can be read. */
+  /** Resolves when no topic is lost or unrecovered. */
   async settled(): Promise<void> {
     if (this.#lost.size === 0) return;
     this.#allWhole ??= new Gate();
@@ -167,19 +168,26 @@ export class Subscriptions {
 
   #open(topic: Topic, name: string): Promise<void> {
     const key = groupKeyOf(topic);
-    const line =
-      key === undefined ? undefined : this.#parts.lines.openGroup(key);
+    const sequencer =
+      key === undefined ? undefined : this.#parts.sequencers.openGroup(key);
     const entry: Entry = {
-      ...{ topic, name, line, sinceMs: undefined, isUp: false, isOpen: true },
+      ...{
+        topic,
+        name,
+        sequencer,
+        sinceMs: undefined,
+        isUp: false,
+        isOpen: true,
+      },
       ...{ lostAtMs: undefined, losses: 0, waiting: new Set() },
       ...{ opening: Promise.resolve(), isShared: false },
     };
     this.#entries.set(name, entry);
     const uid = uidOf(topic);
-    if (uid !== undefined) this.#parts.lines.personal.opened(uid, entry);
+    if (uid !== undefined) this.#parts.sequencers.personal.opened(uid, entry);
     entry.opening = this.#subscribe(entry).catch((error) => {
       if (entry.isShared) {
-        entry.opening = Promise.resolve(); // it was subscribed, and comes back
+        entry.opening = Promise.resolve(); // it was subscribed; recovery brings it back
       } else {
         this.#lingering.delete(entry);
         this.#forget(entry);
@@ -190,13 +198,13 @@ export class Subscriptions {
   }
 
   async #subscribe(entry: Entry): Promise<void> {
-    const { subscriber, lines, clock } = this.#parts;
+    const { subscriber, sequencers, clock } = this.#parts;
     await subscriber.subscribe(entry.name);
     if (entry.losses === 0) {
       entry.isUp = true;
-      lines.personal.up(entry);
+      sequencers.personal.up(entry);
     }
-    if (entry.line !== undefined) await lines.begin(entry.line);
+    if (entry.sequencer !== undefined) await sequencers.begin(entry.sequencer);
     if (!this.#isThere(entry)) await this.#comesBack(entry);
     if (!entry.isOpen) throw new BrokerError("unavailable");
     entry.sinceMs = clock();
@@ -217,7 +225,7 @@ export class Subscriptions {
     if (!entry.isOpen) throw new BrokerError("unavailable");
   }
 
-  /** With all that come back in this turn of the event loop: each makes the lines be looked through. */
+  /** Together with all others of this event-loop turn: each recovery scans the sequencers. */
   #restoreSoon(restoring: Restoring): void {
     if (this.#back.push(restoring) > 1) return;
     setImmediate(() => {
@@ -227,7 +235,7 @@ export class Subscriptions {
     });
   }
 
-  /** Users first: who may not go on gets nothing of the groups either. Users who could not be judged are judged again, and nobody else. */
+  /** Users before groups: a session that lost its right receives nothing. Users that could not be judged are retried. */
   async #restoreAll(back: readonly Restoring[]): Promise<void> {
     let unjudged: ReadonlySet<string>;
     try {
@@ -248,7 +256,7 @@ export class Subscriptions {
       );
     const judged = back.filter((one) => this.#isCurrent(one) && !waits(one));
     for (const { entry } of judged) this.#judged(entry);
-    const restored = this.#parts.lines.restore(
+    const restored = this.#parts.sequencers.restore(
       judged.map(({ entry }) => entry),
     );
     for (const [at, one] of judged.entries())
@@ -257,12 +265,12 @@ export class Subscriptions {
 
   async #restore(
     restoring: Restoring,
-    told: Promise<void> | undefined,
+    recovered: Promise<void> | undefined,
   ): Promise<void> {
     try {
-      await told;
+      await recovered;
       if (this.#restored.push(restoring) === 1)
-        setImmediate(() => this.#tellRestored());
+        setImmediate(() => this.#announceRestored());
     } catch (error) {
       await this.#restoreLater([restoring], error);
     }
@@ -277,12 +285,12 @@ export class Subscriptions {
     for (const one of back) this.#restoreSoon(one);
   }
 
-  /** False: it was lost again, or is not wanted any more. */
+  /** False: lost again, or not wanted any more. */
   #isCurrent({ entry, losses }: Restoring): boolean {
     return entry.isOpen && entry.losses === losses;
   }
 
-  #tellRestored(): void {
+  #announceRestored(): void {
     const whole = this.#restored
       .filter((one) => this.#isCurrent(one))
       .map(({ entry }) => entry);
@@ -296,7 +304,7 @@ export class Subscriptions {
     }
   }
 
-  /** Who waits for the topic goes on. */
+  /** Releases the waiting callers. */
   #letGo({ waiting }: Entry): void {
     for (const open of waiting) open();
   }
@@ -320,8 +328,9 @@ export class Subscriptions {
     entry.isOpen = false;
     this.#entries.delete(entry.name);
     const uid = uidOf(entry.topic);
-    if (uid !== undefined) this.#parts.lines.personal.closed(uid);
-    if (entry.line !== undefined) this.#parts.lines.closeGroup(entry.line);
+    if (uid !== undefined) this.#parts.sequencers.personal.closed(uid);
+    if (entry.sequencer !== undefined)
+      this.#parts.sequencers.closeGroup(entry.sequencer);
     this.#letGo(entry);
     this.#noLongerLost(entry);
     this.#parts.subscriber.unsubscribe(entry.name);

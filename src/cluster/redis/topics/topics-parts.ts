@@ -1,4 +1,4 @@
-// What the topics' side of a node is made of, and how it complains: of one kind of problem at most once a second.
+// Parts and limits of the topics room, and its error reporting: each kind at most once a second.
 
 import type { Clock, ClusterEvent, Resync } from "../../../broker/ports.ts";
 import type { ChannelFeed } from "../../../redis/arrivals.ts";
@@ -9,71 +9,71 @@ export type OnProblem = (error: unknown, what: string) => void;
 export interface TopicsParts {
   /** Shared with the store; started before the topics are. */
   readonly link: RedisLink;
-  /** The store's reads that do not wait for arrivals. Used from `start` on. */
+  /** Store reads that do not wait for delivery. Used from `start` on. */
   readonly feed: ChannelFeed;
   readonly nodeId: string;
   readonly clock: Clock;
-  /** A topic that is not wanted any more is listened to for so long, milliseconds. */
+  /** Delay of an unsubscribe, milliseconds. */
   readonly lingerMs: number;
-  /** Hears of failures that no caller is told of. */
+  /** Receives failures that no caller gets. */
   readonly onProblem: OnProblem;
   readonly metrics?: TopicsMetrics;
   readonly limits?: Partial<TopicsLimits>;
 }
 
-/** Who may still see what this node delivers: asked before anything is delivered that was read or held after a loss. */
+/** Judges access after a loss, before anything read or held is delivered. */
 export interface TopicsResync
   extends Pick<Resync, "judgeUsers" | "judgeGroup"> {
   /**
-   * When the last confirmed heartbeat was sent, Unix milliseconds, where that is too long ago: other nodes may take this one for dead, and tell it
-   * nothing of what they end. Undefined: it is not.
+   * Time of the last confirmed heartbeat, Unix milliseconds, if that is too long ago: other nodes may count
+   * this one as dead. Undefined: recent enough.
    */
   silentSinceMs(): number | undefined;
 }
 
-/** Of a node without sessions. */
+/** For a node without sessions. */
 export const NO_RESYNC: TopicsResync = {
   silentSinceMs: () => undefined,
   judgeUsers: async () => [],
   judgeGroup: async () => {},
 };
 
-/** What the metrics table is told. */
+/** Metrics of the room. */
 export interface TopicsMetrics {
-  /** A channel was repaired from the store. */
+  /** A channel caught up from the store. */
   repaired(): void;
   /**
-   * A publication was dropped. `unreadable`: it is no frame; `misplaced`: it does not belong to the topic it came under; `disproved`: it claims a place
-   * in its channel that the store does not have.
+   * A publication was dropped. `unreadable`: no valid frame; `misplaced`: wrong topic; `disproved`: its
+   * number was not given out by the store.
    */
   rejected(why: "unreadable" | "misplaced" | "disproved"): void;
-  /** So many topics were lost with a connection or a moved slot, and are listened to again. */
+  /** This many lost topics are subscribed again. */
   resubscribed(topics: number): void;
 }
 
 export interface TopicsLimits {
-  /** How long a missing publication is waited for, milliseconds. */
+  /** Time to wait for a missing publication, milliseconds. */
   readonly gapMs: number;
-  /** Topics lingered on at most. */
+  /** Limit of delayed unsubscribes. */
   readonly maxLingering: number;
-  /** Personal channels whose arrivals are followed at most. */
+  /** Limit of personal channels with a sequencer. */
   readonly maxPersonal: number;
-  /** Bytes of publications kept before their turn, of all channels. */
-  readonly maxKeptBytes: number;
+  /** Byte limit of all reorder buffers. */
+  readonly maxBufferedBytes: number;
 }
 
 export const TOPICS_LIMITS: TopicsLimits = {
   gapMs: 30,
   maxLingering: 20_000,
   maxPersonal: 100_000,
-  maxKeptBytes: 64 << 20,
+  maxBufferedBytes: 64 << 20,
 };
 
-export type Tell = (event: ClusterEvent) => void;
+export type Deliver = (event: ClusterEvent) => void;
 
 const SELDOM_MS = 1000;
 
-/** Passes on the first of each kind within a second. Kinds are few: `what` is a constant. */
+/** Reports the first error of each kind per second. Kinds are few: `what` is a constant. */
 export function seldom(onProblem: OnProblem): OnProblem {
   const last = new Map<string, number>();
   return (error, what) => {

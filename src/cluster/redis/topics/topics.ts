@@ -5,15 +5,15 @@ import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Arrivals } from "../../../redis/arrivals.ts";
-import type { Sequencer } from "./sequencer.ts";
+import { CatchUpQueue } from "./catch-up-queue.ts";
 import { within } from "./deadline.ts";
 import { Incoming } from "./incoming.ts";
+import { Publishing } from "./publishing.ts";
+import type { Sequencer } from "./sequencer.ts";
+import { Sequencers } from "./sequencers.ts";
+import { Subscriber } from "./subscriber.ts";
 import { groupOf } from "./subscription.ts";
 import { Subscriptions } from "./subscriptions.ts";
-import { Sequencers } from "./sequencers.ts";
-import { Publishing } from "./publishing.ts";
-import { CatchUpQueue } from "./catch-up-queue.ts";
-import { Subscriber } from "./subscriber.ts";
 import {
   NO_RESYNC,
   type OnProblem,
@@ -35,8 +35,8 @@ export class RedisTopics {
   readonly #onProblem: OnProblem;
   readonly #publishing: Publishing;
   readonly #topics: Subscriptions;
-  readonly #lines: Sequencers;
-  readonly #repairs: CatchUpQueue;
+  readonly #sequencers: Sequencers;
+  readonly #catchUpQueue: CatchUpQueue;
   readonly #subscriber: Subscriber;
   #listener: (event: ClusterEvent) => void = () => {};
   #resync = NO_RESYNC;
@@ -46,32 +46,40 @@ export class RedisTopics {
     const limits = { ...TOPICS_LIMITS, ...parts.limits };
     const onProblem = seldom(parts.onProblem);
     const mayReorder = link.isCluster;
-    const tell = (event: ClusterEvent) => this.#tell(event);
+    const deliver = (event: ClusterEvent) => this.#deliver(event);
     const rejected: TopicsMetrics["rejected"] = (why) => metrics?.rejected(why);
     const mark = () => this.#subscriber.mark();
     this.#parts = parts;
     this.#onProblem = onProblem;
     this.#publishing = new Publishing(link, onProblem);
-    const repairs = new CatchUpQueue({
+    const catchUpQueue = new CatchUpQueue({
       ...{ feed, onProblem, mayReorder },
-      onRepaired: () => metrics?.repaired(),
-      judge: (line) => this.#judge(line),
+      onCaughtUp: () => metrics?.repaired(),
+      judge: (sequencer) => this.#judge(sequencer),
     });
-    this.#repairs = repairs;
+    this.#catchUpQueue = catchUpQueue;
     link.onChange((isUp) => {
-      if (isUp) repairs.hurry();
+      if (isUp) catchUpQueue.hurry();
     });
-    const budget = { used: 0, max: limits.maxKeptBytes };
-    const onGap = (line: Sequencer) => void repairs.repair(line);
-    this.#lines = new Sequencers({
-      ...{ repairs, feed, clock, mayReorder, mark, max: limits.maxPersonal },
-      lines: {
-        ...{ tell, onProblem, onGap, rejected, budget, clock },
+    const budget = { used: 0, max: limits.maxBufferedBytes };
+    const onGap = (sequencer: Sequencer) =>
+      void catchUpQueue.catchUp(sequencer);
+    this.#sequencers = new Sequencers({
+      ...{
+        catchUpQueue,
+        feed,
+        clock,
+        mayReorder,
+        mark,
+        max: limits.maxPersonal,
+      },
+      sequencers: {
+        ...{ deliver, onProblem, onGap, rejected, budget, clock },
         gapMs: limits.gapMs,
       },
     });
     const incoming = new Incoming({
-      ...{ tell, onProblem, rejected, personal: this.#lines.personal },
+      ...{ deliver, onProblem, rejected, personal: this.#sequencers.personal },
       topic: (name) => this.#topics.named(name),
     });
     this.#subscriber = new Subscriber({
@@ -84,7 +92,12 @@ export class RedisTopics {
       onBack: (names) => this.#topics.back(names),
     });
     this.#topics = new Subscriptions({
-      ...{ subscriber: this.#subscriber, lines: this.#lines, clock, lingerMs },
+      ...{
+        subscriber: this.#subscriber,
+        sequencers: this.#sequencers,
+        clock,
+        lingerMs,
+      },
       ...{ onProblem, maxLingering: limits.maxLingering },
       onRestored: (topics) => {
         this.#restored(topics);
@@ -95,7 +108,7 @@ export class RedisTopics {
       timeoutMs: link.settings.timeoutMs,
     });
     this.arrivals = {
-      level: (...asked) => this.#lines.level(...asked),
+      level: (...asked) => this.#sequencers.level(...asked),
       listensTo: (topic) => this.#topics.has(topic),
       barrier: () => (this.#topics.size === 0 ? undefined : this.#seen()),
     };
@@ -118,7 +131,7 @@ export class RedisTopics {
   async close(): Promise<void> {
     await this.#publishing.settled();
     this.#topics.close();
-    this.#lines.close();
+    this.#sequencers.close();
     this.#subscriber.close();
   }
 
@@ -162,7 +175,7 @@ export class RedisTopics {
   async #arrived(): Promise<void> {
     await this.#subscriber.mark();
     await within(
-      this.#topics.settled().then(() => this.#repairs.settled()),
+      this.#topics.settled().then(() => this.#catchUpQueue.settled()),
       this.#parts.link.settings.timeoutMs,
       "what was missed is not read yet",
     );
@@ -187,7 +200,7 @@ export class RedisTopics {
   }
 
   /** Before what was read of a channel is delivered. Rejects `unavailable`. */
-  async #judge({ key, told }: Sequencer): Promise<void> {
+  async #judge({ key, delivered }: Sequencer): Promise<void> {
     const { link } = this.#parts;
     const group = groupOf(key);
     if (!link.isCluster) {
@@ -196,10 +209,10 @@ export class RedisTopics {
       await this.#subscriber.mark(); // a session that was ended before the read is ended here by now
     }
     if (group !== undefined)
-      await this.#resync.judgeGroup(group, told.headSeq ?? NO_LATER);
+      await this.#resync.judgeGroup(group, delivered.headSeq ?? NO_LATER);
   }
 
-  #tell(event: ClusterEvent): void {
+  #deliver(event: ClusterEvent): void {
     try {
       this.#listener(event);
     } catch (error) {
@@ -210,7 +223,7 @@ export class RedisTopics {
   /** Who listens makes good what no store has of the meantime. */
   #restored(topics: readonly Topic[]): void {
     for (const topic of topics)
-      if (!topic.startsWith("g:")) this.#tell({ kind: "missed", topic });
+      if (!topic.startsWith("g:")) this.#deliver({ kind: "missed", topic });
     this.#parts.metrics?.resubscribed(topics.length);
   }
 }

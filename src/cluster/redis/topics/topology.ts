@@ -1,5 +1,5 @@
-// Which server of Redis serves a name for sharded publish/subscribe: always the same one, or, of a Cluster, the primary of the name's slot as asked
-// again and again. State: the map of slots.
+// Maps topic names to servers: the only server, or on a Cluster the primary of the name's slot, polled.
+// State: the slot map.
 
 import type { Redis } from "ioredis";
 import type { Clock } from "../../../broker/ports.ts";
@@ -7,10 +7,10 @@ import type { RedisLink } from "../../../redis/link.ts";
 import { SLOTS, slotOf } from "../../../redis/slots.ts";
 import { pause } from "./deadline.ts";
 
-/** `host:port`; undefined: nobody serves it now, as far as is known. */
+/** `host:port`; undefined: no known server. */
 export type Address = string;
 
-/** The one server, where there is only one. */
+/** Address without a Cluster. */
 export const ONLY_SERVER: Address = "";
 
 const ASK_MS = 1000;
@@ -30,7 +30,7 @@ export class Topology {
     link: RedisLink,
     parts: {
       readonly clock: Clock;
-      /** Something is served elsewhere, since that time or later. */
+      /** Slots moved at or after that time. */
       readonly onChange: (sinceMs: number) => void;
       readonly onProblem: (error: unknown, what: string) => void;
     },
@@ -41,7 +41,7 @@ export class Topology {
     this.#onProblem = parts.onProblem;
   }
 
-  /** Throws what Redis throws when it cannot be asked. */
+  /** Throws what Redis throws. */
   async start(): Promise<void> {
     if (!this.#link.isCluster) return;
     await this.#ask();
@@ -56,13 +56,13 @@ export class Topology {
     return this.#link.isCluster ? this.#owners[slotOf(name)] : ONLY_SERVER;
   }
 
-  /** All that serve slots. */
+  /** All servers with slots. */
   addresses(): ReadonlySet<Address> {
     if (!this.#link.isCluster) return new Set([ONLY_SERVER]);
     return new Set(this.#owners.filter((one) => one !== undefined));
   }
 
-  /** A name with `tail` that the server serves; undefined: it serves none. */
+  /** A name with `tail` in a slot of the server; undefined: it has no slots. */
   nameAt(address: Address, tail: string): string | undefined {
     for (let at = 0; at < SLOTS; at++) {
       const name = `${this.#link.keys.prefix}:{m${at}}:${tail}`;
@@ -71,7 +71,7 @@ export class Topology {
     return undefined;
   }
 
-  /** Something is not where the map says: asks more often while that holds. */
+  /** Polls more often while the map seems outdated. */
   hurry(isHurried: boolean): void {
     this.#isHurried = isHurried;
   }
@@ -100,7 +100,7 @@ export class Topology {
     const owners: (Address | undefined)[] = Array(SLOTS).fill(undefined);
     for (const [first, last, primary] of ranges) {
       if (primary === undefined) continue;
-      const [host, port] = primary; // no host: the one that was asked
+      const [host, port] = primary; // no host: the server that answered
       const address = `${host || node.options.host}:${port}`;
       owners.fill(address, first, last + 1);
     }
@@ -111,7 +111,7 @@ export class Topology {
     if (!isSame) this.#onChange(sinceMs);
   }
 
-  /** Another one each time, of those that are connected. */
+  /** A random connected server. */
   #someNode(): Redis | undefined {
     const ready = this.#link
       .primaries()

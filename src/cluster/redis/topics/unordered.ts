@@ -1,5 +1,5 @@
-// What nodes tell each other out of turn: which topics each event goes under, and that one which comes on several is told once. Who gets a copy
-// of their own gets no list of the others. State: ids of what was told lately.
+// Unordered (ephemeral) events between nodes: their topics and frames, and deduplication of events that
+// arrive on several topics. A recipient's copy does not list the other recipients. State: recent ids.
 
 import { randomUUID } from "node:crypto";
 import {
@@ -17,7 +17,7 @@ export interface Addressed {
   readonly frame: Buffer;
 }
 
-/** Makes frames of events; ids are never used twice, whatever the process is called. */
+/** Encodes events; ids are unique across processes. */
 export class UnorderedFrames {
   readonly #life = randomUUID();
   #count = 0;
@@ -61,11 +61,11 @@ export function topicsOf(event: ClusterEvent): readonly Topic[] {
     case "removal":
       return [groupTopic(event.channelId)];
     case "missed":
-      return []; // each node tells itself
+      return []; // local only
   }
 }
 
-/** Ids that were seen lately: at least the last `max`, at most twice as many. */
+/** Recent ids: at least the last `max`, at most twice as many. */
 export class RecentIds {
   readonly #max: number;
   #young = new Set<string>();
@@ -75,7 +75,7 @@ export class RecentIds {
     this.#max = max;
   }
 
-  /** Whether it was not seen before, as far as is remembered; it is from now on. */
+  /** Remembers the id; false if it is known already. */
   isNew(id: string): boolean {
     if (this.#young.has(id) || this.#old.has(id)) return false;
     this.#young.add(id);

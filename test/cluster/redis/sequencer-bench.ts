@@ -2,13 +2,13 @@
 
 import type { Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
+import { CatchUpQueue } from "../../../src/cluster/redis/topics/catch-up-queue.ts";
 import {
   Sequencer,
   type SequencerParts,
 } from "../../../src/cluster/redis/topics/sequencer.ts";
-import type { Subscription } from "../../../src/cluster/redis/topics/subscription.ts";
 import { Sequencers } from "../../../src/cluster/redis/topics/sequencers.ts";
-import { CatchUpQueue } from "../../../src/cluster/redis/topics/catch-up-queue.ts";
+import type { Subscription } from "../../../src/cluster/redis/topics/subscription.ts";
 import {
   decodeFrame,
   type OrderedEvent,
@@ -29,52 +29,64 @@ export function bench(
   const problems: unknown[] = [];
   const onProblem = (error: unknown) => problems.push(error);
   const budget = { used: 0, max: 1 << 20 };
-  const repairs = new CatchUpQueue({
-    ...{ feed: log, mayReorder, onProblem, onRepaired: () => {} },
+  const catchUpQueue = new CatchUpQueue({
+    ...{ feed: log, mayReorder, onProblem, onCaughtUp: () => {} },
     judge: async () => {},
   });
-  const lines: SequencerParts = {
-    ...{ gapMs: 10, budget, tell: (event) => told.push(event), onProblem },
+  const sequencers: SequencerParts = {
+    ...{ gapMs: 10, budget, deliver: (event) => told.push(event), onProblem },
     clock: () => 1e6,
-    onGap: (line) => void repairs.repair(line),
+    onGap: (sequencer) => void catchUpQueue.catchUp(sequencer),
     rejected: () => {},
     ...over,
   };
-  const line = new Sequencer(log.key, 0, lines);
+  const sequencer = new Sequencer(log.key, 0, sequencers);
   const alive = setInterval(() => {}, 1000); // what waits for a retry keeps no process alive
   t.teardown(() => {
     clearInterval(alive);
-    line.close();
+    sequencer.close();
   });
   const seqs = () =>
     told.flatMap((event) =>
       event.kind === "message" ? [event.message.messageSeq] : [],
     );
-  return { told, problems, budget, repairs, lines, line, seqs, mayReorder };
+  return {
+    told,
+    problems,
+    budget,
+    catchUpQueue,
+    sequencers,
+    sequencer,
+    seqs,
+    mayReorder,
+  };
 }
 
 export type Bench = ReturnType<typeof bench>;
 
 /** Nothing is being repaired. */
-export const idle = ({ repairs }: Bench) => repairs.settled();
+export const idle = ({ catchUpQueue }: Bench) => catchUpQueue.settled();
 
 /** All lines of a node whose marks come at once. */
 export function nodeLines(
-  { lines, repairs, mayReorder }: Bench,
+  { sequencers, catchUpQueue, mayReorder }: Bench,
   log: FeedLog,
   over: { max?: number; now?: () => number } = {},
 ): Sequencers {
   const { max = 100, now = () => 1e6 } = over;
   return new Sequencers({
-    ...{ lines, repairs, feed: log, clock: now, mayReorder, max },
+    ...{ sequencers, catchUpQueue, feed: log, clock: now, mayReorder, max },
     mark: async () => {},
   });
 }
 
 /** A user's topic that is followed since the beginning. */
-export function listened(uid: string, over: Partial<Subscription> = {}): Subscription {
+export function listened(
+  uid: string,
+  over: Partial<Subscription> = {},
+): Subscription {
   return {
-    ...{ topic: userTopic(uid), name: uid, line: undefined, sinceMs: 1e6 },
+    ...{ topic: userTopic(uid), name: uid, sequencer: undefined, sinceMs: 1e6 },
     ...{ isUp: true, isOpen: true, lostAtMs: undefined, losses: 0 },
     ...over,
   };
@@ -88,29 +100,29 @@ export function oneTopic(
 ) {
   const { uid = "a", ...rest } = over;
   const one = bench(t, log, { mayReorder: false });
-  const lines = nodeLines(one, log, rest);
+  const sequencers = nodeLines(one, log, rest);
   const topic = listened(uid);
-  lines.personal.opened(uid, topic);
-  return { one, lines, topic };
+  sequencers.personal.opened(uid, topic);
+  return { one, sequencers, topic };
 }
 
 /** What is published to the topic is lost from then on. */
 export function lose(
-  lines: Sequencers,
+  sequencers: Sequencers,
   topic: Subscription,
   lostAtMs: number,
 ): void {
   topic.isUp = false;
   topic.losses += 1;
   topic.lostAtMs = lostAtMs;
-  lines.personal.suspend(new Set([topic]));
+  sequencers.personal.suspend(new Set([topic]));
 }
 
 /** A frame of a personal channel comes. */
-export function hear(lines: Sequencers, frame: Buffer): void {
+export function hear(sequencers: Sequencers, frame: Buffer): void {
   const publication = decodeFrame(frame);
-  if (publication.kind !== "ordered") throw new Error("not a line's");
+  if (publication.kind !== "ordered") throw new Error("not a sequencer's");
   const { event } = publication;
   if (event.kind === "removal") throw new Error("not a personal channel's");
-  lines.personal.accept(frame, pubOf(frame), event);
+  sequencers.personal.accept(frame, pubOf(frame), event);
 }
