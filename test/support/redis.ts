@@ -1,7 +1,13 @@
 // Private Redis servers for tests: real processes on free ports, each with a folder of its own, ended with the test. Never one that runs already.
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -48,10 +54,14 @@ export function redisSettings(
 const FIRST_PORT = 10_000;
 const PORTS = 22_000;
 
-/** A port that nobody listens on now. */
+/** A file for each port that a test process was given, with its process id: what it starts there may take seconds to listen. */
+const RESERVED = join(tmpdir(), `jindou-ports-${process.getuid?.() ?? 0}`);
+
+/** A port that nobody listens on now, and that no test process that lives was given before. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = FIRST_PORT + Math.floor(Math.random() * PORTS);
+    if (!reserve(port)) continue;
     const server = createServer();
     const isFree = await new Promise<boolean>((resolve) => {
       server.once("error", () => resolve(false));
@@ -60,6 +70,29 @@ export async function freePort(): Promise<number> {
     if (!isFree) continue;
     await new Promise((resolve) => server.close(resolve));
     return port;
+  }
+}
+
+function reserve(port: number): boolean {
+  const file = join(RESERVED, `${port}`);
+  mkdirSync(RESERVED, { recursive: true });
+  try {
+    writeFileSync(file, `${process.pid}`, { flag: "wx" });
+    return true;
+  } catch {
+    if (!isForsaken(file)) return false;
+    rmSync(file, { force: true }); // another port is tried now, this one is free for the next
+    return false;
+  }
+}
+
+/** The process that was given the port is over. */
+function isForsaken(file: string): boolean {
+  try {
+    process.kill(Number(readFileSync(file, "utf8")) || process.pid, 0);
+    return false;
+  } catch {
+    return true;
   }
 }
 
