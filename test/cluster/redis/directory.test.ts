@@ -515,21 +515,32 @@ t.test(
   },
 );
 
+const SECONDARY = {
+  uid: "u",
+  flag: 0,
+  level: SECONDARY_DEVICE,
+  token: "a token",
+} as const;
+
+/** A session of the secondary device on the node. */
+async function loginSecondary(node: TestNode): Promise<SessionRecord> {
+  const tokenHash = hashToken(SECONDARY.token);
+  const session = sessionOn(node, SECONDARY.uid, {
+    ...{ level: SECONDARY.level, tokenTag: tokenTag(tokenHash) },
+  });
+  await node.directory.login(session, { tokenHash });
+  return session;
+}
+
 t.test(
   "a secondary session that was logged out while its node was cut off stays out",
   async (t) => {
     const [a, b] = (await startNodes(t, 2)) as [TestNode, TestNode];
     const users = createUsers({ ...b, publisher: b.cluster });
-    const device = { uid: "u", flag: 0, level: SECONDARY_DEVICE } as const;
-    const token = "a token";
-    await users.setToken({ ...device, token });
-    const tokenHash = hashToken(token);
-    const session = sessionOn(a, "u", {
-      ...{ level: SECONDARY_DEVICE, tokenTag: tokenTag(tokenHash) },
-    });
-    await a.directory.login(session, { tokenHash }); // a does not listen
+    await users.setToken(SECONDARY);
+    const session = await loginSecondary(a); // a does not listen
     await users.quitDevice("u", [0]);
-    await users.setToken({ ...device, token });
+    await users.setToken(SECONDARY);
     a.topics.resubscribed(["u"]);
     await until(() => ended(a).length === 1);
     t.same(ended(a), [`${session.sessionId} logged_out`]);
@@ -543,17 +554,11 @@ t.test("nor does it come back with a node that counted as dead", async (t) => {
   const a = await startNode(t, redis, { ...frozen, settings: { prefix } });
   const b = await startNode(t, redis, { settings: { prefix } });
   const users = createUsers({ ...b, publisher: b.cluster });
-  const device = { uid: "u", flag: 0, level: SECONDARY_DEVICE } as const;
-  const token = "a token";
-  await users.setToken({ ...device, token });
-  const tokenHash = hashToken(token);
-  const session = sessionOn(a, "u", {
-    ...{ level: SECONDARY_DEVICE, tokenTag: tokenTag(tokenHash) },
-  });
-  await a.directory.login(session, { tokenHash });
+  await users.setToken(SECONDARY);
+  const session = await loginSecondary(a);
   await until(async () => !(await isOnline(b, "u")));
   await users.quitDevice("u", [0]);
-  await users.setToken({ ...device, token });
+  await users.setToken(SECONDARY);
   await a.cluster.heartbeat();
   await until(() => ended(a).length === 1);
   t.same(ended(a), [`${session.sessionId} logged_out`]);
