@@ -28,17 +28,17 @@ export class LocalSessions {
   }
 
   /** These are to be confirmed, as far as they are this node's. */
-  doubt(sessions: Iterable<LoggedIn>): void {
+  confirmSoon(sessions: Iterable<LoggedIn>): void {
     for (const { session } of sessions)
       if (this.has(session.sessionId)) this.unconfirmed.add(session.sessionId);
   }
 
-  doubtAll(): void {
+  confirmAllSoon(): void {
     for (const id of this.#sessions.keys()) this.unconfirmed.add(id);
   }
 
   /** The next `count` of all at most are to be confirmed, behind those of the call before; at the end it begins again with the call after. */
-  doubtNext(count: number): void {
+  confirmNextSoon(count: number): void {
     for (let left = count; left > 0; left--) {
       this.#cursor ??= this.#sessions.values(); // stays right while sessions come and go
       const { done, value } = this.#cursor.next();

@@ -28,9 +28,9 @@ export interface SessionDirectoryParts {
     Cluster,
     "onEvent" | "incarnation" | "isLive" | "heartbeat"
   >;
-  /** Hears of failures that no caller is told of. */
+  /** Receives failures that no caller gets. */
   readonly onProblem: (error: unknown, what: string) => void;
-  /** In about so long every session is confirmed once, whatever happens; a minute, unless told otherwise. */
+  /** Interval in which every session is confirmed once, milliseconds; a minute by default. */
   readonly recheckMs?: number;
 }
 
@@ -78,7 +78,8 @@ export class SessionDirectory {
     this.#parts.cluster.onEvent(
       (event) => {
         if (event.kind === "end_session") this.#local.forget(event.sessionId);
-        if (event.kind === "credential") this.#doubt(this.#local.of(event.uid));
+        if (event.kind === "credential")
+          this.#confirmSoon(this.#local.of(event.uid));
         listener(event);
       },
       {
@@ -103,7 +104,7 @@ export class SessionDirectory {
       this.#local.add(result);
       // What was entered under an incarnation that died meanwhile is ignored.
       if (cluster.incarnation !== incarnation) await this.#enterAgain(result);
-      if (losses !== this.#losses) this.#doubt([result]); // it may have been ended before it was known here
+      if (losses !== this.#losses) this.#confirmSoon([result]); // it may have been ended before it was known here
       return result;
     } catch (error) {
       const wasIn = this.#local.forget(session.sessionId);
@@ -125,7 +126,7 @@ export class SessionDirectory {
 
   /**
    * Why a session that this node cannot serve now may not go on: the node may have been frozen while the user logged in elsewhere. Undefined: it may, or
-   * that cannot be found out in time, or this node was told why.
+   * that cannot be found out in time, or this node was notified of the reason.
    */
   async endedBy({ sessionId }: SessionName): Promise<CloseReason | undefined> {
     const deadline = performance.now() + ASK_MS;
@@ -183,8 +184,8 @@ export class SessionDirectory {
     return [...new Set(left.map(({ session }) => session.uid))];
   }
 
-  #doubt(sessions: readonly LoggedIn[]): void {
-    this.#local.doubt(sessions);
+  #confirmSoon(sessions: readonly LoggedIn[]): void {
+    this.#local.confirmSoon(sessions);
     this.#proceed();
   }
 
@@ -196,8 +197,8 @@ export class SessionDirectory {
     const count = isAnew ? 0 : Math.floor(Math.min(due, size));
     this.#due = Math.min(due, size) - count;
     this.#beatMs = nowMs;
-    if (isAnew) this.#local.doubtAll();
-    else this.#local.doubtNext(count);
+    if (isAnew) this.#local.confirmAllSoon();
+    else this.#local.confirmNextSoon(count);
     this.#proceed();
   }
 
@@ -224,7 +225,7 @@ export class SessionDirectory {
     try {
       left = await this.#confirm(all, () => {});
     } finally {
-      this.#local.doubt(left);
+      this.#local.confirmSoon(left);
     }
     return isRemoved && left.length === 0;
   }
