@@ -18,6 +18,8 @@ import { Keys } from "./keys.ts";
 import { Primaries } from "./primaries.ts";
 import type { Arg, Script } from "./script.ts";
 
+/** At start: how long all servers of a Cluster, or Sentinels, may take in all. One server that is away fails at once. */
+const START_MS = 10_000;
 const CONNECTION_FAILED = "The connection to Redis failed";
 
 export interface LinkParts {
@@ -100,7 +102,7 @@ export class RedisLink {
     if (client instanceof Cluster)
       client.on("+node", (node: Redis) => this.#joined(node));
     try {
-      await connected(client, this.settings.timeoutMs);
+      await connected(client, Math.max(this.settings.timeoutMs, START_MS));
       await this.#prepare();
     } catch (error) {
       this.#status = "closed";

@@ -446,7 +446,7 @@ t.test("a session of a dead incarnation is judged", async (t) => {
 });
 
 t.test("a registration without an answer leaves nothing", async (t) => {
-  const [a] = (await startNodes(t, 1, { timeoutMs: 150 })) as [TestNode];
+  const [a] = (await startNodes(t, 1, { timeoutMs: 500 })) as [TestNode];
   const session = sessionOn(a, "u");
   await a.directory.login(session); // the entry is there, whichever answer is lost
   redis.signal("SIGSTOP");
@@ -456,7 +456,7 @@ t.test("a registration without an answer leaves nothing", async (t) => {
 });
 
 t.test("a removal without an answer is made good", async (t) => {
-  const [a] = (await startNodes(t, 1, { timeoutMs: 150 })) as [TestNode];
+  const [a] = (await startNodes(t, 1, { timeoutMs: 500 })) as [TestNode];
   const [buffered, gone] = [sessionOn(a, "u1"), sessionOn(a, "u2")];
   for (const one of [buffered, gone]) await a.directory.login(one);
   await a.cluster.listen("p:u2");
