@@ -153,14 +153,19 @@ export function isFull(client: Redis, maxCommands: number): boolean {
   return waiting >= maxCommands || unread >= MAX_UNREAD_BYTES;
 }
 
-/** Sends a command, named in lower case. Replies are Buffers, numbers, null or arrays of these; rejects with the library's errors. */
+/**
+ * Sends a command, named in lower case. Replies are Buffers, numbers, null or arrays of these; rejects with the library's errors. `timeoutMs`: how long
+ * it may take, where that is less than for all commands of the connection.
+ */
 export function send(
   client: Redis,
   name: string,
   args: readonly Arg[],
+  timeoutMs?: number,
 ): Promise<unknown> {
   gather(client);
   const command = new EncodedCommand(name, args);
+  if (timeoutMs !== undefined) command.setTimeout(timeoutMs); // the first that is set counts
   client.sendCommand(command);
   return command.promise;
 }

@@ -31,6 +31,18 @@ export interface LinkParts {
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
+/** How a step goes out. */
+interface Sending {
+  /**
+   * However much waits for an answer: a sign of life, or a busy node would pass for a dead one, and what follows a step that is done.
+   */
+  readonly isVital?: boolean;
+  /** With places among the calls in flight that `admit` gave. */
+  readonly isAdmitted?: boolean;
+  /** How long its answer is waited for, where that is less than `redis.timeoutMs`. */
+  readonly timeoutMs?: number;
+}
+
 export class RedisLink {
   readonly keys: Keys;
   readonly isCluster: boolean;
@@ -139,41 +151,23 @@ export class RedisLink {
     script: Script,
     keys: readonly string[],
     args: readonly Arg[],
+    how: Sending = {},
   ): Promise<unknown> {
-    return this.call("evalsha", script.sha, keys.length, ...keys, ...args);
-  }
-
-  /**
-   * As `run`, and goes out however much waits for an answer: for a sign of life, or a busy node would pass for a dead one, and for what follows a step
-   * that is done.
-   */
-  async runVital(
-    script: Script,
-    keys: readonly string[],
-    args: readonly Arg[],
-  ): Promise<unknown> {
-    if (this.#status !== "up") throw new BrokerError("unavailable");
     const numbered = [script.sha, keys.length, ...keys, ...args];
-    return this.#issue("evalsha", numbered, { isVital: true });
+    return this.#send("evalsha", numbered, how);
   }
 
   /** Sends one command, named in lower case; its first key decides the slot. Replies and errors as of `run`. */
-  async call(command: string, ...args: readonly Arg[]): Promise<unknown> {
-    if (this.#status !== "up") throw new BrokerError("unavailable");
-    if (this.#inFlight >= this.settings.maxInFlight)
-      throw new BrokerError("overloaded");
-    return this.#issue(command, args, { isVital: false });
+  call(command: string, ...args: readonly Arg[]): Promise<unknown> {
+    return this.#send(command, args, {});
   }
 
   /**
-   * Takes a place among the calls in flight for something that goes out with others in one call (`runAdmitted`); `release` gives it back.
+   * Takes a place among the calls in flight for something that goes out with others in one call (`isAdmitted`); `release` gives it back.
    * Throws `unavailable`, `overloaded`.
    */
   admit(): void {
-    if (this.#status !== "up") throw new BrokerError("unavailable");
-    if (this.#inFlight >= this.settings.maxInFlight)
-      throw new BrokerError("overloaded");
-    this.#inFlight += 1;
+    this.#enter({});
   }
 
   release(): void {
@@ -181,29 +175,26 @@ export class RedisLink {
     if (this.#inFlight === 0) this.#drained?.();
   }
 
-  /** As `run`, for what was admitted already. */
-  async runAdmitted(
-    script: Script,
-    keys: readonly string[],
-    args: readonly Arg[],
-  ): Promise<unknown> {
+  #enter({ isVital, isAdmitted }: Sending): void {
     if (this.#status !== "up") throw new BrokerError("unavailable");
-    const numbered = [script.sha, keys.length, ...keys, ...args];
-    return this.#issue("evalsha", numbered, { isVital: false });
+    const isFree = isVital === true || isAdmitted === true;
+    if (!isFree && this.#inFlight >= this.settings.maxInFlight)
+      throw new BrokerError("overloaded");
+    this.#inFlight += 1;
   }
 
-  async #issue(
+  async #send(
     command: string,
     args: readonly Arg[],
-    { isVital }: { readonly isVital: boolean },
+    how: Sending,
   ): Promise<unknown> {
-    this.#inFlight += 1;
+    this.#enter(how);
     try {
       const key = args[command === "evalsha" ? 2 : 0];
       const server = this.#route(key === undefined ? key : String(key));
-      if (!isVital && isFull(server, this.settings.maxInFlight))
+      if (how.isVital !== true && isFull(server, this.settings.maxInFlight))
         throw new BrokerError("overloaded");
-      return await send(server, command, args);
+      return await send(server, command, args, how.timeoutMs);
     } catch (error) {
       this.#primaries?.failed(error);
       if (isMissingScript(error)) this.#missesScripts();

@@ -2,6 +2,7 @@
 // one, and holds no more than it may meanwhile.
 
 import net from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { type OneStore, openStore } from "../store/redis/one-store.ts";
@@ -15,16 +16,28 @@ import { startSentinels } from "../support/sentinels.ts";
 const PATIENCE_MS = 120_000;
 const QUICK = { timeoutMs: 1000 };
 
-/** A way to the server whose connections can be frozen: nothing passes any more, and neither end is told. New ones work. */
+/**
+ * A way to the server whose connections can be frozen: nothing passes any more, and neither end is told. New ones work. Or answers are held: what the
+ * server says waits until it is let go, and what comes later is held again.
+ */
 async function startProxy(t: Test, { port }: RedisServer) {
   const open = new Map<net.Socket, net.Socket>();
+  const held: (() => void)[] = [];
   let opened = 0;
+  let asked = 0;
+  let isHeld = false;
   const proxy = net.createServer((near) => {
     const far = net.connect(port, "127.0.0.1");
     opened += 1;
     open.set(near, far);
-    near.on("data", (data) => open.has(near) && far.write(data));
-    far.on("data", (data) => open.has(near) && near.write(data));
+    near.on("data", (data) => {
+      asked += 1;
+      if (open.has(near)) far.write(data);
+    });
+    far.on("data", (data) => {
+      if (isHeld) held.push(() => near.write(data));
+      else if (open.has(near)) near.write(data);
+    });
     for (const end of [near, far]) end.on("error", () => {}); // cut by the other side
     near.on("close", () => far.destroy());
   });
@@ -37,6 +50,15 @@ async function startProxy(t: Test, { port }: RedisServer) {
   return {
     url: `redis://127.0.0.1:${(proxy.address() as net.AddressInfo).port}`,
     opened: () => opened,
+    /** How often a client wrote. */
+    asked: () => asked,
+    hold() {
+      isHeld = true;
+    },
+    held: () => held.length,
+    letGo() {
+      for (const answer of held.splice(0)) answer();
+    },
     freeze() {
       all.push(...[...open].flat());
       open.clear();
@@ -51,7 +73,7 @@ async function insist({ store }: OneStore): Promise<Set<string | undefined>> {
   while (!codes.has(undefined)) {
     if (performance.now() > deadline) throw new Error("not in time");
     codes.add(await codeOf(store.append(draftOf())));
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await sleep(20);
   }
   codes.delete(undefined);
   return codes;
@@ -111,7 +133,7 @@ t.test("a Redis that hangs is given no more than may wait", async (t) => {
     const some = Array.from({ length: 90 }, () => store.append(draftOf()));
     most = Math.max(most, waiting(node));
     for (const code of await Promise.all(some.map(codeOf))) codes.add(code);
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await sleep(20);
   }
   t.ok(most <= settings.maxInFlight, `${most} wait`);
   t.notOk(codes.has(undefined));
@@ -122,6 +144,40 @@ t.test("a Redis that hangs is given no more than may wait", async (t) => {
   redis.signal("SIGCONT");
   await insist(node);
   t.ok(waiting(node) <= 1);
+});
+
+t.test("a message waits for it for redis.timeoutMs in all", async (t) => {
+  const proxy = await startProxy(t, await startRedis(t));
+  const timeoutMs = 2000;
+  const node = await openStore(t, proxy.url, { settings: { timeoutMs } });
+  const send = async () => {
+    const sinceMs = performance.now();
+    const code = await codeOf(node.store.append(draftOf()));
+    return { code, ms: performance.now() - sinceMs };
+  };
+  const at = (part: number) =>
+    sleep(startMs + part * timeoutMs - performance.now());
+  await insist(node);
+  proxy.hold();
+  const startMs = performance.now();
+  const taken = [send()];
+  await at(0.05);
+  taken.push(send()); // no third call while these two are not answered
+  await at(0.1);
+  const early = send();
+  await at(0.5);
+  const late = send();
+  await at(0.8);
+  t.equal(proxy.held(), 2);
+  const asked = proxy.asked();
+  proxy.letGo();
+  for (const { code } of await Promise.all(taken)) t.equal(code, undefined);
+  t.equal((await early).code, "unavailable");
+  t.ok((await early).ms < timeoutMs, "it waited too long to be sent");
+  const { code, ms } = await late;
+  t.equal(code, "unavailable");
+  t.equal(proxy.asked(), asked + 1, "it was sent and not answered");
+  t.ok(ms < 1.15 * timeoutMs, `${Math.round(ms)} ms`); // 0.3 more if it waited as long again
 });
 
 t.test("however large what waits is", async (t) => {
@@ -177,6 +233,6 @@ t.test("a Cluster's server that hangs is come back to", async (t) => {
   hanging?.signal("SIGCONT");
   const deadline = performance.now() + PATIENCE_MS;
   while (new Set(await each()).size > 1 && performance.now() < deadline)
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await sleep(50);
   t.same(new Set(await each()), new Set([undefined]));
 });

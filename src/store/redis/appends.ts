@@ -112,9 +112,9 @@ export class Appends {
     }
   };
 
-  /** What waited for as long as Redis may take to answer is not sent any more: a slow server is given no more than it can do. */
+  /** What waited for half of its time is not sent any more: a slow server is given no more than it can do, and has the other half to answer. */
   #refuseLate(queue: Queue): void {
-    const lastMs = performance.now() - this.#parts.link.settings.timeoutMs;
+    const lastMs = performance.now() - this.#parts.link.settings.timeoutMs / 2;
     const isLate = ({ sinceMs }: AppendCall) => sinceMs < lastMs;
     const [first] = queue.waiting;
     if (first === undefined || !isLate(first)) return; // in the order of the calls
@@ -159,8 +159,18 @@ export class Appends {
     }
     for (const call of calls)
       call.putArgs(channels.get(call.names.head) ?? 0, args);
-    const reply = await link.runAdmitted(APPEND, [key], args);
+    const reply = await link.run(APPEND, [key], args, {
+      isAdmitted: true,
+      timeoutMs: this.#timeLeft(calls),
+    });
     return reply as readonly unknown[]; // as its header says
+  }
+
+  /** Its messages wait for `redis.timeoutMs` in all, in the queue and for the answer; they stand in the order in which they came. */
+  #timeLeft([first]: readonly AppendCall[]): number {
+    const { timeoutMs } = this.#parts.link.settings;
+    if (first === undefined) return timeoutMs;
+    return first.sinceMs + timeoutMs - performance.now();
   }
 
   #settle(calls: readonly AppendCall[], reply: readonly unknown[]): void {

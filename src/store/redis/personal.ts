@@ -27,10 +27,11 @@ export async function tellUsers(
 ): Promise<void> {
   const users = usersOf(key);
   const tellings = users.map((uid) =>
-    link.runVital(
+    link.run(
       TO_USER,
       [link.keys.user("peers", uid)],
       [topicOfUser(link, uid), frame, otherUser(users, uid), keptAtMs ?? ""],
+      { isVital: true },
     ),
   );
   for (const result of await Promise.allSettled(tellings))

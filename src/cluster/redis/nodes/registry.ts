@@ -39,6 +39,8 @@ export interface RegistryListener {
 
 /** Dead incarnations whose entries were found: there are hardly any. */
 const MAX_DEAD = 1000;
+/** Or a busy node would pass for a dead one. */
+const VITAL = { isVital: true } as const;
 
 type LivingNodes = ReadonlyMap<Incarnation, NodeInfo>;
 
@@ -160,7 +162,7 @@ export class Registry {
     if (!wasIn) return;
     const { link } = this.#parts;
     await link
-      .runVital(leave, this.#keys.slice(0, 2), [this.#incarnation])
+      .run(leave, this.#keys.slice(0, 2), [this.#incarnation], VITAL)
       .catch((error: unknown) => this.#failed(error));
   }
 
@@ -231,7 +233,8 @@ export class Registry {
 
   async #run(args: readonly Arg[], sentAtMs: number): Promise<unknown> {
     try {
-      return await this.#parts.link.runVital(heartbeat, this.#keys, args);
+      const { link } = this.#parts;
+      return await link.run(heartbeat, this.#keys, args, VITAL);
     } catch (error) {
       // Redis refuses heartbeats, as when it is full: those of the other nodes too, none of which takes this one for dead.
       if (isAway(error) && !isUnanswered(error)) this.#refusedAtMs = sentAtMs;
