@@ -4,7 +4,6 @@
 import t, { type Test } from "tap";
 import type { ChannelRef } from "../../../src/broker/model.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
-import { ConversationPeers } from "../../../src/store/redis/conversation-peers.ts";
 import {
   ALL_OF_THEM,
   DELETE,
@@ -173,29 +172,28 @@ async function peers(t: Test, url: string): Promise<void> {
   );
 
   t.test("a message that comes meanwhile keeps its peer", async (t) => {
-    const { store, link, time } = await world(t, url);
-    const list = new ConversationPeers({ link });
-    const send = () => store.append(draftOf({ channel: withUser("bob") }));
-    const names = async () => (await list.of("bob")).map((one) => one.uid);
-    const only = async () => {
-      const [peer] = await list.of("bob");
-      if (peer === undefined) throw new Error("no peer");
-      return peer;
-    };
-    await send();
-    const seen = await only();
-    time.nowMs += 1;
-    await send();
-    const never = async () => t.fail("nothing was taken out");
-    await list.drop("bob", seen, never);
-    t.same(await names(), ["alice"], "it came before");
-    await list.drop("bob", await only(), async () => {
-      t.same(await names(), []);
-      return false;
+    let onRead = async () => {};
+    const { store, keys, link, time, problems } = await world(t, url, {
+      level: () => onRead(),
     });
-    t.same(await names(), ["alice"], "its time was the same");
-    await list.drop("bob", await only(), async () => true);
-    t.same(await names(), []);
+    const peers = () => link.call("zcard", keys.user("peers", "bob"));
+    const send = () => store.append(draftOf({ channel: withUser("bob") }));
+    await send();
+    for (const laterMs of [0, 1]) {
+      await link.call("xtrim", keys.channel("log", "1:alice@bob"), "maxlen", 0);
+      onRead = async () => {
+        onRead = async () => {}; // the channel was found empty
+        time.nowMs += laterMs;
+        await send();
+      };
+      t.same(await store.conversationsOf("bob"), []);
+      t.equal(await peers(), 1, `${laterMs} ms later`);
+      t.match(await store.conversationsOf("bob"), [{ unread: 1 }]);
+      const sent = await store.personalChannelsSince("bob", time.nowMs);
+      t.same(sent, ["1:alice@bob"]);
+      await store.changeConversation("bob", withUser("alice"), read(1000));
+    }
+    t.same(problems, []);
   });
 
   t.test("personal channels with a message since then", async (t) => {
