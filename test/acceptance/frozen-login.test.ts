@@ -1,9 +1,10 @@
-// A node that freezes right after a main device's CONNACK, while the user logs in elsewhere: when it wakes, the older device is told that it is
-// kicked, and does not come back, however it connects. JINDOU_TEST_FREEZES raises the number of freezes.
+// A node that freezes right after a main device's CONNACK, while devices of the same users join, log in and log out elsewhere: when it wakes, the
+// older main session is ended as kicked and does not come back, even where the newer one is gone. JINDOU_TEST_FREEZES raises the number of freezes.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
+import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
@@ -16,6 +17,10 @@ const GROUPS = 20;
 const TOKEN = "a-token";
 const FROZEN = 0;
 const ELSEWHERE = 1;
+const MAIN = 0;
+const SECONDARY = 1;
+const LEAST_FREEZE_MS = 2000;
+const MOST_FREEZE_MS = 6000;
 
 t.setTimeout(120_000 + FREEZES * 30_000);
 
@@ -28,9 +33,13 @@ const nodes = await ClusterNodes.start(t, {
 
 /** A user with groups that have something to resume. */
 async function makeUser(uid: string): Promise<SdkDevice[]> {
-  await nodes.ok("/user/token", {
-    ...{ uid, token: TOKEN, device_flag: 0, device_level: 1 },
-  });
+  for (const [device_flag, device_level] of [
+    [MAIN, 1],
+    [SECONDARY, 0],
+  ])
+    await nodes.ok("/user/token", {
+      ...{ uid, token: TOKEN, device_flag, device_level },
+    });
   const groups = Array.from({ length: GROUPS }, (_, at) => `${uid}-${at}`);
   for (const id of groups) await nodes.createGroup(id, [uid]);
   const cursors = groups.map((id) => ({
@@ -50,42 +59,89 @@ async function plain(uid: string): Promise<NativeClient> {
   return client;
 }
 
-/** Freezes the node while `meanwhile` goes on. */
-async function freeze(meanwhile: () => Promise<void>): Promise<number> {
-  const ms = 2500 + random.below(2500);
+/** A device logs in elsewhere, and out. */
+async function visit(uid: string, flag: 0 | 1): Promise<void> {
+  const port = nodes.clientPortOf(ELSEWHERE);
+  const device = await connectNative(undefined, {
+    ...{ uid, token: TOKEN, flag, port },
+  });
+  await device.ping();
+  await device.goodbye();
+}
+
+async function onlineOf(uids: readonly string[]): Promise<string> {
+  const records = await nodes.ok("/user/onlinestatus", uids);
+  return records.map(({ online }: { online: number }) => online).join();
+}
+
+/** Freezes the node while `meanwhile` goes on, and devices of the users come and go elsewhere. */
+async function freeze(
+  uids: readonly string[],
+  meanwhile: () => Promise<void>,
+): Promise<{ readonly ms: number; readonly visits: number }> {
+  const ms = LEAST_FREEZE_MS + random.below(MOST_FREEZE_MS - LEAST_FREEZE_MS);
+  let visits = 0;
+  let isOver = false;
   nodes.signal(FROZEN, "SIGSTOP");
+  const visiting = uids.map(async (uid) => {
+    while (!isOver) {
+      await visit(uid, SECONDARY);
+      visits += 1;
+      await pause(random.below(200));
+    }
+  });
   try {
     await Promise.all([meanwhile(), pause(ms)]);
   } finally {
     nodes.signal(FROZEN, "SIGCONT");
+    isOver = true;
   }
-  return ms;
+  await Promise.all(visiting);
+  return { ms, visits };
 }
 
 t.test(`${FREEZES} freezes right after the CONNACK`, async (t) => {
+  let visits = 0;
   for (let round = 0; round < FREEZES; round++) {
     const uid = `user-${round}`;
     const other = `plain-${round}`;
+    const third = `left-${round}`;
     const [old, late] = (await makeUser(uid)) as [SdkDevice, SdkDevice];
     const [unused, winner] = (await makeUser(other)) as [SdkDevice, SdkDevice];
-    await Promise.all([nodes.untilReady(), unused.close()]);
-    const [client] = await Promise.all([plain(other), old.logIn()]);
-    const ms = await freeze(async () => {
-      await Promise.all([late.logIn(), winner.logIn()]);
+    const [left, spare] = (await makeUser(third)) as [SdkDevice, SdkDevice];
+    await Promise.all([nodes.untilReady(), unused.close(), spare.close()]);
+    const [client] = await Promise.all([
+      plain(other),
+      old.logIn(),
+      left.logIn(),
+    ]);
+    const frozen = await freeze([uid, other, third], async () => {
+      await Promise.all([late.logIn(), winner.logIn(), visit(third, MAIN)]);
     });
+    visits += frozen.visits;
     const { code } = await client.closed;
     await eventually(
       "one of the two to be ended",
       () => old.endedBy !== undefined || late.endedBy !== undefined,
     );
-    const what = `after ${ms} ms`;
+    await eventually(
+      "the one whose follower left to be ended",
+      () => left.endedBy !== undefined,
+    );
+    const what = `after ${frozen.ms} ms`;
     t.equal(old.endedBy, "kicked", what);
+    t.equal(left.endedBy, "kicked", `${what}, the newer main session is gone`);
     t.equal(code, CLOSE_REASONS.kicked.code, `${what}, without a name`);
     t.equal(farewellOf(client), "kicked");
     for (const device of [late, winner]) {
       await device.ping();
       t.equal(device.endedBy, undefined);
     }
-    for (const device of [old, late, winner]) device.close();
+    await eventually(
+      "the newer sessions to be online, and nobody else",
+      async () => (await onlineOf([uid, other, third])) === "1,1,0",
+    );
+    for (const device of [old, late, winner, left]) device.close();
   }
+  t.comment(`${visits} devices came and went meanwhile`);
 });
