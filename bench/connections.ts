@@ -36,10 +36,10 @@ interface Costs {
 
 export const connections: Benchmark = {
   name: "connections",
-  question: "10,000 idle sessions in two groups each",
+  question: "idle sessions in two groups each, 10,000 by default",
 
   async run(bench) {
-    const count = bench.plan.isQuick ? 200 : 10_000;
+    const count = bench.plan.sessions;
     const load = new LoadClient(bench.workbench, await compileLoad());
     const [baseline, ours] = await alternate(bench, (subject) =>
       measure(bench, { load, subject, count }),

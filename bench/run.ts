@@ -1,4 +1,4 @@
-// `npm run bench -- [names] [--quick] [--against <git-ref>] [--rounds N] [--seconds S] [--profile]`: runs one benchmark or all, prints a table for each
+// `npm run bench -- [names] [--quick] [--against <git-ref>] [--rounds N] [--seconds S] [--sessions N] [--profile]`: runs one benchmark or all, prints a table for each
 // and writes bench/results/<name>.json (`<name>-quick.json`). Everything it started is gone when it ends, however it ends. Figures never fail a run.
 
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -9,6 +9,7 @@ import { cluster } from "./cluster.ts";
 import { connections } from "./connections.ts";
 import { fanout } from "./fanout.ts";
 import { http } from "./http.ts";
+import { redisRestart } from "./redis-restart.ts";
 import { socketSend } from "./socket-send.ts";
 import { stream } from "./stream.ts";
 import {
@@ -30,6 +31,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   stream,
   connections,
   cluster,
+  redisRestart,
 ];
 const RESULTS = join(ROOT, "bench/results");
 
@@ -38,22 +40,29 @@ const QUIET_LOAD = 0.5;
 
 const USAGE = `Usage: npm run bench -- [name …] [options]
 
-Names (without one: all, about seven minutes):
+Names (without one: all, about twelve minutes):
 ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).join("\n")}
 
 Options:
   --rounds N        rounds of each figure; more make steadier medians
   --seconds S       length of each measurement
+  --sessions N      connected users of connections and redis-restart, instead of 10,000
   --against <ref>   compare this working tree with another commit, not with the raw server
   --profile         also print where our JavaScript thread spends its time
   --quick           only try whether everything works; the figures mean nothing
   --help            this text
 
-Needs Linux and a C compiler (cc); cluster needs redis-server too. What is measured, and how: docs/benchmarks.md.
+Needs Linux and a C compiler (cc); cluster and redis-restart need redis-server too. What is measured, and how: docs/benchmarks.md.
 `;
 
-const FULL: Plan = { isQuick: false, rounds: 3, warmupS: 0.5, seconds: 2 };
-const QUICK: Plan = { isQuick: true, rounds: 1, warmupS: 0.1, seconds: 0.2 };
+const FULL: Plan = {
+  ...{ isQuick: false, rounds: 3, warmupS: 0.5, seconds: 2 },
+  sessions: 10_000,
+};
+const QUICK: Plan = {
+  ...{ isQuick: true, rounds: 1, warmupS: 0.1, seconds: 0.2 },
+  sessions: 200,
+};
 
 interface CommandLine {
   readonly chosen: readonly Benchmark[];
@@ -185,6 +194,7 @@ function parseCommandLine(args: readonly string[]): CommandLine | "help" {
       profile: { type: "boolean", default: false },
       rounds: { type: "string" },
       seconds: { type: "string" },
+      sessions: { type: "string" },
       help: { type: "boolean", short: "h", default: false },
     },
   });
@@ -194,6 +204,7 @@ function parseCommandLine(args: readonly string[]): CommandLine | "help" {
     ...base,
     rounds: positive(values.rounds, base.rounds),
     seconds: positive(values.seconds, base.seconds),
+    sessions: positive(values.sessions, base.sessions),
   };
   const chosen =
     positionals.length === 0 ? BENCHMARKS : positionals.map(benchmarkOf);

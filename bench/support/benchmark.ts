@@ -23,6 +23,8 @@ export interface Plan {
   readonly rounds: number;
   readonly warmupS: number;
   readonly seconds: number;
+  /** Connected users, where there are many. */
+  readonly sessions: number;
 }
 
 export interface Bench {

@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { freePort } from "../../test/support/redis.ts";
 import type { Bench, Subject } from "./benchmark.ts";
 import { type Server, startBroker } from "./servers.ts";
+import type { Child } from "./workbench.ts";
 
 export interface Redis {
   readonly pid: number;
@@ -23,19 +24,41 @@ type Build = Extract<Subject, { kind: "broker" }>;
 
 const PEER = fileURLToPath(new URL("./socket-io-server.ts", import.meta.url));
 
-/** A Redis that logs every write (fsync each second), as docs/cluster.md asks for. */
-export async function startRedis({ workbench }: Bench): Promise<Redis> {
-  const port = await freePort();
+/** Where a Redis listens, and where its file is. */
+export interface RedisPlace {
+  readonly port: number;
+  readonly folder: string;
+}
+
+export async function redisPlace({ workbench }: Bench): Promise<RedisPlace> {
+  return { port: await freePort(), folder: workbench.folder("redis") };
+}
+
+/** A Redis that logs every write (fsync each second), as docs/cluster.md asks for. It may not be ready yet. */
+export function spawnRedis(
+  { workbench }: Bench,
+  { port, folder }: RedisPlace,
+): Child {
   const where = ["--port", `${port}`, "--bind", "127.0.0.1"];
-  const kept = ["--dir", workbench.folder("redis"), "--save", ""];
+  const kept = ["--dir", folder, "--save", ""];
   const logged = ["--appendonly", "yes", "--auto-aof-rewrite-percentage", "0"];
-  const child = workbench.spawn({
+  return workbench.spawn({
     name: "redis-server",
     command: "redis-server",
     args: [...where, ...kept, ...logged],
   });
-  await child.line("Ready to accept connections");
-  return { pid: child.pid, url: `redis://127.0.0.1:${port}` };
+}
+
+/** Until the server takes commands. */
+export async function redisIsReady(server: Child): Promise<void> {
+  await server.line("Ready to accept connections");
+}
+
+export async function startRedis(bench: Bench): Promise<Redis> {
+  const place = await redisPlace(bench);
+  const server = spawnRedis(bench, place);
+  await redisIsReady(server);
+  return { pid: server.pid, url: `redis://127.0.0.1:${place.port}` };
 }
 
 /** `count` nodes of a build. */

@@ -10,7 +10,8 @@
 //   load mode=stream   port=P connections=N upgrade=F [open=F replies=R] reply=HEX publishPort=P message=F rate=R warmup=S seconds=S [process=PID]
 //        open loop: over an HTTP connection of its own for each of N streams, R messages a second, each to one viewer; `{iiii}` is the same for
 //        both. Latency counts from when a message was due, so a server that falls behind cannot hide it
-//   load mode=hold     port=P connections=N upgrade=F [open=F replies=R]      prints when all are open, holds until stdin ends
+//   load mode=hold     port=P connections=N upgrade=F [open=F replies=R] [reply=HEX]      prints when all are open, holds until stdin ends. For each
+//        line on stdin one on stdout: how many are still open, and how many frames that begin with `reply` they have received
 //
 // `port`, `publishPort` and `process` may be several with commas between: connections are spread over the ports in turn, and the processor time
 // is that of all processes and, in their order, of each.
@@ -56,7 +57,7 @@ static Connection *connections;
 static Template message;
 static uint8_t expected[16];
 static int expectedLength;
-static int readyCount, closedCount, isRunning, isStdinOpen = 1;
+static int readyCount, closedCount, isRunning, isHold, isStdinOpen = 1;
 static uint64_t messageNumber, operations, bad, bytesIn;
 // Fan-out: when message k left and how many receivers have it, in rings; the oldest that is not everywhere yet.
 static uint64_t fanoutSentAt[MAX_DEPTH * 2], fanoutCompleted, fanoutSent;
@@ -156,6 +157,7 @@ static void answered(Connection *connection, int isGood, uint64_t at) {
     readyCount++;
     return;
   }
+  if (isHold) connection->received += (uint64_t)isGood;
   if (!isRunning) return;
   if (connection->role != RECEIVER) connection->answered++;
   if (!isGood && connection->role != PUBLISHER) { bad++; return; }
@@ -243,7 +245,7 @@ static int take_frame(Connection *connection, uint64_t at) {
   if (opcode == 9) queue_pong(connection);
   if (opcode > 2) return 1;
   int isGood = length >= (uint64_t)expectedLength && memcmp(frame + head, expected, (size_t)expectedLength) == 0;
-  if (!isGood && connection->life == READY && connection->role != PUBLISHER) explain("unexpected frame", frame + head, length);
+  if (!isGood && connection->life == READY && connection->role != PUBLISHER && !isHold) explain("unexpected frame", frame + head, length);
   answered(connection, isGood, at);
   return 1;
 }
@@ -279,9 +281,31 @@ static void read_some(Connection *connection) {
   in->end = left;
 }
 
+static void print_status(void) {
+  static int asked;
+  uint64_t least = UINT64_MAX, most = 0, all = 0;
+  for (int i = 0; i < connectionCount; i++) {
+    if (connections[i].life != READY) continue;
+    uint64_t received = connections[i].received;
+    all += received;
+    if (received < least) least = received;
+    if (received > most) most = received;
+  }
+  if (all == 0) least = 0;
+  printf("{\"asked\":%d,\"open\":%d,\"received\":%lu,\"least\":%lu,\"most\":%lu}\n", ++asked, connectionCount - closedCount, all, least, most);
+  fflush(stdout);
+}
+
+static void on_stdin(void) {
+  char bytes[64];
+  ssize_t got = read(0, bytes, sizeof bytes);
+  if (got <= 0) isStdinOpen = 0;
+  for (ssize_t i = 0; i < got; i++) if (bytes[i] == '\n') print_status();
+}
+
 static void on_event(struct epoll_event *event) {
   Connection *connection = event->data.ptr;
-  if (connection == NULL) { char byte; if (read(0, &byte, 1) <= 0) isStdinOpen = 0; return; }
+  if (connection == NULL) return on_stdin();
   if (connection->life == DEAD) return;
   if (connection->life == CONNECTING) {
     int error = 0;
@@ -387,11 +411,11 @@ int main(int count, char **arguments) {
   if (text(&options, "message") != NULL) message = *template_of(&options, "message");
   const char *hex = text(&options, "reply") == NULL ? "" : text(&options, "reply");
   for (; expectedLength < 16 && sscanf(hex, "%2hhx", &expected[expectedLength]) == 1; hex += 2) expectedLength++;
+  isHold = is(&options, "mode", "hold");
   make_connections(&options);
   uint64_t start = now_ns();
   connect_all();
   printf("{\"connections\":%d,\"connectSeconds\":%.4f,", readyCount, (double)(now_ns() - start) / 1e9);
-  int isHold = is(&options, "mode", "hold");
   Numbers processes = numbers(&options, "process");
   if (!isHold) run_load(number(&options, "warmup"), number(&options, "seconds"), &processes);
   printf("\"closed\":%d}\n", closedCount);

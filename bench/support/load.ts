@@ -74,8 +74,18 @@ export interface StreamRun extends Omit<Run, "depth"> {
 
 export interface Held {
   readonly connectSeconds: number;
+  status(): Promise<HeldStatus>;
   /** Closes the connections. */
   release(): Promise<void>;
+}
+
+/** What became of held connections. */
+export interface HeldStatus {
+  readonly open: number;
+  /** Frames that begin with `replyStart`, of all open connections together, of the one with the fewest and of the one with the most. */
+  readonly received: number;
+  readonly least: number;
+  readonly most: number;
 }
 
 /** With the processor time of each process, microseconds for each operation. */
@@ -179,18 +189,31 @@ export class LoadClient {
 
   /** Opens connections and keeps them. */
   async hold(run: {
-    readonly port: number;
+    readonly port: number | readonly number[];
     readonly connections: number;
     readonly opening: Opening;
+    /** Frames to count. Default: all. */
+    readonly replyStart?: Uint8Array;
   }): Promise<Held> {
     const child = this.#start([
       "mode=hold",
       `port=${run.port}`,
       `connections=${run.connections}`,
       ...this.#opening(run.opening, ["upgrade", "open"]),
+      ...(run.replyStart === undefined ? [] : [reply(run.replyStart)]),
     ]);
     const { connectSeconds } = JSON.parse(await child.line()) as Report;
-    return { connectSeconds, release: () => child.release() };
+    let asked = 0;
+    return {
+      connectSeconds,
+      async status() {
+        asked += 1;
+        const mark = `"asked":${asked},`;
+        child.write("\n");
+        return JSON.parse(await child.line(mark)) as HeldStatus;
+      },
+      release: () => child.release(),
+    };
   }
 
   #args({ port, connections, depth, pid, message, plan }: Run): string[] {

@@ -61,10 +61,11 @@ export class Child {
       const found = lines.find((line) => line.includes(mark));
       if (found !== undefined) return found;
       if (this.hasEnded) throw this.failure("ended early");
+      const over = new AbortController(); // the one that does not happen is forgotten
       await Promise.race([
-        once(this.#process.stdout ?? this.#process, "data"),
-        once(this.#process, "close"),
-      ]);
+        once(this.#process.stdout ?? this.#process, "data", over),
+        once(this.#process, "close", over),
+      ]).finally(() => over.abort());
     }
   }
 
@@ -73,6 +74,11 @@ export class Child {
     if (!this.hasEnded) await once(this.#process, "close");
     if (this.#process.exitCode !== 0) throw this.failure("failed");
     return this.#stdout;
+  }
+
+  /** To its standard input. */
+  write(text: string): void {
+    this.#process.stdin?.write(text);
   }
 
   /** Ends its standard input and waits for it to go. */

@@ -22,6 +22,7 @@ const ROWS = {
   stream: 4,
   connections: 2,
   cluster: 23,
+  "redis-restart": 8,
 };
 const HAS_COMPILER = spawnSync("cc", ["--version"]).status === 0;
 const skip =
