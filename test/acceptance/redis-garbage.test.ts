@@ -1,5 +1,5 @@
 // Garbage on Redis' channels: real frames of every kind are captured, damaged and published to every topic that a node listens to. The node lives,
-// counts what it cannot read, and goes on delivering in order. Knows no byte of a frame. JINDOU_TEST_GARBAGE sets how many frames (20000: the whole),
+// counts what it cannot read, and goes on delivering in order. Knows no byte of a frame. JINDOU_TEST_GARBAGE sets how many frames,
 // JINDOU_TEST_SEED which.
 
 import { setTimeout as pause } from "node:timers/promises";
@@ -15,7 +15,7 @@ import { type NativeClient, textOf } from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
 import { type RedisServer, startRedis } from "../support/redis.ts";
 
-const FRAMES = Number(process.env.JINDOU_TEST_GARBAGE ?? 2000);
+const FRAMES = Number(process.env.JINDOU_TEST_GARBAGE ?? 20_000);
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const BATCH = 100;
 const TIMEOUT_MS = 30_000;
@@ -25,6 +25,9 @@ const SETTINGS = {
   JINDOU_AUTH_CLIENTS: "none",
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
 };
+
+/** A group's, a user's, what those hear who watch a user, and the node's own for marks: by tag and part of the name. */
+const TOPIC_KINDS = ["c:t", "u:t", "u:p", "m:mark"];
 
 /** A frame as it was published. */
 interface Captured {
@@ -53,6 +56,7 @@ t.test(
     const random = new Random(SEED);
     const publisher = redis.client();
     const names = [...new Set(captured.map(({ name }) => name))];
+    const published = new Map(TOPIC_KINDS.map((kind) => [kind, 0]));
     const texts: string[] = [];
     for (let count = 0; count < FRAMES; count += BATCH) {
       const pipeline = publisher.pipeline();
@@ -60,11 +64,17 @@ t.test(
         const { name, frame } = random.pick(captured);
         const to = random.below(4) === 0 ? random.pick(names) : name;
         pipeline.spublish(to, damaged(random, frame, captured));
+        const kind = kindOf(to);
+        published.set(kind, (published.get(kind) ?? 0) + 1);
       }
       await pipeline.exec();
       texts.push(`meanwhile ${count}`);
       await speak(people, texts.at(-1) ?? "");
     }
+    t.comment(JSON.stringify([...published]));
+    t.same([...published.keys()], TOPIC_KINDS, "no topic of another kind");
+    for (const [kind, count] of published)
+      t.ok(count > FRAMES / 50, `${kind}: ${count} frames`);
     await arrive(t, people, texts);
     t.equal(node.process.exitCode, null, "the node lives");
     t.equal((await node.call("/readyz")).status, 200, "and is ready");
@@ -204,6 +214,11 @@ async function act(
   const carol = await connectNative(t, { port: node.clientPort, uid: "carol" });
   await carol.goodbye();
   await bob.ping();
+}
+
+function kindOf(topic: string): string {
+  const [, tag, part] = /\{(\w)[^}]*\}:(\w+)/.exec(topic) ?? [];
+  return `${tag}:${part}`;
 }
 
 /** One message to each of the channels, acknowledged. */
