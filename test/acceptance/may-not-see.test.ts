@@ -1,5 +1,7 @@
 // Nobody sees what they may not [decisions: who may still see]: the node of a user loses its subscriptions, or freezes, while a member is removed or a
-// token replaced at another node; what is sent after that call was answered never reaches the old session. JINDOU_TEST_ROUNDS says how many rounds.
+// token replaced at another node, or a main device logs in there; what is sent after that was answered never reaches the old session, nor a reader of a
+// stream. JINDOU_TEST_ROUNDS sets the rounds of short cuts, JINDOU_TEST_LONG_CUTS and _FREEZES how often ten of them share a long interruption,
+// JINDOU_TEST_CUT_MS how long a cut is then.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
@@ -18,13 +20,17 @@ import {
 } from "../support/redis.ts";
 import { volume } from "../support/volume.ts";
 import { ClusterNodes } from "./cluster-nodes.ts";
+import { eventually } from "./logins.ts";
+import { SseReader } from "./sse-reader.ts";
 
 const ROUNDS = volume(200, "JINDOU_TEST_ROUNDS");
-const LONG_CUT_MS = volume(10_000);
-const FREEZES = volume(20);
+const LONG_CUT_MS = volume(10_000, "JINDOU_TEST_CUT_MS");
+const LONG_CUTS = volume(5, "JINDOU_TEST_LONG_CUTS");
+const FREEZES = volume(20, "JINDOU_TEST_FREEZES");
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);
 /** Rounds that share an interruption. */
 const AT_ONCE = 10;
+const LONG_ROUNDS = LONG_CUTS * AT_ONCE;
 const AGAIN_MS = 4;
 /** Of a member before it is removed while its session begins: until some time after the CONNACK. */
 const MOST_PAUSE_MS = 20;
@@ -37,10 +43,18 @@ const TOKEN = "a-token";
 const LATER = "later";
 const AGAIN = "again";
 
-t.setTimeout(120_000 + ROUNDS * 2000 + FREEZES * 20_000);
+t.setTimeout(
+  120_000 +
+    ROUNDS * 2000 +
+    FREEZES * 20_000 +
+    LONG_CUTS * (LONG_CUT_MS + 10_000) * 2,
+);
 
-/** `readded`: removed, and added again after a while. `connecting`: removed while its session begins. */
-type Loss = "removed" | "readded" | "token" | "connecting";
+/** `readded`: removed, and added again after a while. `connecting`: removed while its session begins. `kicked`: by a later main device. */
+type Loss = "removed" | "readded" | "token" | "kicked" | "connecting";
+
+/** Those where a reader of the stream loses its right, and keeps it, at once. */
+const FOLLOWED: ReadonlySet<Loss> = new Set(["removed", "token", "kicked"]);
 
 interface World {
   readonly nodes: ClusterNodes;
@@ -68,6 +82,10 @@ class Round {
   #client: NativeClient | undefined;
   #coming: Promise<NativeClient> | undefined;
   #watcher: NativeClient | undefined;
+  #newer: NativeClient | undefined;
+  /** The user's reader of the stream, with its token. */
+  readonly #reader = new SseReader(0);
+  #fault: string | undefined;
 
   constructor(world: World, loss: Loss) {
     users += 1;
@@ -93,6 +111,19 @@ class Round {
     await this.#send("early");
     for (const client of [this.#client, this.#watcher])
       await client?.waitFor((one) => wordsOf(one).includes("early"));
+    if (FOLLOWED.has(this.loss)) await this.#follow();
+  }
+
+  async #follow(): Promise<void> {
+    const query = `uid=${this.#uid}&token=${TOKEN}&device_flag=0`;
+    const path = `/stream/2/${this.#group}/stream-of-${this.#group}?${query}`;
+    const port = this.#nodes.clientPortOf(HERE);
+    this.#reader.read(port, path).catch((error) => {
+      this.#fault = `${error}`;
+    });
+    await eventually("the reader to read", () =>
+      this.#reader.text.includes("early"),
+    );
   }
 
   /** Takes the right away, and then sends what the user may not see. */
@@ -102,20 +133,23 @@ class Round {
       await pause(this.#random.below(MOST_PAUSE_MS));
     }
     if (this.loss === "token") await this.#setToken(this.#uid, "another");
+    else if (this.loss === "kicked")
+      this.#newer = await this.#connect(this.#uid, ELSEWHERE);
     else await this.#membership("subscriber_remove");
     await this.#send(LATER);
     await this.#event("___TextMessageContent", LATER);
     await this.#call("/event", this.#eventBody("a_custom", LATER));
     await this.#send(LATER, { header: { no_persist: 1 } });
-    if (this.loss === "token") await this.#send(LATER, PERSONAL(this.#uid));
+    if (this.loss === "token" || this.loss === "kicked")
+      await this.#send(LATER, PERSONAL(this.#uid));
     if (this.loss !== "readded") return;
     await this.#membership("subscriber_add");
     await this.#send(AGAIN);
   }
 
   /** A frozen node, or one that cannot listen just now, is tried until it answers. */
-  async #connect(uid: string): Promise<NativeClient> {
-    const port = this.#nodes.clientPortOf(HERE);
+  async #connect(uid: string, at = HERE): Promise<NativeClient> {
+    const port = this.#nodes.clientPortOf(at);
     for (;;)
       try {
         return await connectNative(undefined, { uid, token: TOKEN, port });
@@ -128,30 +162,44 @@ class Round {
 
   /** Resolves when everybody has what is theirs; gives what the user saw and may not. */
   async wrong(): Promise<readonly string[]> {
+    const { loss } = this;
     await this.#send("last");
     const watcher = this.#watcher as NativeClient; // it is open
     await watcher.waitFor(() => wordsOf(watcher).includes("last"), "the last");
     this.#client ??= await this.#coming;
     const client = this.#client as NativeClient;
-    if (this.loss === "readded")
+    if (loss === "readded")
       await client.waitFor(() => wordsOf(client).includes("last"), "the last");
-    if (this.loss === "token") await client.closed;
+    if (loss === "token" || loss === "kicked") await client.closed;
+    const newer = this.#newer;
+    await newer?.waitFor(() => wordsOf(newer).includes("last"), "the last");
     await pause(LATE_MS);
     // Who comes back to a stream that still runs is shown its text so far, as whoever joins late.
-    const saw = this.loss === "readded" ? messagesOf(client) : wordsOf(client);
+    const saw = loss === "readded" ? messagesOf(client) : wordsOf(client);
     const leaks = saw.filter((word) => word.includes(LATER));
     const seen = wordsOf(watcher).filter((word) => word === LATER);
     if (seen.length === 0) leaks.push("the witness missed it");
-    if (this.loss === "readded" && !saw.includes(AGAIN))
+    if (newer !== undefined && !messagesOf(newer).includes(LATER))
+      leaks.push("the newer session missed it");
+    if (loss === "kicked")
+      await eventually("the reader, whose token is right, to go on", () =>
+        this.#reader.text.includes(LATER),
+      );
+    else if (this.#reader.text.includes(LATER))
+      leaks.push("a reader of the stream");
+    if (this.#fault !== undefined) leaks.push(`the reader: ${this.#fault}`);
+    if (loss === "readded" && !saw.includes(AGAIN))
       leaks.push("what came after the return is missing");
     const twice = saw.filter((word, at) => saw.indexOf(word) !== at);
-    if (this.loss === "readded") leaks.push(...twice);
-    return leaks.map((leak) => `${this.#uid} (${this.loss}): ${leak}`);
+    if (loss === "readded") leaks.push(...twice);
+    return leaks.map((leak) => `${this.#uid} (${loss}): ${leak}`);
   }
 
   close(): void {
     this.#client?.kill();
     this.#watcher?.kill();
+    this.#newer?.kill();
+    this.#reader.drop();
   }
 
   async #setToken(uid: string, token: string): Promise<void> {
@@ -315,19 +363,18 @@ async function start(
 t.test("one server", async (t) => {
   const server = await startRedis(t);
   const world = await start(t, server.url, [server]);
-  const losses = ["removed", "token", "readded", "connecting"] as const;
+  const still = ["removed", "token", "readded", "connecting"] as const;
+  const losses = [...still, "kicked"] as const; // where nobody can listen, nobody logs in
+  const frozen = Math.ceil(FREEZES / 2) * AT_ONCE;
+  const away = `subscriptions are away for ${LONG_CUT_MS} ms`;
   const scenes = [
-    ["no interruption", ROUNDS, never],
-    [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, once],
-    [`subscriptions are away for ${LONG_CUT_MS} ms`, AT_ONCE, long],
-    ["a node is frozen", Math.ceil(FREEZES / 2) * AT_ONCE, freeze(false)],
-    [
-      "a node is frozen and cut",
-      Math.ceil(FREEZES / 2) * AT_ONCE,
-      freeze(true),
-    ],
+    ["no interruption", ROUNDS, losses, never],
+    [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, losses, once],
+    [away, LONG_ROUNDS, still, long],
+    ["a node is frozen", frozen, losses, freeze(false)],
+    ["a node is frozen and cut", frozen, losses, freeze(true)],
   ] as const;
-  for (const [what, rounds, interrupt] of scenes)
+  for (const [what, rounds, losses, interrupt] of scenes)
     await t.test(what, (t) => play(t, world, { rounds, losses, interrupt }));
 });
 
@@ -338,8 +385,8 @@ t.test("a Redis Cluster", async (t) => {
   const scenes = [
     ["no interruption", ROUNDS, never],
     [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, once],
-    [`subscriptions are away for ${LONG_CUT_MS} ms`, AT_ONCE, long],
-    ["a node is frozen", AT_ONCE, freeze(false)],
+    [`subscriptions are away for ${LONG_CUT_MS} ms`, LONG_ROUNDS, long],
+    ["a node is frozen", Math.ceil(FREEZES / 4) * AT_ONCE, freeze(false)],
   ] as const;
   for (const [what, rounds, interrupt] of scenes)
     await t.test(what, (t) => play(t, world, { rounds, losses, interrupt }));
