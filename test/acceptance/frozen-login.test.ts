@@ -5,7 +5,10 @@ import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { connectNative } from "../support/native-client.ts";
-import type { NativeClient } from "../support/native-session.ts";
+import {
+  type NativeClient,
+  NativeClientError,
+} from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
 import { ClusterNodes } from "./cluster-nodes.ts";
@@ -17,6 +20,7 @@ const GROUPS = 20;
 const TOKEN = "a-token";
 const FROZEN = 0;
 const ELSEWHERE = 1;
+const AGAIN_MS = 20;
 const MAIN = 0;
 const SECONDARY = 1;
 const LEAST_FREEZE_MS = 2000;
@@ -26,6 +30,7 @@ t.setTimeout(120_000 + FREEZES * 30_000);
 
 const random = new Random(FREEZES);
 const redis = await startRedis(t);
+const redisClient = redis.client();
 const nodes = await ClusterNodes.start(t, {
   ...{ redisUrl: redis.url, random, count: 2 },
   settings: { JINDOU_AUTH_CLIENTS: "token" },
@@ -61,12 +66,23 @@ async function plain(uid: string): Promise<NativeClient> {
 
 /** A device logs in elsewhere, and out. */
 async function visit(uid: string, flag: 0 | 1): Promise<void> {
-  const port = nodes.clientPortOf(ELSEWHERE);
-  const device = await connectNative(undefined, {
-    ...{ uid, token: TOKEN, flag, port },
-  });
+  const device = await comeElsewhere(uid, flag);
   await device.ping();
   await device.goodbye();
+}
+
+/** While that node has lost its subscriptions, it takes nobody in. */
+async function comeElsewhere(uid: string, flag: 0 | 1): Promise<NativeClient> {
+  const port = nodes.clientPortOf(ELSEWHERE);
+  for (;;)
+    try {
+      const device = { uid, token: TOKEN, flag, port };
+      return await connectNative(undefined, device);
+    } catch (error) {
+      if (!(error instanceof NativeClientError)) throw error;
+      if (!/unavailable|^closed_/.test(error.code)) throw error;
+      await pause(AGAIN_MS);
+    }
 }
 
 async function onlineOf(uids: readonly string[]): Promise<string> {
@@ -74,15 +90,20 @@ async function onlineOf(uids: readonly string[]): Promise<string> {
   return records.map(({ online }: { online: number }) => online).join();
 }
 
-/** Freezes the node while `meanwhile` goes on, and devices of the users come and go elsewhere. */
+/**
+ * Freezes the node while `meanwhile` goes on, and devices of the users come and go elsewhere. `isCut`: its subscriptions are cut before, so that it has
+ * to ask what it missed; else it reads that its sessions were ended.
+ */
 async function freeze(
   uids: readonly string[],
+  isCut: boolean,
   meanwhile: () => Promise<void>,
 ): Promise<{ readonly ms: number; readonly visits: number }> {
   const ms = LEAST_FREEZE_MS + random.below(MOST_FREEZE_MS - LEAST_FREEZE_MS);
   let visits = 0;
   let isOver = false;
   nodes.signal(FROZEN, "SIGSTOP");
+  if (isCut) await redisClient.call("CLIENT", "KILL", "TYPE", "pubsub");
   const visiting = uids.map(async (uid) => {
     while (!isOver) {
       await visit(uid, SECONDARY);
@@ -115,7 +136,8 @@ t.test(`${FREEZES} freezes right after the CONNACK`, async (t) => {
       old.logIn(),
       left.logIn(),
     ]);
-    const frozen = await freeze([uid, other, third], async () => {
+    const isCut = round % 2 === 1;
+    const frozen = await freeze([uid, other, third], isCut, async () => {
       await Promise.all([late.logIn(), winner.logIn(), visit(third, MAIN)]);
     });
     visits += frozen.visits;
@@ -128,7 +150,7 @@ t.test(`${FREEZES} freezes right after the CONNACK`, async (t) => {
       "the one whose follower left to be ended",
       () => left.endedBy !== undefined,
     );
-    const what = `after ${frozen.ms} ms`;
+    const what = `after ${frozen.ms} ms${isCut ? ", cut" : ""}`;
     t.equal(old.endedBy, "kicked", what);
     t.equal(left.endedBy, "kicked", `${what}, the newer main session is gone`);
     t.equal(code, CLOSE_REASONS.kicked.code, `${what}, without a name`);
