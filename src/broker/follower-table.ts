@@ -13,13 +13,13 @@ export interface Entrant {
 }
 
 export class FollowerTable<F extends Entrant> {
-  readonly #interest: Interest;
+  readonly #interest: Pick<Interest, "listen" | "unlisten">;
   readonly #all = new Set<F>();
   readonly #byKey = new Map<ChannelKey, Set<F>>();
   readonly #byViewer = new Map<string, Set<F>>();
   readonly #byTopic = new Map<Topic, Set<F>>();
 
-  constructor(interest: Interest) {
+  constructor(interest: Pick<Interest, "listen" | "unlisten">) {
     this.#interest = interest;
   }
 

@@ -113,14 +113,21 @@ export interface ChannelStore {
   /** A driver that has the facts at hand answers at once: they are asked for with every command and event. */
   groupFacts(channelId: string, uid: string): Answer<GroupFacts>;
   personFacts(fromUid: string, toUid: string): Answer<PersonFacts>;
+  /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
+  groupsOf(uid: string): Promise<readonly string[]>;
   /**
-   * The groups `uid` is a member of, of either kind, disbanded ones left out. `before` is given all that may be among them, and awaited before it is
-   * decided which are: whoever listens to them by then misses no removal from the answer.
+   * Which of these groups are among its `groupsOf`. A caller that listens to the groups and to the user misses no later change.
+   * `channelIds` without repeats.
    */
-  groupsOf(
+  groupsAmong(
     uid: string,
-    before?: (channelIds: readonly string[]) => Promise<void>,
-  ): Promise<readonly string[]>;
+    channelIds: readonly string[],
+  ): Promise<{
+    /** In no order. */
+    readonly groups: readonly string[];
+    /** False: the user may be in others too. */
+    readonly isAll: boolean;
+  }>;
   /** For each uid the seq of the group's newest message when it became a member; undefined: the group is not one of its `groupsOf`. */
   joinSeqs(
     channelId: string,
@@ -187,6 +194,13 @@ export interface HistorySlice {
   readonly more: boolean;
 }
 
+export interface ResumeSeqs {
+  /** The seq of the newest message; 0 when there was none. Its event may not have come yet. */
+  readonly headSeq: number;
+  /** The greatest seq, the reader's last at most, through which the reader shares the history: later seqs were reused after a fail-over lost messages. */
+  readonly sharedSeq: number;
+}
+
 export interface MessageStore {
   /**
    * One atomic step: look up (key, fromUid, clientMsgNo), whose answer beats a refusal, else judge the sender by `permissions.ts`, take the
@@ -205,8 +219,12 @@ export interface MessageStore {
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** The seq of the newest published message; 0 when there was none. */
   headSeq(key: ChannelKey): Promise<number>;
-  /** The greatest seq, `lastSeq` at most, through which no message kept has an id beyond `lastId`: behind it lost ones' seqs were given out again. */
-  sharedSeq(key: ChannelKey, lastSeq: number, lastId: number): Promise<number>;
+  /** Where a reader goes on that has the messages through `lastSeq`, none of them with an id beyond `lastId` (0: any). */
+  resumeSeqs(
+    key: ChannelKey,
+    lastSeq: number,
+    lastId: number,
+  ): Promise<ResumeSeqs>;
 }
 
 /** A command before the store gave it its id. */
@@ -438,6 +456,8 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   onEvent(listener: (event: ClusterEvent) => void, resync: Resync): void;
   /** From the moment the promise resolves, every event published under `topic` reaches this node. Listening twice is listening. */
   listen(topic: Topic): Promise<void>;
+  /** The first half of `listen`: what is published once this is resolved reaches this node, though maybe not before `listen` resolves. */
+  subscribe(topic: Topic): Promise<void>;
   /** Events may still come for a while: to listen again soon costs nothing. */
   unlisten(topic: Topic): void;
   /** Resolves once everything published to this node's topics before the call has reached the listener. */

@@ -101,7 +101,8 @@ export class SessionDirectory {
     try {
       const result = await store.login(session, incarnation, terms);
       if (result.kind !== "entered") return result;
-      this.#local.add(result);
+      const { session: mine, order, since } = result;
+      this.#local.add({ session: mine, order, since });
       // What was entered under an incarnation that died meanwhile is ignored.
       if (cluster.incarnation !== incarnation) await this.#enterAgain(result);
       if (losses !== this.#losses) this.#confirmSoon([result]); // it may have been ended before it was known here
@@ -111,6 +112,20 @@ export class SessionDirectory {
       if (wasIn || mayHaveRun(error)) this.#removeLater(session); // its caller never will
       throw error;
     }
+  }
+
+  /**
+   * Ends a session whose end this node may have missed: it was entered before the node listened to its user. Call once the node does. Throws
+   * `unavailable`.
+   */
+  async check({ uid, sessionId }: SessionName): Promise<void> {
+    const [entries = []] = await this.#parts.store.sessionsOf([uid]);
+    const found = this.#local.get(sessionId);
+    const isIn = entries.some(({ session }) => session.sessionId === sessionId);
+    if (found === undefined || isIn) return;
+    const [result] = await this.#ask([found]);
+    if (result?.kind === "failed") throw result.error;
+    if (result?.kind === "refused") this.#letGo(found.session, result.reason);
   }
 
   /** Takes out a session that this node does not serve any more; harmless when it was ended. Where it throws `unavailable`, it is made good later. */

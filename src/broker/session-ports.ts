@@ -40,7 +40,10 @@ export interface LoggedIn {
 }
 
 export type LoginResult =
-  | ({ readonly kind: "entered" } & LoggedIn)
+  | ({ readonly kind: "entered" } & LoggedIn & {
+        /** All groups that the user was in then, maybe others too: `ChannelStore.groupsAmong` says which. */
+        readonly groups: readonly string[];
+      })
   | {
       /** The session it claims to continue was ended: it is not in, and nothing changed. */
       readonly kind: "refused";

@@ -33,6 +33,8 @@ export type Opened =
       readonly record: SessionRecord;
       /** By which the client continues it. */
       readonly name: string;
+      /** All groups that the user may be in. */
+      readonly groups: readonly string[];
     }
   | {
       /** It cannot be continued, and the client is not to come back by itself. */
@@ -74,9 +76,9 @@ export function createSessions(
         case "refused":
           return { kind: "ended", reason: placed.reason };
         case "entered": {
-          const { session, order } = placed;
+          const { session, order, groups } = placed;
           const name = sessionName(session.sessionId, order);
-          return { kind: "open", record: session, name };
+          return { kind: "open", record: session, name, groups };
         }
       }
     },

@@ -49,6 +49,7 @@ export class SingleNode implements Cluster {
 
   async heartbeat(): Promise<void> {}
   async listen(): Promise<void> {}
+  async subscribe(): Promise<void> {}
   unlisten(): void {}
   async barrier(): Promise<void> {}
   recovery(): undefined {}

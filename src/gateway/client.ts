@@ -206,7 +206,7 @@ export class Client implements ConnectionHandler {
       clearTimeout(this.#deadline);
       this.#deadline = undefined;
       if (opened.kind === "ended") return this.end(opened.reason);
-      const { record, name } = opened;
+      const { record, name, groups } = opened;
       this.#record = record;
       const cost = frameCost(bytes) + connecting(connect.resume.length);
       this.#rate.join(rates.enter(record.uid, this.#now()));
@@ -216,8 +216,9 @@ export class Client implements ConnectionHandler {
       this.#metrics().sessionOpened(record.flag);
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       this.#status = "open";
+      const wishes = { candidates: groups, points: connect.resume };
       const plan = await opening.inTurn(() =>
-        planJoin(session, connect.resume, opening),
+        planJoin(session, wishes, opening),
       );
       this.#connected(joining(plan.groups.length));
       await welcome(session, { name, ref: connect.ref, plan }, opening);

@@ -30,7 +30,7 @@ type EventOf<K extends ClusterEvent["kind"]> = Extract<
 >;
 
 export interface HubParts {
-  readonly cluster: Pick<Cluster, "listen" | "unlisten">;
+  readonly cluster: Pick<Cluster, "listen" | "subscribe" | "unlisten">;
   readonly publisher: Parameters<Group["deliver"]>[2];
   readonly catchUps: CatchUps;
   readonly watch: {
@@ -73,7 +73,7 @@ const NO_CURSORS: Cursors = new Map();
 export class Hub {
   readonly #byUid = new Map<string, readonly Session[]>();
   readonly #groups = new Map<string, Group>();
-  readonly #cluster: Pick<Cluster, "listen" | "unlisten">;
+  readonly #cluster: HubParts["cluster"];
   readonly #publisher: HubParts["publisher"];
   readonly #catchUps: CatchUps;
   readonly #watch: HubParts["watch"];
@@ -115,15 +115,35 @@ export class Hub {
   readonly #sessionsOf: SessionsOf = (uid) => this.sessionsOf(uid);
 
   /**
-   * Enters a session: once resolved, every event for its user reaches it. Personal messages are held until it is released, events of personal
+   * Enters a session: every event for its user that reaches the node reaches it. Personal messages are held until it is released, events of personal
    * channels until `followPersonal`, commands until it has read its inbox.
    */
-  async enter(session: Session): Promise<void> {
+  enter(session: Session): void {
     this.#catchUps.enter(session);
     session.inbox = { hasMore: false, told: [] };
     const others = this.sessionsOf(session.uid);
     this.#byUid.set(session.uid, others.concat(session)); // exactly as long as needed, unlike a spread
-    await this.#cluster.listen(userTopic(session.uid));
+  }
+
+  /**
+   * Once resolved, what is published for the session's user and in these groups from then on reaches the node; of the groups until `cool`: the session
+   * may be about to join them. Harmless for one that is over. Throws `unavailable`.
+   */
+  async subscribe(
+    session: Session,
+    channelIds: readonly string[],
+  ): Promise<void> {
+    if (session.ended !== undefined) return;
+    session.warm ??= [];
+    const { warm } = session;
+    const user = this.#cluster.subscribe(userTopic(session.uid));
+    const groups = this.slice().each(channelIds, async (id) => {
+      if (session.ended !== undefined) return;
+      warm.push(id);
+      this.#group(id).expect(session, false);
+      await this.#cluster.subscribe(groupTopic(id));
+    });
+    await Promise.all([user, groups]);
   }
 
   /** Forgets a session that ended; harmless when it is not in. Its connection is closed: that its groups know it a little longer does no harm. */
@@ -137,18 +157,11 @@ export class Hub {
       this.#cluster.unlisten(userTopic(session.uid));
   }
 
-  /**
-   * Once resolved, what is published in these groups reaches the node, until `cool`: the session may be about to join them. Harmless for one that is
-   * over. Throws `unavailable`.
-   */
-  async warm(session: Session, channelIds: readonly string[]): Promise<void> {
-    session.warm ??= [];
-    const { warm } = session;
-    await this.slice().each(channelIds, async (id) => {
-      if (session.ended !== undefined) return;
-      warm.push(id);
-      this.#group(id).expect(session, false);
-      await this.#cluster.listen(groupTopic(id));
+  /** Once resolved, what is published in the groups that the session subscribed to reaches it as it comes. Throws `unavailable`. */
+  async warm(session: Session): Promise<void> {
+    await this.slice().each(session.warm ?? [], async (id) => {
+      const isWanted = session.ended === undefined && this.#groups.has(id); // a removal may have dropped it
+      if (isWanted) await this.#cluster.listen(groupTopic(id));
     });
   }
 

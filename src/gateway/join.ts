@@ -9,6 +9,7 @@ import {
   GROUP_CHANNEL,
 } from "../broker/model.ts";
 import type { ChannelStore, Cluster, MessageStore } from "../broker/ports.ts";
+import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { ResumePoint, ResumeResult } from "../protocol/protocol.ts";
 import type { Hub } from "./hub.ts";
 import { type InboxParts, pullInbox } from "./inbox.ts";
@@ -40,9 +41,10 @@ export interface JoinLimits {
 
 /** What planning asks. */
 export interface PlanPorts {
-  readonly store: Pick<ChannelStore, "groupsOf"> &
-    Pick<MessageStore, "headSeq" | "sharedSeq">;
-  readonly hub: Pick<Hub, "warm" | "serve" | "slice">;
+  readonly store: Pick<ChannelStore, "groupsAmong"> &
+    Pick<MessageStore, "resumeSeqs">;
+  readonly hub: Pick<Hub, "subscribe" | "warm" | "serve" | "slice">;
+  readonly directory: Pick<SessionDirectory, "check">;
 }
 
 interface Named {
@@ -58,49 +60,70 @@ export interface JoinPlan {
   readonly results: readonly ResumeResult[];
 }
 
-/** Also makes the node listen to all the groups, so that the session is live from the connack on. Throws `unavailable`. */
-export async function planJoin(
-  session: Session,
-  points: readonly ResumePoint[],
-  { store, hub }: PlanPorts,
-): Promise<JoinPlan> {
-  const { uid } = session;
-  const groups = await store.groupsOf(uid, (ids) => hub.warm(session, ids));
-  const mine = new Set(groups);
-  const named = new Set<string>();
-  for (const { channel } of points)
-    if (channel.type === GROUP_CHANNEL) named.add(channel.id);
-  const isLive = (id: string) => (mine.has(id) ? !named.has(id) : undefined);
-  const [stands] = await Promise.all([
-    hub.slice().each(points, async (point): Promise<Named> => {
-      const { channel } = point;
-      if (channel.type === GROUP_CHANNEL && !mine.has(channel.id))
-        return { point, result: { channel, status: "denied", headSeq: 0 } };
-      return stand(channelKey(channel, uid), point, store);
-    }),
-    hub.serve(session, isLive),
-  ]);
-  return {
-    groups,
-    points: stands.map(({ point }) => point),
-    results: stands.map(({ result }) => result),
-  };
+/** What a connect named and its login found. */
+export interface JoinWishes {
+  /** Groups that the user may be in. */
+  readonly candidates: readonly string[];
+  readonly points: readonly ResumePoint[];
 }
 
 /**
- * How a named channel stands, in one round trip. A client may remember more than a restored store has, or what was lost in a fail-over: it is told
+ * Also makes the node listen to the user and the groups, so that the session is live from the connack on. Two round trips: subscribe, then all reads,
+ * which show what changed before the node was subscribed. Throws `unavailable`.
+ */
+export async function planJoin(
+  session: Session,
+  { candidates, points }: JoinWishes,
+  { store, hub, directory }: PlanPorts,
+): Promise<JoinPlan> {
+  const { uid } = session;
+  await hub.subscribe(session, candidates);
+  const may = new Set(candidates);
+  const named = new Set<string>();
+  for (const { channel } of points)
+    if (channel.type === GROUP_CHANNEL) named.add(channel.id);
+  const [, { groups, isAll }, stands] = await Promise.all([
+    hub.warm(session),
+    store.groupsAmong(uid, candidates),
+    hub.slice().each(points, async (point): Promise<Named> => {
+      const { channel } = point;
+      const isOut = channel.type === GROUP_CHANNEL && !may.has(channel.id);
+      return isOut ? denied(point) : stand(uid, point, store);
+    }),
+    directory.check(session),
+  ]);
+  if (!isAll) session.membershipsStale = true;
+  const mine = new Set(groups);
+  await hub.serve(session, (id) => (mine.has(id) ? !named.has(id) : undefined));
+  const judged = stands.map((one) => {
+    const { channel } = one.point;
+    const isOut = channel.type === GROUP_CHANNEL && !mine.has(channel.id);
+    return isOut ? denied(one.point) : one;
+  });
+  return {
+    groups,
+    points: judged.map(({ point }) => point),
+    results: judged.map(({ result }) => result),
+  };
+}
+
+function denied(point: ResumePoint): Named {
+  const { channel } = point;
+  return { point, result: { channel, status: "denied", headSeq: 0 } };
+}
+
+/**
+ * How a named channel stands. A client may remember more than a restored store has, or what was lost in a fail-over: it is told
  * through where it shares the history before anything else comes, so that no receipt is taken for a sign that it has what precedes it.
  */
 async function stand(
-  key: ChannelKey,
+  uid: string,
   { channel, lastSeq, lastId = 0 }: ResumePoint,
   store: PlanPorts["store"],
 ): Promise<Named> {
-  const isNumbered = lastSeq > 0 && lastId > 0;
-  const [headSeq, sharedSeq] = await Promise.all([
-    store.headSeq(key),
-    isNumbered ? store.sharedSeq(key, lastSeq, lastId) : lastSeq,
-  ]);
+  const key = channelKey(channel, uid);
+  const found = await store.resumeSeqs(key, lastSeq, lastId);
+  const { headSeq, sharedSeq } = found;
   const has = Math.min(sharedSeq, headSeq);
   return {
     point: { channel, lastSeq: has },

@@ -25,7 +25,7 @@ export type Connect = Extract<Operation, { readonly kind: "connect" }>;
 export interface OpeningContext extends JoinParts {
   readonly store: JoinParts["store"] & PlanPorts["store"];
   readonly sessions: Sessions;
-  readonly directory: Pick<SessionDirectory, "endedBy" | "remove">;
+  readonly directory: Pick<SessionDirectory, "check" | "endedBy" | "remove">;
   readonly nodeId: string;
   readonly clock: () => number;
   readonly protocolVersion: number;
@@ -59,8 +59,9 @@ export function prepareSession(
 }
 
 /**
- * Enters the hub before the store, so that a request to end this session finds it. The bound is asked last: a session makes room
- * for itself where it replaces or kicks another. Throws `overloaded`, `unavailable` and what `Sessions.open` does.
+ * Enters the hub before the store, so that a request to end this session finds it; the node listens to the user only once the client proved who it is.
+ * The bound is asked last: a session makes room for itself where it replaces or kicks another. Throws `overloaded`, `unavailable` and what
+ * `Sessions.open` does.
  */
 export async function admit(
   session: Session,
@@ -69,7 +70,7 @@ export async function admit(
 ): Promise<Opened> {
   const { hub, sessions, directory } = context;
   if (session.ended !== undefined) throw new BrokerError("unavailable"); // it left while it stood in line
-  await hub.enter(session);
+  hub.enter(session);
   const opened = await sessions.open({
     sessionId: session.sessionId,
     nodeId: context.nodeId,

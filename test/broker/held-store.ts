@@ -1,6 +1,5 @@
 // A store of one stream whose reads can be held, and readers of that stream: what the tests of the followers play on.
 
-import { shareInterest } from "../../src/broker/interest.ts";
 import {
   type ChannelEvent,
   STREAM_CONTENT,
@@ -83,13 +82,13 @@ export function world(
   const problems: unknown[] = [];
   const followers = createStreamFollowers({
     store: store.port,
-    interest: shareInterest({
+    interest: {
       listen: (topic) => {
         store.listening.add(topic);
         return store.wait();
       },
       unlisten: (topic) => store.listening.delete(topic),
-    }).owner(),
+    },
     maxFollowers,
     maxFollowersPerUser,
     onProblem: (error) => problems.push(error),

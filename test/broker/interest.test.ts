@@ -14,6 +14,7 @@ function noted(ready: () => Promise<void> = async () => {}) {
       listening.add(topic);
       await ready();
     },
+    subscribe: (topic) => cluster.listen(topic),
     unlisten(topic) {
       calls.push(`-${topic}`);
       listening.delete(topic);
@@ -41,6 +42,18 @@ t.test("an owner that listens twice has to leave once", async (t) => {
   await owner.listen("u:a");
   await owner.listen("u:a");
   owner.unlisten("u:a");
+  t.same([...listening], []);
+});
+
+t.test("a topic that is only subscribed to is wanted too", async (t) => {
+  const { cluster, listening } = noted();
+  const shared = shareInterest(cluster);
+  const [hub, followers] = [shared.owner(), shared.owner()];
+  await hub.subscribe("u:a");
+  await followers.listen("u:a");
+  followers.unlisten("u:a");
+  t.same([...listening], ["u:a"]);
+  hub.unlisten("u:a");
   t.same([...listening], []);
 });
 
@@ -77,9 +90,12 @@ t.test("a second owner waits until the listening holds", async (t) => {
 t.test("a refused listening reaches its owner", async (t) => {
   const shared = shareInterest({
     listen: () => Promise.reject(new Error("no cluster")),
+    subscribe: () => Promise.reject(new Error("no cluster")),
     unlisten() {},
   });
-  await t.rejects(shared.owner().listen("u:a"), { message: "no cluster" });
+  const owner = shared.owner();
+  await t.rejects(owner.subscribe("u:a"), { message: "no cluster" });
+  await t.rejects(owner.listen("u:a"), { message: "no cluster" });
 });
 
 t.test(

@@ -1,6 +1,7 @@
 // The Store contract: channels and what deciding on a send needs to know of them.
 
 import type { Test } from "tap";
+import type { SessionRecord } from "../../src/broker/model.ts";
 import {
   type Given,
   group,
@@ -144,6 +145,37 @@ export async function facts(t: Test, given: Given): Promise<void> {
   });
 
   t.test(
+    "groupsAmong tells which of some groups a user is in, and whether they are all",
+    async (t) => {
+      const { store } = await given(t);
+      const session: SessionRecord = {
+        ...{ sessionId: "s", nodeId: "n", uid: "a" },
+        ...{ flag: 0, level: 0, deviceId: "", tokenTag: "" },
+      };
+      for (const id of ["g1", "g2", "g3"])
+        await store.createChannel(group(id), ["a", "b"]);
+      const login = await store.login(session, "n:1");
+      const groups = login.kind === "entered" ? [...login.groups].sort() : [];
+      t.same(groups, ["g1", "g2", "g3"], "a login names them");
+      await store.removeSubscribers(group("g1"), ["a"], "permanent");
+      await store.updateChannel(group("g2"), { disband: true });
+      const among = async (ids: readonly string[]) => {
+        const found = await store.groupsAmong("a", ids);
+        return [...found.groups].sort().join() + (found.isAll ? "" : "…");
+      };
+      t.equal(await among(groups), "g3", "removed and disbanded since");
+      await store.createChannel(group("g4"), ["a"]);
+      t.equal(await among(groups), "g3…", "added since");
+      t.equal(await among(["g4", "g3", "none"]), "g3,g4");
+      t.equal(await among([]), "…");
+      t.same([...(await store.groupsOf("a"))].sort(), ["g3", "g4"]);
+      t.same(await store.groupsAmong("nobody", []), {
+        ...{ groups: [], isAll: true },
+      });
+    },
+  );
+
+  t.test(
     "groupsOf lists groups of either kind, but none disbanded",
     async (t) => {
       const bench = await given(t);
@@ -157,12 +189,6 @@ export async function facts(t: Test, given: Given): Promise<void> {
       await store.createChannel(group("other"), ["ab"]);
       t.same([...(await store.groupsOf("a"))].sort(), ["g1", "g2"]);
       t.same(await store.groupsOf("nobody"), []);
-      const left = await store.groupsOf("a", async (ids) => {
-        t.same([...ids].sort(), ["g1", "g2"]);
-        await store.removeSubscribers(group("g1"), ["a"], "permanent");
-      });
-      t.same(left, ["g2"], "decided after the caller listens to them");
-      await store.addSubscribers(group("g1"), ["a"], PERMANENT);
       await bench.reopen();
       t.same([...(await bench.store.groupsOf("a"))].sort(), ["g1", "g2"]);
     },

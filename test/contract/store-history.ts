@@ -57,7 +57,8 @@ export async function history(t: Test, given: Given): Promise<void> {
       await bench.reopen();
       for (let i = 0; i < 4; i++) await send();
       const cases = [
-        ...[0, 1, 3, 4, 5, 7, 8].map((seq) => [8, ids[seq], seq]),
+        ...[1, 3, 4, 5, 7, 8].map((seq) => [8, ids[seq], seq]),
+        [8, (ids[1] ?? 0) - 1, 0],
         [20, ids[8], 20],
         [20, ids[6], 6],
         [3, ids[8], 3],
@@ -65,8 +66,17 @@ export async function history(t: Test, given: Given): Promise<void> {
         [Number.MAX_SAFE_INTEGER, ids[1], 1],
       ];
       for (const [lastSeq = 0, lastId = 0, seq = 0] of cases)
-        t.equal(await bench.store.sharedSeq("2:g", lastSeq, lastId), seq);
-      t.equal(await bench.store.sharedSeq("2:none", 5, 7), 5);
+        t.same(await bench.store.resumeSeqs("2:g", lastSeq, lastId), {
+          ...{ headSeq: 8, sharedSeq: seq },
+        });
+      t.same(
+        await bench.store.resumeSeqs("2:g", 20, 0),
+        { headSeq: 8, sharedSeq: 20 },
+        "any id",
+      );
+      t.same(await bench.store.resumeSeqs("2:none", 5, 7), {
+        ...{ headSeq: 0, sharedSeq: 5 },
+      });
     },
   );
 

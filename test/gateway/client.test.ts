@@ -83,13 +83,17 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
         sessions: {
           open: async ({ sessionId, nodeId, uid, flag, deviceId }) => ({
             ...{ kind: "open", name: sessionId },
+            groups: world.server.groupsOf(uid),
             record: {
               ...{ sessionId, nodeId, uid, flag, deviceId },
               ...{ level: MAIN_DEVICE, tokenTag: "" },
             },
           }),
         },
-        directory: { endedBy: async () => undefined, remove: async () => {} },
+        directory: {
+          ...world.server.directory,
+          ...{ endedBy: async () => undefined, remove: async () => {} },
+        },
         ...{ nodeId: "n", clock: () => 0, protocolVersion: 1 },
         told: {
           ...{ maxFrameBytes: 1, maxPayloadBytes: 1 },

@@ -290,10 +290,7 @@ t.test(
   async (t) => {
     const { world, sessions } = await liveWorld(["alice", "alice", "bob"]);
     const entering = world.session({ uid: "alice" });
-    await Promise.all([
-      world.hub.enter(entering.session),
-      world.server.settle(),
-    ]);
+    world.hub.enter(entering.session);
     const origin = sessions[0]?.session.sessionId;
     world.hub.deliver({
       ...{ kind: "conversation", uid: "alice", change: "read", origin },

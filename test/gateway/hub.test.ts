@@ -229,9 +229,11 @@ t.test(
   },
 );
 
-t.test("a user whose topic cannot be listened to does not enter", async (t) => {
+t.test("a user whose topic cannot be listened to does not join", async (t) => {
   const world = new World(seeded(1));
   world.server.refuses = () => true;
   const { session } = world.session({ uid: "a" });
-  await t.rejects(world.hub.enter(session), { code: "unavailable" });
+  world.hub.enter(session);
+  const subscribed = world.hub.subscribe(session, []);
+  await t.rejects(subscribed, { code: "unavailable" });
 });

@@ -249,7 +249,7 @@ t.test(
       const random = seeded(seed);
       const start = { isMember: true, isNamed: true };
       const { world, alice } = smallWorld(random, start);
-      world.server.tellsInOrder = true; // after the node listens
+      world.server.tellsInOrder = true;
       let toldOut = false;
       let wasLevel = false;
       let isLate = false;
@@ -264,6 +264,7 @@ t.test(
         wasLevel ||= alice.session.follows("g1");
       };
       for (let count = seed % MOST_STEPS; count > 0; count--) await step();
+      while (!world.server.listened.has("u:alice")) await step(); // else nobody hears of it
       world.server.setMember("g1", "alice", false);
       while (!toldOut) await step();
       for (let count = random.below(5); count > 0; count--) await step();
@@ -373,8 +374,10 @@ t.test("planning tells where each named channel stands", async (t) => {
     (channel) => ({ channel, lastSeq: 0 }),
   );
   const { session } = world.session({ uid: "alice" });
-  const { store } = world.server;
-  const planning = planJoin(session, points, { store, hub: world.hub });
+  const { store, directory } = world.server;
+  const wishes = { candidates: ["g1", "g2", "g3"], points };
+  const ports = { store, directory, hub: world.hub };
+  const planning = planJoin(session, wishes, ports);
   await world.server.settle();
   const { groups, results } = await planning;
   t.same(groups, ["g1", "g2", "g3"]);

@@ -123,31 +123,30 @@ export class SharedServer {
       this.#answer(() => this.streams.find(key, clientMsgNo)),
     activeStream: (key) => this.#answer(() => this.streams.active(key)),
     personalStreamsOf: (uid) => this.#answer(() => this.streams.ofUser(uid)),
-    groupsOf: async (uid, before) => {
-      const all = () => this.#ask(() => this.groupsOf(uid));
-      if (before === undefined) return all();
-      const some = await all();
-      await before(some);
-      return (await all()).filter((id) => some.includes(id));
+    groupsOf: (uid) => this.#ask(() => this.groupsOf(uid)),
+    groupsAmong: async (uid, ids) => {
+      const all = await this.#ask(() => this.groupsOf(uid));
+      const isAll = all.every((id) => ids.includes(id));
+      return { groups: ids.filter((id) => all.includes(id)), isAll };
     },
     headSeq: (key) => this.#ask(() => this.headSeq(key)),
-    sharedSeq: (key, lastSeq, lastId) =>
+    resumeSeqs: (key, lastSeq, lastId) =>
       this.#ask(() => {
         const log = this.#logs.get(key) ?? [];
         const at = log.findIndex(({ messageId }) => messageId > lastId);
-        return at < 0 ? lastSeq : Math.min(at, lastSeq);
+        const isShared = at < 0 || lastSeq === 0 || lastId === 0;
+        const sharedSeq = isShared ? lastSeq : Math.min(at, lastSeq);
+        return { headSeq: this.headSeq(key), sharedSeq };
       }),
     readMessages: (key, range) => this.#ask(() => this.#read(key, range)),
   };
 
   readonly cluster: Pick<
     Cluster,
-    "listen" | "unlisten" | "barrier" | "recovery"
+    "listen" | "subscribe" | "unlisten" | "barrier" | "recovery"
   > = {
-    listen: (topic) =>
-      this.refuses(topic)
-        ? Promise.reject(new BrokerError("unavailable"))
-        : this.#subscribed(() => this.#listened.add(topic)),
+    listen: (topic) => this.#listen(topic),
+    subscribe: (topic) => this.#listen(topic),
     unlisten: (topic) => {
       this.#subscriber.push(() => this.#listened.delete(topic));
     },
@@ -157,6 +156,7 @@ export class SharedServer {
 
   /** Who is online, as the directory knows it. */
   readonly directory = {
+    check: () => this.#ask(() => {}),
     presence: (uids: readonly string[]): Promise<readonly Presence[]> =>
       this.#ask(() =>
         uids.map((uid) => ({ uid, online: this.#online.has(uid), flag: 0 })),
@@ -316,6 +316,12 @@ export class SharedServer {
       payload: new Uint8Array(PAYLOAD_BYTES),
       stream: this.streams.find(key, clientMsgNo),
     };
+  }
+
+  #listen(topic: Topic): Promise<void> {
+    return this.refuses(topic)
+      ? Promise.reject(new BrokerError("unavailable"))
+      : this.#subscribed(() => this.#listened.add(topic));
   }
 
   #answer<T>(compute: () => T): Answer<T> {

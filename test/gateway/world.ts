@@ -121,10 +121,12 @@ export class World {
   async join(joiner: Joiner): Promise<void> {
     const { session, points } = joiner;
     const { hub } = this;
-    const { store, cluster } = this.server;
-    await hub.enter(session);
+    const { store, cluster, directory } = this.server;
+    hub.enter(session);
+    const candidates = await store.groupsOf(session.uid); // as a login answers
     if (session.ended !== undefined) return;
-    const plan = await planJoin(session, points, { store, hub });
+    const wishes = { candidates, points };
+    const plan = await planJoin(session, wishes, { store, hub, directory });
     if (session.ended !== undefined) return;
     joiner.results = plan.results;
     const metrics = METRICS;

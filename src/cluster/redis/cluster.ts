@@ -22,6 +22,7 @@ export interface ClusterTopics
     | "publish"
     | "announce"
     | "listen"
+    | "subscribe"
     | "unlisten"
     | "barrier"
     | "recovery"
@@ -122,6 +123,10 @@ export class RedisCluster implements Cluster {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#watched.add(uid);
     return this.#topics.listen(topic);
+  }
+
+  subscribe(topic: Topic): Promise<void> {
+    return this.#topics.subscribe(topic);
   }
 
   unlisten(topic: Topic): void {

@@ -65,6 +65,17 @@ export function createChannelSteps({
     });
   }
 
+  async function groupsOf(uid: string): Promise<readonly string[]> {
+    const ids: string[] = [];
+    const slice = new TimeSlice(undefined, listings);
+    for (const { id } of tables.groupsOf(uid)) {
+      const mustWait = ids.length === GROUPS_AT_ONCE && listings.isBusy;
+      if (mustWait || slice.isUsedUp()) await slice.rest();
+      ids.push(id);
+    }
+    return ids;
+  }
+
   return {
     async channel(channel) {
       return tables.row(channel)?.info;
@@ -135,18 +146,13 @@ export function createChannelSteps({
     groupFacts: (channelId, uid) => groupFacts(tables, channelId, uid),
     personFacts: (fromUid, toUid) => personFacts(tables, fromUid, toUid),
 
-    async groupsOf(uid, before) {
-      const ids: string[] = [];
-      const slice = new TimeSlice(undefined, listings);
-      for (const { id } of tables.groupsOf(uid)) {
-        const mustWait = ids.length === GROUPS_AT_ONCE && listings.isBusy;
-        if (mustWait || slice.isUsedUp()) await slice.rest();
-        ids.push(id);
-      }
-      if (before === undefined) return ids;
-      await before(ids);
-      return ids.filter((id) => tables.joinSeq(uid, id) !== undefined);
+    async groupsAmong(uid, channelIds) {
+      const own = new Set(await groupsOf(uid));
+      const groups = channelIds.filter((id) => own.has(id));
+      return { groups, isAll: groups.length === own.size };
     },
+
+    groupsOf,
 
     async joinSeqs(channelId, uids) {
       const row = tables.row({ id: channelId, type: GROUP_CHANNEL });

@@ -152,6 +152,10 @@ async function openOwned(
   const lock = new KeyedLock();
   const control = { tables, lock, transact };
   const users = createUserTable(control);
+  const channels = createChannelSteps({
+    ...{ lock, transact, tables: channelTables },
+    headSeq: (key) => history.headSeq(key),
+  });
   return {
     ...{ tables, appends, streams, live, history, tail, journal },
     owner: held.owner,
@@ -159,13 +163,10 @@ async function openOwned(
     ...{ checkpoint, sweep },
     users,
     sessions: createSessions({
-      ...{ users, lock, publisher, clock },
+      ...{ users, channels, lock, publisher, clock },
       logins: createNewestLogins(control, clock),
     }),
-    channels: createChannelSteps({
-      ...{ lock, transact, tables: channelTables },
-      headSeq: (key) => history.headSeq(key),
-    }),
+    channels,
     managers: createManagerTables(control, clock),
     conversations: openConversations({
       ...{ ...control, path, conversationRows, channelTables },

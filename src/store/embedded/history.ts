@@ -6,7 +6,12 @@ import {
   expiresAtMs,
   type Message,
 } from "../../broker/model.ts";
-import type { Clock, HistoryRange, HistorySlice } from "../../broker/ports.ts";
+import type {
+  Clock,
+  HistoryRange,
+  HistorySlice,
+  ResumeSeqs,
+} from "../../broker/ports.ts";
 import { contentBytes } from "../held-bytes.ts";
 import { type ChannelRows, logKey } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
@@ -49,8 +54,15 @@ export class History {
     return tail.peek(key)?.head ?? rows.get(key)?.head ?? 0;
   }
 
-  /** The port's `sharedSeq`: ids grow with seqs. */
-  sharedSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
+  /** The port's `resumeSeqs`. */
+  resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): ResumeSeqs {
+    const isKnown = lastId === 0 || lastSeq === 0;
+    const sharedSeq = isKnown ? lastSeq : this.#sharedSeq(key, lastSeq, lastId);
+    return { headSeq: this.headSeq(key), sharedSeq };
+  }
+
+  /** Ids grow with seqs. */
+  #sharedSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
     const isShared = (through: number) =>
       this.#newestId(key, through) <= lastId;
     if (isShared(lastSeq)) return lastSeq;

@@ -10,9 +10,13 @@ import {
   type SessionRecord,
 } from "../../broker/model.ts";
 import type {
+  ChannelStore,
   Clock,
   Confirmation,
+  Incarnation,
   LoggedIn,
+  LoginResult,
+  LoginTerms,
   NewestLogin,
   Publisher,
   SessionEntry,
@@ -26,8 +30,11 @@ import type { NewestLogins } from "./newest-logins.ts";
 import { place } from "./session-rules.ts";
 import { userLock } from "./users.ts";
 
+type Entered = Extract<LoginResult, { readonly kind: "entered" }>;
+
 interface SessionParts {
   readonly users: Pick<UserStore, "device">;
+  readonly channels: Pick<ChannelStore, "groupsOf">;
   readonly logins: NewestLogins;
   readonly lock: KeyedLock;
   readonly publisher: Publisher;
@@ -39,7 +46,7 @@ const NO_ENTRIES: readonly SessionEntry[] = [];
 const MAX_ENDED = 10_000;
 
 export function createSessions(parts: SessionParts): SessionStore {
-  const { users, logins, lock, publisher, clock } = parts;
+  const { users, channels, logins, lock, publisher, clock } = parts;
   const sessions = new Map<string, readonly SessionEntry[]>();
   const ended = new BoundedMap<string, CloseReason>(MAX_ENDED);
 
@@ -106,39 +113,49 @@ export function createSessions(parts: SessionParts): SessionStore {
     };
   }
 
+  async function enter(
+    asked: SessionRecord,
+    incarnation: Incarnation,
+    { claim, tokenHash }: LoginTerms = {},
+  ): Promise<Exclude<LoginResult, Entered> | Omit<Entered, "groups">> {
+    const { uid, flag, sessionId } = asked;
+    return lock.run(userLock(uid), async () => {
+      const device =
+        tokenHash === undefined ? undefined : await users.device(uid, flag);
+      const level = levelOf(asked, tokenHash, device);
+      if (level === undefined) return { kind: "unauthorized" };
+      const session = { ...asked, level };
+      const newest = newestOf(session);
+      const entries = entriesOf(uid).filter(
+        (other) => other.session.sessionId !== sessionId,
+      );
+      const now = clock() * 1000;
+      const placed = place(session, claim, { entries, newest, now });
+      if (placed.kind === "refused") return placed;
+      if (placed.newest !== undefined) {
+        const kept = logins.put(uid, flag, placed.newest);
+        if (isSameLogin(placed.newest, newest))
+          kept.catch(() => {}); // only a later end of its time is lost: a full disk keeps nobody from reconnecting
+        else await kept;
+      }
+      const gone = new Set([sessionId]);
+      for (const { session } of placed.ended) gone.add(session.sessionId);
+      const staying = entriesOf(uid).filter(
+        (other) => !gone.has(other.session.sessionId),
+      );
+      put(uid, staying.concat({ ...placed.entry, incarnation })); // exactly as long as needed, unlike a spread
+      for (const { session, reason } of placed.ended)
+        tellEnded(session, reason);
+      tellPresence(uid);
+      return { kind: "entered", ...placed.entry };
+    });
+  }
+
   return {
-    login(asked, incarnation, { claim, tokenHash } = {}) {
-      const { uid, flag, sessionId } = asked;
-      return lock.run(userLock(uid), async () => {
-        const device =
-          tokenHash === undefined ? undefined : await users.device(uid, flag);
-        const level = levelOf(asked, tokenHash, device);
-        if (level === undefined) return { kind: "unauthorized" };
-        const session = { ...asked, level };
-        const newest = newestOf(session);
-        const entries = entriesOf(uid).filter(
-          (other) => other.session.sessionId !== sessionId,
-        );
-        const now = clock() * 1000;
-        const placed = place(session, claim, { entries, newest, now });
-        if (placed.kind === "refused") return placed;
-        if (placed.newest !== undefined) {
-          const kept = logins.put(uid, flag, placed.newest);
-          if (isSameLogin(placed.newest, newest))
-            kept.catch(() => {}); // only a later end of its time is lost: a full disk keeps nobody from reconnecting
-          else await kept;
-        }
-        const gone = new Set([sessionId]);
-        for (const { session } of placed.ended) gone.add(session.sessionId);
-        const staying = entriesOf(uid).filter(
-          (other) => !gone.has(other.session.sessionId),
-        );
-        put(uid, staying.concat({ ...placed.entry, incarnation })); // exactly as long as needed, unlike a spread
-        for (const { session, reason } of placed.ended)
-          tellEnded(session, reason);
-        tellPresence(uid);
-        return { kind: "entered", ...placed.entry };
-      });
+    async login(asked, incarnation, terms) {
+      const entered = await enter(asked, incarnation, terms);
+      if (entered.kind !== "entered") return entered;
+      return { ...entered, groups: await channels.groupsOf(asked.uid) };
     },
 
     async removeSession(session) {

@@ -96,7 +96,8 @@ function controlCalls({
       useNow((e) => e.channels.groupFacts(channelId, uid)),
     personFacts: (fromUid, toUid) =>
       useNow((e) => e.channels.personFacts(fromUid, toUid)),
-    groupsOf: (...asked) => use((e) => e.channels.groupsOf(...asked)),
+    groupsOf: (uid) => use((e) => e.channels.groupsOf(uid)),
+    groupsAmong: (...asked) => use((e) => e.channels.groupsAmong(...asked)),
     joinSeqs: (channelId, uids) =>
       use((e) => e.channels.joinSeqs(channelId, uids)),
     members: (channel) => use((e) => e.channels.members(channel)),
@@ -126,7 +127,7 @@ function messageCalls(
     },
     readMessages: (key, range) => use((e) => e.history.read(key, range)),
     headSeq: (key) => use((e) => e.history.headSeq(key)),
-    sharedSeq: (...asked) => use((e) => e.history.sharedSeq(...asked)),
+    resumeSeqs: (...asked) => use((e) => e.history.resumeSeqs(...asked)),
 
     appendCommand: (draft) => use((e) => e.inbox.appendCommand(draft)),
     readInbox: (uid, afterSeq, page) =>

@@ -128,7 +128,8 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
       };
     },
 
-    groupsOf: (...asked) => groups.of(...asked),
+    groupsOf: (uid) => groups.of(uid),
+    groupsAmong: (...asked) => groups.amongOf(...asked),
     sweepHints: (isStopped) => groups.sweep(isStopped),
   };
 }

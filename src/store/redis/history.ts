@@ -10,6 +10,7 @@ import type {
   HistoryRange,
   HistorySlice,
   MessageStore,
+  ResumeSeqs,
 } from "../../broker/ports.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { decodeRecord } from "../../redis/wire.ts";
@@ -18,10 +19,10 @@ import { decodeSnapshot } from "./stream-record.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
 const READ = loadScript(lua("read_messages"), lua("entry"), lua("snapshot"));
-const SHARED_SEQ = loadScript(lua("shared_seq"), lua("entry"));
+const RESUME_SEQS = loadScript(lua("resume_seqs"), lua("entry"));
 
 /** What the link must know. */
-export const historyScripts: readonly Script[] = [READ, SHARED_SEQ];
+export const historyScripts: readonly Script[] = [READ, RESUME_SEQS];
 
 export interface ReadSlice extends HistorySlice {
   /** The number of the channel's newest publication when the slice was read. */
@@ -60,13 +61,15 @@ export async function readSlice(
   }
 }
 
-/** The port's `sharedSeq`. */
-export async function readSharedSeq(
+/** The port's `resumeSeqs`. */
+export async function readResumeSeqs(
   { link }: HistoryParts,
-  ...[key, lastSeq, lastId]: Parameters<MessageStore["sharedSeq"]>
-): Promise<number> {
-  const log = link.keys.channel("log", key);
-  return Number(await link.run(SHARED_SEQ, [log], [lastSeq, lastId]));
+  ...[key, lastSeq, lastId]: Parameters<MessageStore["resumeSeqs"]>
+): Promise<ResumeSeqs> {
+  const names = ["head", "log"].map((part) => link.keys.channel(part, key));
+  const reply = await link.run(RESUME_SEQS, names, [lastSeq, lastId]);
+  const [headSeq, sharedSeq] = reply as [number, number]; // as its header says
+  return { headSeq, sharedSeq };
 }
 
 interface Piece extends ReadSlice {

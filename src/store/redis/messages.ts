@@ -16,7 +16,7 @@ import { Lanes } from "../../lib/lanes.ts";
 import type { Placed } from "./append-call.ts";
 import { Appends, appendScripts } from "./appends.ts";
 import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
-import { historyScripts, readSharedSeq, readSlice } from "./history.ts";
+import { historyScripts, readResumeSeqs, readSlice } from "./history.ts";
 import type { RedisStoreParts } from "./parts.ts";
 import { personalScripts, tellAgain, tellUsers } from "./personal.ts";
 
@@ -46,7 +46,7 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
     append: (draft) => messages.append(draft),
     readMessages: (key, range) => messages.read(key, range),
     headSeq: (key) => messages.headSeq(key),
-    sharedSeq: (...asked) => readSharedSeq(parts, ...asked),
+    resumeSeqs: (...asked) => readResumeSeqs(parts, ...asked),
     get counts() {
       return messages.counts;
     },

@@ -19,6 +19,7 @@ import {
 import { asBrokerError } from "../../redis/errors.ts";
 import { type Arg, loadScript, type Script } from "../../redis/script.ts";
 import type { RedisStoreParts } from "./parts.ts";
+import { indexOf } from "./user-groups.ts";
 
 /**
  * An entry that no node confirmed for so long is dropped. Its node does so once a minute; one that cannot for as long as this is dead, and comes back as
@@ -78,16 +79,17 @@ export function createRedisSessions({
           ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
           ...[order, label, tokenHash === undefined ? "none" : "token", token],
         ],
-      )) as [Buffer, ...Buffer[]];
+      )) as [Buffer, ...Buffer[]]; // the lists of groups apart
       const said = kind.toString() as LoginResult["kind"];
       if (said === "unauthorized") return { kind: said };
       if (said === "refused") return refusal(rest[0]);
-      const [since, place, level] = rest;
+      const [since, place, level, groups, doubts] = rest;
       return {
         kind: said,
         session: { ...session, level: Number(level) as DeviceLevel }, // the given one, or as putDevice wrote it
         since: Number(since),
         order: Number(place),
+        groups: indexOf(groups, doubts).hinted,
       };
     },
 

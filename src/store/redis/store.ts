@@ -106,7 +106,8 @@ function controlCalls(
       life.use(() => channels.groupFacts(channelId, uid)),
     personFacts: (fromUid, toUid) =>
       life.use(() => channels.personFacts(fromUid, toUid)),
-    groupsOf: (...asked) => life.use(() => channels.groupsOf(...asked)),
+    groupsOf: (uid) => life.use(() => channels.groupsOf(uid)),
+    groupsAmong: (...asked) => life.use(() => channels.groupsAmong(...asked)),
     joinSeqs: (channelId, uids) =>
       life.use(() => channels.joinSeqs(channelId, uids)),
     members: (channel) => life.use(() => channels.members(channel)),
@@ -133,7 +134,7 @@ function messageCalls(
     readMessages: (key, range) =>
       life.use(() => messages.readMessages(key, range)),
     headSeq: (key) => life.use(() => messages.headSeq(key)),
-    sharedSeq: (...asked) => life.use(() => messages.sharedSeq(...asked)),
+    resumeSeqs: (...asked) => life.use(() => messages.resumeSeqs(...asked)),
 
     streamEvent: (draft) => life.use(() => streams.streamEvent(draft)),
     cancelStream: (key, clientMsgNo) =>

@@ -3,6 +3,8 @@
 // its own but in Redis.
 
 import { randomUUID } from "node:crypto";
+import { isAway } from "../../broker/errors.ts";
+import type { ChannelStore } from "../../broker/ports.ts";
 import { TimeSlice } from "../../lib/time-slice.ts";
 import { bucketOf } from "../../redis/keys.ts";
 import type { RedisLink } from "../../redis/link.ts";
@@ -23,12 +25,21 @@ const GROUPS_PER_STEP = 100;
 /** Between a reader's name and a group id, which holds no control character. */
 const SEPARATOR = "\n";
 
+/** What the user's slot says. */
+interface Index {
+  readonly hinted: readonly string[];
+  readonly doubted: readonly string[];
+  readonly doubts: readonly string[];
+}
+
 export class UserGroups {
   readonly #link: RedisLink;
+  readonly #onProblem: HintRepeatsParts["onProblem"];
   readonly #repeats: HintRepeats;
 
   constructor(parts: Omit<HintRepeatsParts, "isMember">) {
     this.#link = parts.link;
+    this.#onProblem = parts.onProblem;
     this.#repeats = new HintRepeats({
       ...parts,
       isMember: async (uid, groupId) =>
@@ -66,28 +77,52 @@ export class UserGroups {
     return this.#repeats.sweep(isStopped);
   }
 
-  /** The groups `uid` is a member of, disbanded ones left out, in no order. `before`: see `ChannelStore`. */
-  async of(
+  /** The groups `uid` is a member of, disbanded ones left out, in no order. */
+  async of(uid: string): Promise<readonly string[]> {
+    const index = await this.#index(uid);
+    const found = await this.#among(uid, index.hinted);
+    return [...found, ...(await this.#tidy(uid, index, found))];
+  }
+
+  /** See `ChannelStore`. The index is repaired later: nobody waits for that. */
+  async amongOf(
     uid: string,
-    before?: (groupIds: readonly string[]) => Promise<void>,
-  ): Promise<readonly string[]> {
+    ids: readonly string[],
+  ): ReturnType<ChannelStore["groupsAmong"]> {
+    const [index, groups] = await Promise.all([
+      this.#index(uid),
+      this.#among(uid, ids),
+    ]);
+    const asked = new Set(ids);
+    const isAll = index.hinted.every((id) => asked.has(id));
+    if (isAll)
+      this.#tidy(uid, index, groups).catch((error: unknown) => {
+        if (!isAway(error))
+          this.#onProblem(error, "The group index could not be repaired");
+      });
+    return { groups, isAll };
+  }
+
+  async #index(uid: string): Promise<Index> {
     const { keys } = this.#link;
-    const [groups, doubts] = (
-      await Promise.all([
-        this.#link.call("smembers", keys.user("groups", uid)),
-        this.#link.call("smembers", keys.user("doubt", uid)),
-      ])
-    ).map(texts) as [readonly string[], readonly string[]]; // two in, two out
-    const doubted = doubts.map((one) => one.split(SEPARATOR)[1] ?? "");
-    const hinted = [...new Set([...groups, ...doubted])];
-    await before?.(hinted);
-    const found = await this.#among(uid, hinted);
+    const [groups, doubts] = await Promise.all([
+      this.#link.call("smembers", keys.user("groups", uid)),
+      this.#link.call("smembers", keys.user("doubt", uid)),
+    ]);
+    return indexOf(groups, doubts);
+  }
+
+  /** Repairs the index by what was found of it; the groups that the user came back to meanwhile. */
+  async #tidy(
+    uid: string,
+    { hinted, doubted, doubts }: Index,
+    found: readonly string[],
+  ): Promise<readonly string[]> {
     const isFound = new Set(found);
     const stale = hinted.filter((id) => !isFound.has(id));
-    if (stale.length === 0 && doubts.length === 0) return found;
+    if (stale.length === 0 && doubts.length === 0) return [];
     const doubtedFound = doubted.filter((id) => isFound.has(id));
-    const read = { found: doubtedFound, doubts };
-    return [...found, ...(await this.#settle(uid, stale, read))];
+    return this.#settle(uid, stale, { found: doubtedFound, doubts });
   }
 
   /** Takes stale hints away unless the user became a member meanwhile; the groups of which that is so. `read`: what earlier readers left. */
@@ -115,7 +150,8 @@ export class UserGroups {
 
   async #among(uid: string, ids: readonly string[]): Promise<string[]> {
     const slice = new TimeSlice();
-    const found = await slice.each(piecesByBucket(ids), async (some) => {
+    const pieces = piecesOf(ids, this.#link);
+    const found = await slice.each(pieces, async (some) => {
       const groupKeys = some.flatMap((id) =>
         ["info", "perm", "temp"].map((part) =>
           this.#link.keys.channel(part, `2:${id}`),
@@ -144,11 +180,22 @@ export class UserGroups {
   }
 }
 
-/** Groups in pieces whose keys are in one slot. */
-function piecesByBucket(ids: readonly string[]): readonly string[][] {
+/** The ids in `hinted`, each once, and what earlier readers left. */
+export function indexOf(groups: unknown, doubts: unknown): Index {
+  const left = texts(doubts);
+  const doubted = left.map((one) => one.split(SEPARATOR)[1] ?? "");
+  const hinted = [...new Set([...texts(groups), ...doubted])];
+  return { hinted, doubted, doubts: left };
+}
+
+/** Groups in pieces that one step may be asked about: on a Redis Cluster, whose keys are in one slot. */
+function piecesOf(
+  ids: readonly string[],
+  { isCluster }: Pick<RedisLink, "isCluster">,
+): readonly string[][] {
   const buckets = new Map<number, string[][]>();
   for (const id of ids) {
-    const bucket = bucketOf(`2:${id}`);
+    const bucket = isCluster ? bucketOf(`2:${id}`) : 0;
     const pieces = buckets.get(bucket) ?? [[]];
     buckets.set(bucket, pieces);
     const last = pieces.at(-1) ?? [];

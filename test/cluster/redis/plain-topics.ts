@@ -51,7 +51,8 @@ export function plainTopics(
       deliver = listener;
       resync = given;
     },
-    listen: async (topic) => {
+    listen: (topic) => topics.subscribe(topic),
+    subscribe: async (topic) => {
       await subscriber.ssubscribe(link.keys.topic(topic));
     },
     unlisten() {},

@@ -32,7 +32,8 @@ export interface SubscriptionsParts {
 }
 
 interface Entry extends Subscription {
-  /** Settles with the first subscription. */
+  /** Settles with the first subscription, and then `opening` with the position in the channel. */
+  subscribed: Promise<void>;
   opening: Promise<void>;
   /** Another caller waits for it, or was answered. */
   isShared: boolean;
@@ -47,6 +48,7 @@ interface Restoring {
 }
 
 const RETRY_MS = 200;
+const DONE = Promise.resolve();
 
 export class Subscriptions {
   readonly #parts: SubscriptionsParts;
@@ -87,14 +89,12 @@ export class Subscriptions {
 
   /** Rejects `unavailable`; a topic subscribed before, or awaited by others, stays wanted. */
   listen(topic: Topic): Promise<void> {
-    if (this.#isClosed) return Promise.reject(new BrokerError("unavailable"));
-    const name = this.#parts.nameOf(topic);
-    const found = this.#entries.get(name);
-    if (found === undefined) return this.#open(topic, name);
-    this.#lingering.delete(found);
-    if (this.#isThere(found)) return found.opening;
-    found.isShared = true;
-    return this.#comesBack(found);
+    return this.#wanted(topic, (entry) => entry.opening);
+  }
+
+  /** Rejects as `listen`. */
+  subscribe(topic: Topic): Promise<void> {
+    return this.#wanted(topic, (entry) => entry.subscribed);
   }
 
   unlisten(topic: Topic): void {
@@ -166,7 +166,18 @@ export class Subscriptions {
     for (const entry of [...this.#entries.values()]) this.#forget(entry);
   }
 
-  #open(topic: Topic, name: string): Promise<void> {
+  #wanted(topic: Topic, stage: (entry: Entry) => Promise<void>): Promise<void> {
+    if (this.#isClosed) return Promise.reject(new BrokerError("unavailable"));
+    const name = this.#parts.nameOf(topic);
+    const found = this.#entries.get(name);
+    if (found === undefined) return stage(this.#open(topic, name));
+    this.#lingering.delete(found);
+    if (this.#isThere(found)) return stage(found);
+    found.isShared = true;
+    return this.#comesBack(found);
+  }
+
+  #open(topic: Topic, name: string): Entry {
     const key = groupKeyOf(topic);
     const sequencer =
       key === undefined ? undefined : this.#parts.sequencers.openGroup(key);
@@ -180,34 +191,43 @@ export class Subscriptions {
         isOpen: true,
       },
       ...{ lostAtMs: undefined, losses: 0, waiting: new Set() },
-      ...{ opening: Promise.resolve(), isShared: false },
+      ...{ subscribed: DONE, opening: DONE, isShared: false },
     };
     this.#entries.set(name, entry);
     const uid = uidOf(topic);
     if (uid !== undefined) this.#parts.sequencers.personal.opened(uid, entry);
-    entry.opening = this.#subscribe(entry).catch((error) => {
+    entry.subscribed = this.#subscribe(entry);
+    entry.opening = this.#begin(entry).catch((error) => {
       if (entry.isShared) {
-        entry.opening = Promise.resolve(); // it was subscribed; recovery brings it back
+        entry.subscribed = DONE;
+        entry.opening = DONE; // it was subscribed; recovery brings it back
       } else {
         this.#lingering.delete(entry);
         this.#forget(entry);
       }
       throw error;
     });
-    return entry.opening;
+    entry.opening.catch(() => {}); // a caller of `subscribe` does not wait for it
+    return entry;
   }
 
   async #subscribe(entry: Entry): Promise<void> {
-    const { subscriber, sequencers, clock } = this.#parts;
+    const { subscriber, sequencers } = this.#parts;
     await subscriber.subscribe(entry.name);
-    if (entry.losses === 0) {
-      entry.isUp = true;
-      sequencers.personal.up(entry);
-    }
+    if (entry.losses > 0) return;
+    entry.isUp = true;
+    sequencers.personal.up(entry);
+  }
+
+  async #begin(entry: Entry): Promise<void> {
+    const { sequencers, clock } = this.#parts;
+    await entry.subscribed;
     if (entry.sequencer !== undefined) await sequencers.begin(entry.sequencer);
     if (!this.#isThere(entry)) await this.#comesBack(entry);
     if (!entry.isOpen) throw new BrokerError("unavailable");
     entry.sinceMs = clock();
+    entry.subscribed = DONE;
+    entry.opening = DONE;
   }
 
   #isThere(entry: Entry): boolean {

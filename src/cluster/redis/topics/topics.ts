@@ -145,6 +145,11 @@ export class RedisTopics {
     return this.#topics.listen(topic);
   }
 
+  /** See `Cluster`. Rejects as `listen`. */
+  subscribe(topic: Topic): Promise<void> {
+    return this.#topics.subscribe(topic);
+  }
+
   unlisten(topic: Topic): void {
     this.#topics.unlisten(topic);
   }
