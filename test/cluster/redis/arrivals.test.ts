@@ -145,6 +145,24 @@ t.test("streams that begin and end unheard are told whole", async (t) => {
   );
 });
 
+t.test("a forged message hides none of those around its id", async (t) => {
+  const log = new FeedLog("group");
+  const forger = new FeedLog("group");
+  const { sequencer, told, catchUpQueue } = bench(t, log);
+  sequencer.begin(0, 0);
+  const first = log.message();
+  log.nextId += 10;
+  const second = log.message();
+  forger.nextId = log.nextId - 5;
+  for (const frame of [forger.message(), first, second])
+    sequencer.accept(frame);
+  await catchUpQueue.settled();
+  const ids = told.map(
+    (event) => event.kind === "message" && event.message.messageId,
+  );
+  t.same(ids, [forger.nextId, 1001, log.nextId]);
+});
+
 t.test("over the budget frames are given up and read", async (t) => {
   const log = new FeedLog("group");
   const budget = { used: 0, max: 2000 };

@@ -98,15 +98,16 @@ async function readForward(
   feed: CatchUpFeed,
   { headSeq, position }: { headSeq: number; position: ChannelPosition },
 ): Promise<boolean> {
-  const { lastId } = sequencer.delivered;
-  let fromSeq = lastId === 0 ? headSeq + 1 : headSeq;
+  const { delivered } = sequencer;
+  let fromSeq = delivered.lastId === 0 ? headSeq + 1 : headSeq;
   while (fromSeq <= position.headSeq && !sequencer.isClosed) {
     const { messages, more } = await feed.messages(sequencer.key, {
       ...{ fromSeq, toSeq: position.headSeq, reverse: false },
       ...{ limit: PAGE_MESSAGES, maxBytes: PAGE_BYTES },
     });
     const [first] = messages;
-    if (first?.messageSeq === headSeq && first.messageId > lastId) return false;
+    if (first?.messageSeq === headSeq && !delivered.confirms(first))
+      return false;
     for (const message of messages) sequencer.deliverMessage(message);
     fromSeq = (messages.at(-1)?.messageSeq ?? position.headSeq) + 1;
     if (!more) break;

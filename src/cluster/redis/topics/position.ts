@@ -25,6 +25,8 @@ export class DeliveredPosition {
   lastId = 0;
   /** `lastId` before the last message. */
   #priorId = 0;
+  /** The last delivered stored message. */
+  #last: Pick<Message, "messageSeq" | "messageId"> | undefined;
   #streams: Map<string, StreamCursor> | undefined;
 
   /** Streams that may miss events. */
@@ -58,6 +60,20 @@ export class DeliveredPosition {
     this.headSeq = undefined; // it may belong to that message
   }
 
+  /**
+   * Whether the delivered message with that seq is the store's. If not, it was lost, or forged: then messages after the one before it count as
+   * not delivered.
+   */
+  confirms({ messageSeq, messageId }: Message): boolean {
+    const last = this.#last;
+    if (last?.messageSeq !== messageSeq) return messageId <= this.lastId;
+    if (last.messageId === messageId) return true;
+    this.lastId = Math.min(this.#priorId, messageId - 1);
+    this.#priorId = this.lastId;
+    this.#last = undefined;
+    return false;
+  }
+
   /** Sets the stream's cursor to the end of `snapshot`. */
   resetTo({ clientMsgNo, nextIndex, text }: StreamSnapshot): void {
     this.#put(clientMsgNo, { index: nextIndex, textOffset: text.length });
@@ -79,6 +95,7 @@ export class DeliveredPosition {
     if (messageSeq > 0) {
       if (messageId <= this.lastId) return false;
       this.headSeq = messageSeq;
+      this.#last = { messageSeq, messageId };
     }
     if (messageId > this.lastId) {
       this.#priorId = this.lastId;

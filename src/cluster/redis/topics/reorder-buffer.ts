@@ -64,6 +64,10 @@ export class ReorderBuffer {
     this.#charge(bytes);
   }
 
+  get(pub: number): Buffer | undefined {
+    return this.#frames.get(pub);
+  }
+
   /** Removes and returns the frame. */
   take(pub: number): Buffer | undefined {
     const frame = this.#frames.get(pub);

@@ -290,9 +290,13 @@ export class Sequencer {
 
   #drain(): void {
     const buffered = this.#buffered;
+    let isDoubtful = false;
     while (buffered !== undefined && buffered.size > 0 && !this.#isHeld) {
-      const frame = buffered.take(this.#pub + 1);
+      const frame = buffered.get(this.#pub + 1);
       if (frame === undefined) break;
+      isDoubtful = this.#isImplausible(frame);
+      if (isDoubtful) break;
+      buffered.take(this.#pub + 1);
       this.#advance(this.#pub + 1, frame, undefined);
     }
     this.#wake();
@@ -300,7 +304,7 @@ export class Sequencer {
     if ((buffered?.size ?? 0) > 0 || this.#expected > this.#pub)
       this.#openGap();
     else this.#endGap();
-    if (buffered?.hasLost()) this.#parts.onGap(this); // the store has the frames that did not fit
+    if (buffered?.hasLost() || isDoubtful) this.#parts.onGap(this); // the store has the frames that did not fit, or are forged
   }
 
   #advance(pub: number, frame: Buffer, event: OrderedEvent | undefined): void {
