@@ -205,9 +205,9 @@ export interface MessageStore {
   /**
    * One atomic step: look up (key, fromUid, clientMsgNo), whose answer beats a refusal, else judge the sender by `permissions.ts`, take the
    * channel's next seq and a growing messageId, store the record, and, once it is durable, publish it as a `message` event. These calls take
-   * their seqs in a channel in their order, and events of a channel are published in the order of their seqs. A message is published before, and
-   * never after, a read shows it; no caller may count on its event being at this node when it is answered. A concurrent retry gets the first call's answer, and not
-   * before that one is durable. A rejected or refused append leaves no gap and no record. When a call of an `origin` is rejected because the
+   * their seqs in a channel in their order, and events of a channel are published in the order of their seqs. A message of a group is published
+   * before a read shows it; one of a personal channel may be published after that. The answer waits for no delivery. A concurrent retry gets the
+   * first call's answer, and not before that one is durable. A rejected or refused append leaves no gap and no record. When a call of an `origin` is rejected because the
    * store could not take it, so are its later ones for that channel which were made before the rejection and are not stored yet.
    * On a store of several servers the facts of a personal message may be read just before the step.
    *

@@ -58,7 +58,7 @@ export interface StreamStore {
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamStep>;
   /** Ends every stream as `interrupted` that had no event since `silentSinceMs` (after a restart every stream gets that time anew). Returns how many. */
   interruptStreams(silentSinceMs: number): Promise<number>;
-  /** A stream as durable and published, active or ended; undefined: none. What a read shows has been published before. */
+  /** A stream as durable and published, active or ended; undefined: none. What a read shows of a group has been published before. */
   stream(
     key: ChannelKey,
     clientMsgNo: string,

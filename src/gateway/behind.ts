@@ -18,6 +18,8 @@ import {
   HELD_OVERHEAD_BYTES,
   type HeldPush,
   type Session,
+  type StreamName,
+  streamName,
   type Withholding,
 } from "./session.ts";
 
@@ -30,11 +32,6 @@ export interface EventPlace {
   fallBehind(behind: Behind): void;
   /** Ends that, and gives the session what is published from now on. */
   goLive(behind: Behind): void;
-}
-
-export interface StreamName {
-  readonly key: ChannelKey;
-  readonly clientMsgNo: string;
 }
 
 interface Owed extends StreamName {
@@ -59,10 +56,6 @@ export const PERSONAL_EVENTS: EventPlace = {
     session.personalEvents = undefined;
   },
 };
-
-/** Distinguishes streams of all channels; keys hold no line break. */
-const nameOf = ({ key, clientMsgNo }: StreamName): string =>
-  `${key}\n${clientMsgNo}`;
 
 export class Behind implements Withholding {
   readonly session: Session;
@@ -120,7 +113,7 @@ export class Behind implements Withholding {
     const { stream, key, clientMsgNo } = event;
     if (this.session.ended !== undefined) return;
     if (stream === undefined) return this.#keep(event);
-    const found = this.#owed.get(nameOf(event));
+    const found = this.#owed.get(streamName(event));
     if (found !== undefined) {
       if (this.#isReading) return this.#keep(event);
       if (!found.mustRead) this.#keep(event); // marks the place among what is no stream's
@@ -138,7 +131,7 @@ export class Behind implements Withholding {
 
   shown(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo, nextIndex } = snapshot;
-    const found = this.#owed.get(nameOf(snapshot));
+    const found = this.#owed.get(streamName(snapshot));
     const cursor = endOf(snapshot);
     if (found === undefined) {
       if (snapshot.state !== "active") return;
@@ -156,7 +149,8 @@ export class Behind implements Withholding {
   /** Pushes what comes before the stream among what is withheld, and then the stream as it was read; undefined: it is gone. */
   advance(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const place = this.#events.findIndex(
-      (event) => event.stream !== undefined && nameOf(event) === nameOf(name),
+      (event) =>
+        event.stream !== undefined && streamName(event) === streamName(name),
     );
     const before = this.#events.splice(0, place + 1);
     for (const event of before) this.#pushWithheld(event); // the last one is of the stream, whose snapshot holds it
@@ -171,17 +165,17 @@ export class Behind implements Withholding {
     active: readonly StreamSnapshot[],
     read: readonly StreamSnapshot[],
   ): number {
-    const rest = new Map(read.map((one) => [nameOf(one), one]));
+    const rest = new Map(read.map((one) => [streamName(one), one]));
     for (const snapshot of active) {
       const { key, clientMsgNo } = snapshot;
-      if (this.#owed.get(nameOf(snapshot))?.isPresented) continue;
-      rest.delete(nameOf(snapshot));
+      if (this.#owed.get(streamName(snapshot))?.isPresented) continue;
+      rest.delete(streamName(snapshot));
       const cursor = this.#pushSnapshot(snapshot);
       this.#owe({ key, clientMsgNo, cursor, mustRead: false });
     }
     const caughtUp = rest.size;
     const ofStreams = this.#events.filter(({ stream }) => stream !== undefined);
-    const placed = new Set(ofStreams.map(nameOf));
+    const placed = new Set(ofStreams.map(streamName));
     const takeUp = (name: string): void => {
       const snapshot = rest.get(name);
       if (snapshot !== undefined) this.#pushRest(snapshot);
@@ -189,9 +183,10 @@ export class Behind implements Withholding {
     };
     for (const name of [...rest.keys()]) if (!placed.has(name)) takeUp(name);
     for (const event of this.#events) {
-      if (event.stream !== undefined) takeUp(nameOf(event));
+      if (event.stream !== undefined) takeUp(streamName(event));
       this.#pushWithheld(event);
     }
+    if (this.place.key === undefined) this.#noteRead();
     this.drop();
     return caughtUp;
   }
@@ -204,11 +199,17 @@ export class Behind implements Withholding {
     this.#owed.clear();
   }
 
+  /** On several servers an event of a personal channel may be read before it is published. */
+  #noteRead(): void {
+    for (const { key, clientMsgNo, cursor } of this.#owed.values())
+      this.session.noteReadStream({ key, clientMsgNo }, cursor);
+  }
+
   /** Unless the client has it, or the stream is one it was never told of, or one that the store has lost. */
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;
     if (stream === undefined) return this.#pushEvent(event);
-    const owed = this.#owed.get(nameOf(event));
+    const owed = this.#owed.get(streamName(event));
     if (owed === undefined || owed.mustRead) return;
     const rest = restOf(event, stream, owed.cursor);
     if (rest === undefined) return;
@@ -218,7 +219,7 @@ export class Behind implements Withholding {
 
   /** Unless an answer that was read later has told more. Returns how far the client is. */
   #pushSnapshot(snapshot: StreamSnapshot): StreamCursor {
-    const shown = this.#owed.get(nameOf(snapshot))?.cursor ?? BEGINNING;
+    const shown = this.#owed.get(streamName(snapshot))?.cursor ?? BEGINNING;
     if (shown.index > snapshot.nextIndex) return shown;
     const channel = channelSeenBy(this.session.uid, snapshot);
     this.#push({ kind: "stream", channel, snapshot });
@@ -226,7 +227,7 @@ export class Behind implements Withholding {
   }
 
   #pushRest(snapshot: StreamSnapshot): void {
-    const owed = this.#owed.get(nameOf(snapshot));
+    const owed = this.#owed.get(streamName(snapshot));
     if (owed === undefined) return;
     for (const event of eventsFrom(snapshot, owed.cursor))
       this.#pushEvent(event);
@@ -246,7 +247,7 @@ export class Behind implements Withholding {
   }
 
   #owe(owed: Owed): void {
-    this.#owed.set(nameOf(owed), owed);
+    this.#owed.set(streamName(owed), owed);
   }
 
   #keep(event: ChannelEvent): void {

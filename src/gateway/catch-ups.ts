@@ -8,14 +8,9 @@ import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { StreamStore } from "../broker/stream-ports.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
 import type { TimeSlice } from "../lib/time-slice.ts";
-import {
-  Behind,
-  type EventPlace,
-  PERSONAL_EVENTS,
-  type StreamName,
-} from "./behind.ts";
+import { Behind, type EventPlace, PERSONAL_EVENTS } from "./behind.ts";
 import { concernOfAll, readJudged } from "./read-judged.ts";
-import type { Session } from "./session.ts";
+import type { Session, StreamName } from "./session.ts";
 
 export interface CatchUpParts {
   readonly store: Pick<

@@ -302,7 +302,7 @@ class Joining {
     if (!this.#isOver(channel)) await this.joinGroup(channel);
   }
 
-  /** Everything read is also published; what was published and not read is held: push that, and go live in the same breath. */
+  /** What was read of a group is published; what was published and not read is held: pushes that, and goes live at once. */
   async #handOver(): Promise<void> {
     const { cluster, hub } = this.#parts;
     const session = this.#session;
@@ -359,6 +359,9 @@ class Joining {
       throughSeq,
       messages,
     });
+    const last = messages.at(-1);
+    if (channel.type !== GROUP_CHANNEL && last !== undefined)
+      this.#session.noteRead(last);
     for (const { stream } of messages) hub.shown(this.#session, stream);
     await this.#session.writable(limits.maxUnreadBytes);
     return more;

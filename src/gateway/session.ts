@@ -11,7 +11,7 @@ import {
   type Message,
   type StreamSnapshot,
 } from "../broker/model.ts";
-import type { StreamCursor } from "../broker/stream-pieces.ts";
+import { restOf, type StreamCursor } from "../broker/stream-pieces.ts";
 import type { Codec, Frame, Push, Reply } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
 import type { Reads } from "./reads.ts";
@@ -26,6 +26,17 @@ export type Cursors = ReadonlyMap<ChannelKey, number>;
 /** A group as its sessions see it. */
 export interface FollowedGroup {
   readonly channelId: string;
+}
+
+/** A stream of any channel. */
+export interface StreamName {
+  readonly key: ChannelKey;
+  readonly clientMsgNo: string;
+}
+
+/** Distinguishes streams of all channels; keys hold no line break. */
+export function streamName({ key, clientMsgNo }: StreamName): string {
+  return `${key}\n${clientMsgNo}`;
 }
 
 /** Keeps events back from a session that is not to get them yet. */
@@ -55,6 +66,8 @@ export type CommandPush = Extract<Push, { readonly kind: "command" }>;
 export type HeldPush = Extract<Push, { readonly kind: "event" | "stream" }>;
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
+/** Of more personal streams that a session read, late events are pushed again. */
+const MAX_READ_STREAMS = 100;
 /** Of more groups that a session left it is not remembered what it had. */
 const MAX_GROUPS_LEFT = 100;
 
@@ -97,6 +110,9 @@ export class Session {
   /** Of groups it got messages of and was told out of: through which seq. */
   #had: Map<string, number> | undefined;
   #waiting: (() => void)[] | undefined;
+  /** Newest message that a resume read in each personal channel, and end of each personal stream that was read, by `streamName`. */
+  #readThrough: Map<ChannelKey, number> | undefined;
+  #readStreams: Map<string, StreamCursor> | undefined;
   /** Active streams the client was shown in groups whose events it does not get yet. */
   #openStreams: Map<ChannelKey, Map<string, StreamCursor>> | undefined;
 
@@ -223,6 +239,42 @@ export class Session {
         this.pushMessage(item);
         if (item.stream !== undefined) this.opened(item.stream);
       }
+  }
+
+  /** A resume read the message of a personal channel: a later publication of it, or of an older one, is not pushed. */
+  noteRead({ key, messageId }: Message): void {
+    this.#readThrough ??= new Map();
+    this.#readThrough.set(key, messageId);
+  }
+
+  /** False: the client has the message of a personal channel. */
+  lacks({ key, messageId, messageSeq }: Message): boolean {
+    const readId = this.#readThrough?.get(key);
+    if (readId === undefined || messageSeq === 0) return true;
+    if (messageId <= readId) return false;
+    this.#readThrough?.delete(key); // publications of a channel come in their order
+    return true;
+  }
+
+  /** A stream of a personal channel was read through `cursor`: what is published later of that is not pushed. */
+  noteReadStream(name: StreamName, cursor: StreamCursor): void {
+    this.#readStreams ??= new Map();
+    this.#readStreams.set(streamName(name), cursor);
+    if (this.#readStreams.size <= MAX_READ_STREAMS) return;
+    const oldest = this.#readStreams.keys().next();
+    if (!oldest.done) this.#readStreams.delete(oldest.value);
+  }
+
+  /** The part of a personal channel's event that the client lacks; undefined: it has all of it. */
+  lackedPart(event: ChannelEvent): ChannelEvent | undefined {
+    const { stream } = event;
+    if (stream === undefined || this.#readStreams === undefined) return event;
+    const name = streamName(event);
+    const cursor = this.#readStreams.get(name);
+    if (cursor === undefined) return event;
+    const rest = restOf(event, stream, cursor);
+    if (rest !== undefined) this.#readStreams.delete(name);
+    return rest;
   }
 
   /** Tells the client why (unless it was replaced, which is silent) and closes. Harmless when it ended before. */

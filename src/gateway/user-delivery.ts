@@ -43,6 +43,7 @@ export function deliverMessage(
     if (!isGroup) frames = new Map(); // each calls a conversation by the other's name
     for (const session of sessionsOf(uid)) {
       if (session === to.origin) continue;
+      if (!isGroup && !session.lacks(message)) continue;
       count += 1;
       if (session.isHolding) session.hold(message);
       else session.pushFrame(messageFrame(session, message, frames));
@@ -61,17 +62,20 @@ export function deliverEvent(
     const sessions = sessionsOf(uid);
     if (sessions.length === 0) continue;
     count += sessions.length;
-    const push = {
-      kind: "event",
-      channel: channelSeenBy(uid, event),
-      event,
-    } as const;
+    const channel = channelSeenBy(uid, event);
+    const push = { kind: "event", channel, event } as const;
     const frames = new Map<string, Frame>();
-    for (const session of sessions)
-      if (session.personalEvents !== undefined)
+    for (const session of sessions) {
+      if (session.personalEvents !== undefined) {
         session.personalEvents.withhold(event);
+        continue;
+      }
+      const lacked = session.lackedPart(event);
+      if (lacked === undefined) continue;
+      if (lacked !== event) session.pushInTurn({ ...push, event: lacked });
       else if (session.isHolding) session.pushInTurn(push);
       else session.pushFrame(frameOf(session, push, frames));
+    }
   }
   return count;
 }

@@ -11,7 +11,6 @@ import {
 import { RedisTopics } from "../cluster/redis/topics/topics.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { Metrics } from "../observe/metrics.ts";
-import type { ChannelFeed } from "../redis/arrivals.ts";
 import { RedisLink } from "../redis/link.ts";
 import {
   createRedisStore,
@@ -35,21 +34,11 @@ export function createRedisDrivers(parts: DriverParts): Drivers {
     onProblem,
   });
   const common = { link, clock: Date.now, onProblem };
-  const feed: ChannelFeed = {
-    position: (...asked) => store.position(...asked),
-    pubOf: (key) => store.pubOf(key),
-    messages: (...asked) => store.messages(...asked),
-    personalChannelsSince: (...asked) => store.personalChannelsSince(...asked),
-  };
+  const store = createRedisStore({ ...common, limits: storeLimits(parts) });
   const { lingerMs, heartbeatMs, deadAfterMs } = config.cluster;
   const topics = new RedisTopics({
-    ...{ ...common, feed, nodeId, lingerMs },
+    ...{ ...common, feed: store, nodeId, lingerMs },
     metrics: topicsMetrics(parts.metrics),
-  });
-  const { arrivals } = topics;
-  const store = createRedisStore({
-    ...{ ...common, arrivals },
-    limits: storeLimits(parts),
   });
   const clockCheck = createClockCheck(parts);
   const cluster = new RedisCluster({

@@ -61,11 +61,6 @@ export async function redisStore(
   });
   const store = createRedisStore({
     ...{ link, clock, onProblem, limits: LIMITS },
-    arrivals: {
-      level: () => undefined,
-      listensTo: () => false,
-      barrier: () => undefined,
-    },
   });
   await store.start();
   t.teardown(async () => {

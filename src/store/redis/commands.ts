@@ -3,15 +3,11 @@
 // State: the commands being finished, how much of them is held in memory, counts.
 
 import { BrokerError } from "../../broker/errors.ts";
-import { type ChannelKey, userTopic } from "../../broker/model.ts";
+import type { ChannelKey } from "../../broker/model.ts";
 import type { Appended, CommandDraft } from "../../broker/ports.ts";
 import { claim, claimScripts, forget, unfinished } from "./inbox-claims.ts";
 import { FanOut, type FanOutLink, fanOutScripts } from "./inbox-fanout.ts";
-import {
-  type Command,
-  type NotedCommand,
-  notedCommand,
-} from "./inbox-record.ts";
+import { type Command, notedCommand } from "./inbox-record.ts";
 import type { RedisStoreParts } from "./parts.ts";
 
 /** What the link must know. */
@@ -81,35 +77,29 @@ export class Commands {
   }
 
   async #append(draft: CommandDraft): Promise<Appended> {
-    const { link, clock, limits, arrivals, written } = this.#parts;
+    const { link, clock, limits, written } = this.#parts;
     const nowMs = clock();
     const command = notedCommand(draft, nowMs, limits.inboxTtlS * 1000);
     const claimed = await claim(this.#parts, draft, { command, nowMs });
     const { messageId, first } = claimed;
     if (first === undefined) {
-      await this.#complete({ ...command, messageId });
+      await this.finish({ ...command, messageId });
       this.#new += 1;
       return { messageId, messageSeq: 0, duplicate: false };
     }
     this.#duplicates += 1;
     if (first.pub === 0) await this.settle(draft.key, messageId);
-    else {
-      await written(link.keys.channel("head", draft.key));
-      await arrivals.level(draft.key, first.pub);
-    }
+    else await written(link.keys.channel("head", draft.key));
     return { messageId, messageSeq: first.messageSeq, duplicate: true };
   }
 
   /** See `RedisInbox`. */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
-    const { written, arrivals } = this.#parts;
     const running = this.#running.get(messageId);
-    if (running === undefined) {
-      const command = await unfinished(this.#parts, key, messageId);
-      if (command !== undefined) return this.#complete(command);
-      await written();
-    } else await running;
-    await arrivals.barrier();
+    if (running !== undefined) return running;
+    const command = await unfinished(this.#parts, key, messageId);
+    if (command === undefined) await this.#parts.written();
+    else await this.finish(command);
   }
 
   /** Resolves when all recipients have it for good. All who ask for it at once wait for one. */
@@ -129,19 +119,6 @@ export class Commands {
     if (!hasEnded) await this.#fanOut.spread(command, link);
     await written();
     void forget(this.#parts, command);
-  }
-
-  /** And its event has reached the node's listener. */
-  async #complete(command: Command): Promise<void> {
-    await this.finish(command);
-    if (this.#isHeard(command)) await this.#parts.arrivals.barrier();
-  }
-
-  /** The node listens to one of those that get it. */
-  #isHeard({ recipients, alsoTell }: NotedCommand): boolean {
-    const { arrivals } = this.#parts;
-    const listens = (uid: string) => arrivals.listensTo(userTopic(uid));
-    return recipients.some(listens) || alsoTell.some(listens);
   }
 }
 

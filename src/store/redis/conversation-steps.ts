@@ -80,7 +80,7 @@ export class ConversationSteps {
   }
 
   async #run(script: Script, asked: Asked): Promise<Found | undefined> {
-    const { link, arrivals, written } = this.#parts;
+    const { link, written } = this.#parts;
     const { uid, channel, change } = asked;
     const key = channelKey(channel, uid);
     const parts = channel.type === GROUP_CHANNEL ? GROUP_PARTS : PERSON_PARTS;
@@ -97,7 +97,6 @@ export class ConversationSteps {
     }
     if (reply === null) return undefined;
     if (change !== undefined) await written(keys[0]);
-    await arrivals.level(key, Number(reply[0]));
     return { reply, last };
   }
 

@@ -15,7 +15,7 @@ import type {
   ConversationStore,
 } from "../../broker/ports.ts";
 import { Line } from "../../lib/line.ts";
-import type { ChannelFeed } from "../../redis/arrivals.ts";
+import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../held-bytes.ts";
 import { ConversationSteps, stepScripts } from "./conversation-steps.ts";

@@ -7,7 +7,7 @@ import type {
   UserStore,
 } from "../../broker/ports.ts";
 import type { StreamStore } from "../../broker/stream-ports.ts";
-import type { ChannelFeed } from "../../redis/arrivals.ts";
+import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import type { Script } from "../../redis/script.ts";
 import {
   channelScripts,

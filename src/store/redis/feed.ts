@@ -1,6 +1,6 @@
-// What repairs a node that missed publications: reads of the store that do not wait for arrivals. No state.
+// What a node that missed publications reads to catch up. No state.
 
-import type { ChannelFeed } from "../../redis/arrivals.ts";
+import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import { bucketOf } from "../../redis/keys.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { readSlice } from "./history.ts";
@@ -39,10 +39,7 @@ export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
       const head = link.keys.channel("head", key);
       return Number(await link.call("hget", head, "pub")); // a Buffer, or null: 0
     },
-    async messages(key, range) {
-      const { messages, more } = await readSlice(parts, key, range);
-      return { messages, more };
-    },
+    messages: (key, range) => readSlice(parts, key, range),
     personalChannelsSince,
   };
 }

@@ -1,5 +1,4 @@
-// A channel's messages as they are shown: steps that each hold up nobody, put together to the slice that was asked for. No state. Does not wait for
-// arrivals: whoever shows a slice does.
+// A channel's messages as they are shown: steps that each hold up nobody, put together to the slice that was asked for. No state.
 
 import {
   type ChannelKey,
@@ -24,22 +23,17 @@ const RESUME_SEQS = loadScript(lua("resume_seqs"), lua("entry"));
 /** What the link must know. */
 export const historyScripts: readonly Script[] = [READ, RESUME_SEQS];
 
-export interface ReadSlice extends HistorySlice {
-  /** The number of the channel's newest publication when the slice was read. */
-  readonly pub: number;
-}
-
 type HistoryParts = Pick<
   RedisStoreParts,
   "link" | "clock" | "limits" | "unreadable"
 >;
 
-/** As the port's `readMessages`, however far this node's listener is. */
+/** The port's `readMessages`. */
 export async function readSlice(
   parts: HistoryParts,
   key: ChannelKey,
   range: HistoryRange,
-): Promise<ReadSlice> {
+): Promise<HistorySlice> {
   const messages: Message[] = [];
   let { toSeq, maxBytes } = range;
   let fromSeq = Math.max(range.fromSeq, 1);
@@ -49,11 +43,11 @@ export async function readSlice(
     const rest = { ...range, fromSeq, toSeq, limit, maxBytes };
     const piece = await readPiece(parts, key, { ...rest, isFirst });
     for (const message of piece.messages) messages.push(message);
-    const { pub, more, headSeq } = piece;
+    const { more, headSeq } = piece;
     let { nextSeq } = piece;
     if (nextSeq === 0 && more && messages.length === 0)
       nextSeq = piece.lastSeq + (range.reverse ? -1 : 1); // all that was taken is unreadable: a slice holds at least one message if there is one
-    if (nextSeq === 0) return { messages, more, pub };
+    if (nextSeq === 0) return { messages, more };
     maxBytes -= piece.bytes;
     if (range.reverse) toSeq = nextSeq;
     else fromSeq = nextSeq;
@@ -72,7 +66,7 @@ export async function readResumeSeqs(
   return { headSeq, sharedSeq };
 }
 
-interface Piece extends ReadSlice {
+interface Piece extends HistorySlice {
   readonly headSeq: number;
   /** Where to go on; 0: the range is read. */
   readonly nextSeq: number;
@@ -92,13 +86,13 @@ async function readPiece(
     ...[fromSeq, toSeq, limit, maxBytes, reverse ? 1 : 0],
     ...[clock(), limits.retentionS * 1000, isFirst ? 1 : 0],
   ]);
-  const [pub, headSeq, more, nextSeq, bytes, taken] = reply as [
-    ...[number, number, number, number, number, readonly Taken[]],
+  const [headSeq, more, nextSeq, bytes, taken] = reply as [
+    ...[number, number, number, number, readonly Taken[]],
   ]; // as its header says
   const messages = unreadable.leaveOut(taken, messageOf);
   const lastSeq = taken.at(-1)?.[1] ?? 0;
   const place = { headSeq, nextSeq, lastSeq, bytes };
-  return { messages, more: more === 1, pub, ...place };
+  return { messages, more: more === 1, ...place };
 }
 
 type Taken = readonly [

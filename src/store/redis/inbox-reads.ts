@@ -1,7 +1,7 @@
-// Reads and empties a user's inbox: one step on the user's slot each. No state. Shows no copy before the node's listener was given it.
+// Reads and empties a user's inbox: one step on the user's slot each. No state.
 
 import { BrokerError } from "../../broker/errors.ts";
-import { type InboxCommand, userTopic } from "../../broker/model.ts";
+import type { InboxCommand } from "../../broker/model.ts";
 import type { HistoryRange } from "../../broker/ports.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { decodeRecord } from "../../redis/wire.ts";
@@ -28,7 +28,7 @@ export async function readInbox(
   uid: string,
   { afterSeq, limit, maxBytes }: InboxPage & { readonly afterSeq: number },
 ): Promise<readonly InboxCommand[]> {
-  const { link, clock, arrivals, unreadable } = parts;
+  const { link, clock, unreadable } = parts;
   if (isTooLong(uid)) throw new BrokerError("too_large");
   const from = Math.max(0, Math.floor(afterSeq)) + 1;
   if (!(limit > 0) || !(from <= MAX_INBOX_SEQ)) {
@@ -42,8 +42,6 @@ export async function readInbox(
   const last = copies.at(-1);
   if (found.length === 0 && last !== undefined)
     return readInbox(parts, uid, { afterSeq: last.inboxSeq, limit, maxBytes }); // no copy is the end only where none is left
-  if (found.length > 0 && arrivals.listensTo(userTopic(uid)))
-    await arrivals.barrier();
   return found;
 }
 

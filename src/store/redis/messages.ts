@@ -80,31 +80,22 @@ class Messages {
     const { refused } = placed;
     if (refused !== undefined)
       return { messageId: 0, messageSeq: 0, duplicate: false, refused };
-    const { messageId, messageSeq, pub, isRetry, durable } = placed;
+    const { messageId, messageSeq, isRetry, durable } = placed;
     if (isRetry) this.#duplicates += 1;
     else this.#appended += 1;
     if (isRetry) await this.#tellAgain(draft, names, placed);
     else if (names.isApart) await this.#tellUsers(draft, placed);
     if (durable !== undefined) await durable;
-    // Its own publication tells the node of what took its number before: lost in a fail-over, or nobody's.
-    const arrived = this.#parts.arrivals.level(draft.key, pub, messageId);
-    if (arrived !== undefined) await arrived;
     return { messageId, messageSeq, duplicate: isRetry };
   }
 
   async read(key: ChannelKey, range: HistoryRange): Promise<HistorySlice> {
-    const { pub, ...slice } = await readSlice(this.#parts, key, range);
-    await this.#parts.arrivals.level(key, pub); // shown after it was published, never before
-    return slice;
+    return readSlice(this.#parts, key, range);
   }
 
   async headSeq(key: ChannelKey): Promise<number> {
-    const { link, arrivals } = this.#parts;
     const { head } = this.#names.get(key);
-    const reply = await link.call("hmget", head, "seq", "pub");
-    const [seq = 0, pub = 0] = (reply as (Buffer | null)[]).map(Number); // of a hash; absent ones are 0
-    await arrivals.level(key, pub);
-    return seq;
+    return Number(await this.#parts.link.call("hget", head, "seq")); // a Buffer, or null: 0
   }
 
   /** The step cannot read the rules of users in other slots. */

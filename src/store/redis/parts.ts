@@ -25,7 +25,6 @@
 // Of all (`keys.shared`): format, managers, tokens
 
 import type { Clock } from "../../broker/ports.ts";
-import type { Arrivals } from "../../redis/arrivals.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import type { UnreadableRecords } from "./unreadable.ts";
 
@@ -48,7 +47,6 @@ export interface RedisStoreLimits {
 /** What every part of the store works with. */
 export interface RedisStoreParts {
   readonly link: RedisLink;
-  readonly arrivals: Arrivals;
   readonly clock: Clock;
   readonly limits: RedisStoreLimits;
   /** Hears of failures that no caller is told of. */

@@ -11,7 +11,7 @@ import type {
   UserStore,
 } from "../../broker/ports.ts";
 import type { StreamStore } from "../../broker/stream-ports.ts";
-import type { ChannelFeed } from "../../redis/arrivals.ts";
+import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import { Written } from "../../redis/written.ts";
 import { createEngine, type Engine } from "./engine.ts";
 import { Life } from "./life.ts";

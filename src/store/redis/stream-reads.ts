@@ -1,4 +1,4 @@
-// Reads streams from Redis: one step each, whose answer waits until this node's listener has had what it shows. State: what was read last.
+// Reads streams from Redis: one step each. State: what was read last.
 
 import type { ChannelKey, StreamSnapshot } from "../../broker/model.ts";
 import type { StreamStore } from "../../broker/stream-ports.ts";
@@ -25,13 +25,12 @@ export type StreamReads = Pick<
 
 export function createStreamReads({
   link,
-  arrivals,
   clock,
   limits,
   unreadable,
 }: Pick<
   RedisStoreParts,
-  "link" | "arrivals" | "clock" | "limits" | "unreadable"
+  "link" | "clock" | "limits" | "unreadable"
 >): StreamReads {
   const { keys } = link;
   const cache = new StreamCache(MAX_CACHED_UNITS);
@@ -51,10 +50,8 @@ export function createStreamReads({
       [keys.channel("head", key), keys.channel("act", key)],
       [clientMsgNo, pastMs(), cached?.version ?? ""],
     );
-    const [pub, shown] = reply as [number, unknown]; // Redis' reply
-    await arrivals.level(key, pub);
-    if (shown === undefined || shown === null) return undefined;
-    const [found] = unreadable.leaveOut([shown], decodeShown);
+    if (reply === null) return undefined;
+    const [found] = unreadable.leaveOut([reply], decodeShown);
     if (found === undefined) return undefined;
     const { version, snapshot } = found;
     return snapshot === undefined
@@ -99,8 +96,7 @@ export function createStreamReads({
         [keys.channel("head", key)],
         [clientMsgNo, index, pastMs()],
       );
-      const [pub, units] = reply as [number, number]; // Redis' reply
-      await arrivals.level(key, pub);
+      const units = Number(reply);
       return units < 0 ? undefined : units;
     },
   };

@@ -1,5 +1,5 @@
-// What follows a step on a stream before its caller is answered: on a Redis Cluster the users of a personal channel are told, replicas have it, and
-// it has reached this node's own listener. No state.
+// What follows a step on a stream before its caller is answered: on a Redis Cluster the users of a personal channel are told, and replicas have it.
+// No state.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { ChannelKey } from "../../broker/model.ts";
@@ -18,7 +18,7 @@ export type FinishStep = (
 type Verdict = StreamStep["verdict"] | "too_large";
 
 export function createFinishStep(parts: RedisStoreParts): FinishStep {
-  const { link, arrivals, clock, written, onProblem } = parts;
+  const { link, clock, written, onProblem } = parts;
 
   async function tell(
     key: ChannelKey,
@@ -44,12 +44,11 @@ export function createFinishStep(parts: RedisStoreParts): FinishStep {
   }
 
   return async (key, reply) => {
-    const [verdict, state, pub, ended = "", ...frames] = reply as [
+    const [verdict, state, , ended = "", ...frames] = reply as [
       ...[Buffer, number, number, Buffer?, ...Buffer[]],
     ]; // Redis' reply
     if (frames.length > 0) await tell(key, String(ended), frames);
     await written(link.keys.channel("head", key));
-    await arrivals.level(key, pub);
     const became = String(verdict) as Verdict;
     if (became === "too_large") throw new BrokerError("too_large");
     return { verdict: became, state: STREAM_STATES[state] };

@@ -5,6 +5,7 @@ import t from "tap";
 import { FeedLog } from "./feed-log.ts";
 import {
   bench,
+  crowd,
   hear,
   idle,
   listened,
@@ -39,9 +40,8 @@ t.test("what is older than the node's interest is not told", async (t) => {
   for (const _ of range(1, 3)) log.message();
   now = 1e6;
   sequencers.personal.opened("a", listened("a"));
-  await sequencers.level(log.key, 3);
-  t.same(one.seqs(), []);
   hear(sequencers, log.message());
+  await idle(one);
   t.same(one.seqs(), [4]);
 });
 
@@ -54,7 +54,7 @@ t.test("a forgotten sequencer repeats nothing when it is back", async (t) => {
   hear(sequencers, log.message());
   await idle(one);
   now += 60_000;
-  for (const at of range(1, 10)) await sequencers.level(`1:a@x${at}`, 0);
+  await crowd(one, sequencers, "a");
   hear(sequencers, log.message());
   await idle(one);
   t.same(one.seqs(), [1, 2]);
@@ -186,7 +186,7 @@ t.test("what came over the whole topic is not told again", async (t) => {
   sequencers.personal.opened("b", listened("b"));
   lose(sequencers, a, 1e6 + 1000);
   for (const _ of range(1, 2)) hear(sequencers, log.message());
-  for (const at of range(1, 10)) await sequencers.level(`1:b@x${at}`, 0); // forgets it
+  await crowd(one, sequencers, "b"); // forgets it
   hear(sequencers, log.message());
   await idle(one);
   t.same(one.seqs(), [1, 2, 3]);
@@ -200,8 +200,8 @@ t.test(
     const sequencers = nodeLines(one, log);
     const a = listened("a", { isUp: false, lostAtMs: 1e6 });
     sequencers.personal.opened("a", a);
-    await sequencers.level(log.key, 0);
-    await idle(one);
+    const begun = sequencers.personal.unheard(log.key);
+    await one.catchUpQueue.catchUp(begun, { isAfterLoss: true });
     log.message(); // comes to nobody
     a.isUp = true;
     await Promise.all(sequencers.restore([a]));

@@ -269,54 +269,6 @@ for (const isHeard of [true, false])
     },
   );
 
-t.test("who waits is let go when it is told, or by a repair", async (t) => {
-  const log = new FeedLog("group");
-  const one = bench(t, log);
-  const sequencers = nodeLines(one, log);
-  const sequencer = sequencers.openGroup(log.key);
-  t.teardown(() => sequencers.close());
-  const early = sequencers.level(log.key, 0);
-  t.type(early, Promise, "not before the sequencer has a position");
-  await sequencers.begin(sequencer);
-  await early;
-  t.equal(sequencers.level(log.key, 0), undefined);
-  const frame = log.message();
-  const waiting = sequencers.level(log.key, 1);
-  sequencer.accept(frame);
-  await waiting;
-  log.message(); // never comes
-  await sequencers.level(log.key, 2);
-  t.same(one.seqs(), [1, 2]);
-  const since = performance.now();
-  await sequencers.level(log.key, 9);
-  t.ok(performance.now() - since < 2600, "a lie holds nobody");
-});
-
-t.test(
-  "who sent what took the number of a lost message waits for all that did",
-  async (t) => {
-    const log = new FeedLog("group");
-    const one = bench(t, log);
-    const sequencers = nodeLines(one, log);
-    t.teardown(() => sequencers.close());
-    const sequencer = sequencers.openGroup(log.key);
-    await sequencers.begin(sequencer);
-    for (const _ of range(1, 5)) sequencer.accept(log.message());
-    log.loseLast(3);
-    const frames = range(1, 3).map(() => log.message());
-    const own = sequencers.level(log.key, log.pub, log.nextId);
-    t.type(
-      own,
-      Promise,
-      "the sequencer is through that number, not that message",
-    );
-    for (const frame of frames) sequencer.accept(frame);
-    await own;
-    t.same(one.seqs(), [1, 2, 3, 4, 5, 3, 4, 5]);
-    t.equal(sequencers.level(log.key, log.pub, log.nextId), undefined);
-  },
-);
-
 t.test(
   "a new sequencer is given one position, whoever else asks",
   async (t) => {
@@ -326,7 +278,6 @@ t.test(
     t.teardown(() => sequencers.close());
     for (const _ of range(1, 3)) log.message();
     const sequencer = sequencers.openGroup(log.key);
-    const waiting = sequencers.level(log.key, 3);
     const gates: (() => void)[] = [];
     log.onRead = () => new Promise<void>((go) => gates.push(go));
     const begun = sequencers.begin(sequencer); // listened to: asks where the channel stands
@@ -334,7 +285,6 @@ t.test(
     await until(() => gates.length === 2, "both ask");
     gates[0]?.();
     await begun;
-    await waiting;
     const frame = log.message();
     log.onRead = () => {};
     gates[1]?.(); // its answer knows of it before it comes
@@ -344,16 +294,6 @@ t.test(
     t.same(one.seqs(), [4, 5]);
   },
 );
-
-t.test("who waits for a new sequencer asks for nothing", async (t) => {
-  const log = new FeedLog("group");
-  const one = bench(t, log);
-  const sequencers = nodeLines(one, log);
-  t.teardown(() => sequencers.close());
-  sequencers.openGroup(log.key); // subscribing takes long
-  await sequencers.level(log.key, 3);
-  t.equal(log.reads, 0);
-});
 
 type Piece = readonly [number | undefined, number | undefined, string];
 

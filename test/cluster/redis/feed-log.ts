@@ -16,7 +16,7 @@ import type { HistoryRange } from "../../../src/broker/ports.ts";
 import type {
   ChannelFeed,
   ChannelPosition,
-} from "../../../src/redis/arrivals.ts";
+} from "../../../src/redis/channel-feed.ts";
 import {
   encodeExtra,
   encodeRecord,

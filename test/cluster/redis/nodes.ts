@@ -19,7 +19,6 @@ import {
 } from "../../../src/cluster/redis/cluster.ts";
 import { ClockCheck } from "../../../src/cluster/redis/nodes/clock-check.ts";
 import { registryScripts } from "../../../src/cluster/redis/nodes/registry.ts";
-import type { Arrivals } from "../../../src/redis/arrivals.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import {
@@ -32,13 +31,6 @@ import { type PlainTopics, plainTopics } from "./plain-topics.ts";
 export const HEARTBEAT_MS = 100;
 /** Far longer than any of them waits for its turn on a full machine. */
 export const DEAD_AFTER_MS = 2000;
-
-/** What is published out of order only is not waited for. */
-const NO_ARRIVALS: Arrivals = {
-  level: () => undefined,
-  listensTo: () => false,
-  barrier: () => undefined,
-};
 
 export interface TestNode {
   readonly cluster: RedisCluster;
@@ -102,7 +94,7 @@ export async function createNode(
     asksTime: () => clockCheck.asks(),
   });
   const store = createRedisStore({
-    ...{ link, onProblem, clock: Date.now, arrivals: NO_ARRIVALS },
+    ...{ link, onProblem, clock: Date.now },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
       ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },

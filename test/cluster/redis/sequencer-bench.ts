@@ -35,7 +35,7 @@ export function bench(
   });
   const sequencers: SequencerParts = {
     ...{ gapMs: 10, budget, deliver: (event) => told.push(event), onProblem },
-    clock: () => 1e6,
+    ...{ clock: () => 1e6, gaps: new Set() },
     onGap: (sequencer) => void catchUpQueue.catchUp(sequencer),
     rejected: () => {},
     ...over,
@@ -67,7 +67,7 @@ export type Bench = ReturnType<typeof bench>;
 /** Nothing is being repaired. */
 export const idle = ({ catchUpQueue }: Bench) => catchUpQueue.settled();
 
-/** All lines of a node whose marks come at once. */
+/** All sequencers of a node. */
 export function nodeLines(
   { sequencers, catchUpQueue, mayReorder }: Bench,
   log: FeedLog,
@@ -76,8 +76,17 @@ export function nodeLines(
   const { max = 100, now = () => 1e6 } = over;
   return new Sequencers({
     ...{ sequencers, catchUpQueue, feed: log, clock: now, mayReorder, max },
-    mark: async () => {},
   });
+}
+
+/** The node hears of ten more personal channels of `uid`, and forgets others for them. */
+export async function crowd(
+  { catchUpQueue }: Bench,
+  { personal }: Sequencers,
+  uid: string,
+): Promise<void> {
+  for (let at = 0; at < 10; at++)
+    await catchUpQueue.catchUp(personal.unheard(`1:${uid}@x${at}`));
 }
 
 /** A user's topic that is followed since the beginning. */

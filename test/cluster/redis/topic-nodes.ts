@@ -81,21 +81,18 @@ export async function startTopicNode(
   const parts = { scripts: redisStoreScripts, name: nodeId, onProblem };
   const link = new RedisLink(settings, parts);
   const { clock = Date.now } = options;
-  const topics: RedisTopics = new RedisTopics({
+  const store = createRedisStore({
+    ...{ link, clock, onProblem, limits: LIMITS },
+  });
+  const topics = new RedisTopics({
     ...{ link, nodeId, clock, onProblem, lingerMs: 10_000, ...options },
     feed: {
-      position: (...asked) => store.position(...asked),
-      pubOf: (key) => store.pubOf(key),
-      messages: (...asked) => store.messages(...asked),
+      ...store,
       async personalChannelsSince(...asked) {
         await options.onAsked?.();
         return store.personalChannelsSince(...asked);
       },
     },
-  });
-  const { arrivals } = topics;
-  const store: RedisStore = createRedisStore({
-    ...{ link, clock, onProblem, arrivals, limits: LIMITS },
   });
   topics.onEvent((event) => events.push(event), options.resync);
   let isClosed = false;

@@ -43,23 +43,16 @@ export async function startWholeNode(
   const clock = Date.now;
   const scripts = [...redisStoreScripts, ...registryScripts];
   const link = new RedisLink(settings, { scripts, name: nodeId, onProblem });
-  const topics: RedisTopics = new RedisTopics({
-    ...{ link, nodeId, clock, onProblem, lingerMs: 1000 },
-    feed: {
-      position: (key, streams) => store.position(key, streams),
-      pubOf: (key) => store.pubOf(key),
-      messages: (key, range) => store.messages(key, range),
-      personalChannelsSince: (uid, sinceMs) =>
-        store.personalChannelsSince(uid, sinceMs),
-    },
-  });
   const store = createRedisStore({
-    ...{ link, clock, onProblem, arrivals: topics.arrivals },
+    ...{ link, clock, onProblem },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
       maxChannelMessages: 0,
       ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
     },
+  });
+  const topics = new RedisTopics({
+    ...{ link, nodeId, clock, onProblem, lingerMs: 1000, feed: store },
   });
   const cluster = new RedisCluster({
     ...{ link, topics, heartbeatMs, deadAfterMs, onProblem },

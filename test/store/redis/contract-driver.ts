@@ -9,7 +9,6 @@ import {
   userTopic,
 } from "../../../src/broker/model.ts";
 import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
-import type { ChannelFeed } from "../../../src/redis/arrivals.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import {
@@ -57,26 +56,39 @@ function createNode(
   const link = new RedisLink(settings, {
     ...{ scripts: redisStoreScripts, name: "contract", onProblem },
   });
-  const feed: ChannelFeed = {
-    position: (...asked) => store.position(...asked),
-    pubOf: (key) => store.pubOf(key),
-    messages: (...asked) => store.messages(...asked),
-    personalChannelsSince: (...asked) => store.personalChannelsSince(...asked),
-  };
-  const topics = new RedisTopics({
-    ...{ link, feed, clock, onProblem, nodeId: "n", lingerMs: 1000 },
-  });
-  topics.onEvent((event) => publisher.publish(event));
   const store = createRedisStore({
-    ...{ link, clock, onProblem, arrivals: topics.arrivals },
+    ...{ link, clock, onProblem },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
       ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
       maxChannelMessages,
     },
   });
+  const topics = new RedisTopics({
+    ...{ link, clock, onProblem, feed: store, nodeId: "n", lingerMs: 1000 },
+  });
+  topics.onEvent((event) => publisher.publish(event));
+  /** The suites compare what was published with what was answered: this node answers when its listener has what was published before. */
+  const told =
+    <A extends unknown[], R>(call: (...asked: A) => R | Promise<R>) =>
+    async (...asked: A): Promise<R> => {
+      try {
+        return await call(...asked);
+      } finally {
+        await topics.barrier().catch(() => {}); // it is closing
+      }
+    };
   return {
     ...store,
+    append: told(store.append),
+    streamEvent: told(store.streamEvent),
+    cancelStream: told(store.cancelStream),
+    interruptStreams: told(store.interruptStreams),
+    appendCommand: told(store.appendCommand),
+    headSeq: told(store.headSeq),
+    readMessages: told(store.readMessages),
+    stream: told(store.stream),
+    readInbox: told(store.readInbox),
     async start() {
       await store.start();
       await topics.start();

@@ -33,12 +33,6 @@ const LIMITS = {
   ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: HOUR_S },
 };
 
-const NOBODY_LISTENS = {
-  level: () => undefined,
-  listensTo: () => false,
-  barrier: () => undefined,
-};
-
 function openLink(url: string): RedisLink {
   const prefix = `t${randomUUID().slice(0, 8)}`;
   return new RedisLink(redisSettings(url, { prefix }), {
@@ -60,7 +54,6 @@ function controlStore(
 ): ControlStore {
   const parts: RedisStoreParts = {
     ...{ link, clock, limits: LIMITS },
-    arrivals: NOBODY_LISTENS,
     onProblem: () => {},
     unreadable: new UnreadableRecords(() => {}),
     written: written ?? (() => undefined),

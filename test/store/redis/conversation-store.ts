@@ -9,7 +9,7 @@ import type {
   MessageStore,
 } from "../../../src/broker/ports.ts";
 import type { StreamStore } from "../../../src/broker/stream-ports.ts";
-import type { Arrivals, ChannelFeed } from "../../../src/redis/arrivals.ts";
+import type { ChannelFeed } from "../../../src/redis/channel-feed.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import {
   channelScripts,
@@ -37,7 +37,6 @@ export interface ConversationOptions {
   readonly clock: Clock;
   readonly retentionS?: number;
   readonly maxChannelMessages?: number;
-  readonly level?: Arrivals["level"];
   readonly written?: RedisStoreParts["written"];
 }
 
@@ -66,11 +65,6 @@ export async function openConversations(
   const problems: unknown[] = [];
   const parts: RedisStoreParts = {
     ...{ link, clock },
-    arrivals: {
-      level: options.level ?? (() => undefined),
-      listensTo: () => false,
-      barrier: () => undefined,
-    },
     limits: {
       ...{ dedupeWindowS: 3600, retentionS, sweepIntervalMs: 60_000 },
       ...{ maxStreamBytes: 100_000, maxInbox: 10, inboxTtlS: 3600 },

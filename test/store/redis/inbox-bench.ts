@@ -4,7 +4,6 @@ import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
-import type { Arrivals } from "../../../src/redis/arrivals.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { decodeFrame, markFrame } from "../../../src/redis/wire.ts";
@@ -39,6 +38,8 @@ export interface InboxBench {
   readonly time: { nowMs: number };
   /** What the listener was given. */
   readonly events: ClusterEvent[];
+  /** Resolves when it was given all that was published before. */
+  readonly arrived: () => Promise<unknown>;
   readonly problems: unknown[];
   seqs(uid: string): Promise<number[]>;
 }
@@ -62,11 +63,11 @@ export async function startInbox(
   await link.start();
   const events: ClusterEvent[] = [];
   const hear = (event: ClusterEvent) => events.push(event);
-  const arrivals = await listen(t, { link, users: options.users ?? [], hear });
+  const arrived = await listen(t, { link, users: options.users ?? [], hear });
   t.teardown(() => link.close());
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const inbox = createRedisInbox({
-    ...{ link, arrivals, onProblem, clock: () => time.nowMs },
+    ...{ link, onProblem, clock: () => time.nowMs },
     unreadable: new UnreadableRecords(onProblem),
     limits: {
       ...{ dedupeWindowS: HOUR_S, retentionS: 0, sweepIntervalMs: 60_000 },
@@ -78,7 +79,7 @@ export async function startInbox(
   });
   const seqs = async (uid: string) =>
     (await inbox.readInbox(uid, 0, PAGE)).map((c) => c.inboxSeq);
-  return { inbox, link, time, events, problems, seqs };
+  return { inbox, link, time, events, arrived, problems, seqs };
 }
 
 /** The copies that were told, in their order. */
@@ -106,10 +107,9 @@ async function listen(
     readonly users: readonly string[];
     readonly hear: (event: ClusterEvent) => void;
   },
-): Promise<Arrivals> {
+): Promise<() => Promise<unknown>> {
   const { link, users, hear } = parts;
   const topics = users.map((uid) => link.keys.topic(userTopic(uid)));
-  const listened = new Set(users.map(userTopic));
   const marks = new Map<string, () => void>();
   const ears = await connectEars(t, link.settings.url, (topic, frame) => {
     const publication = decodeFrame(frame);
@@ -126,13 +126,8 @@ async function listen(
     await came;
     marks.delete(`${name} ${topic}`);
   };
-  const barrier = async () => {
+  return () => {
     const name = randomUUID();
-    await Promise.all(topics.map((topic) => mark(topic, name)));
-  };
-  return {
-    listensTo: (topic) => listened.has(topic),
-    barrier: () => (topics.length === 0 ? undefined : barrier()),
-    level: () => undefined,
+    return Promise.all(topics.map((topic) => mark(topic, name)));
   };
 }

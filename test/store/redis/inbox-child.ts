@@ -24,10 +24,6 @@ const link = new RedisLink(redisSettings(url, { prefix }), {
 const inbox = createRedisInbox({
   ...{ link, clock: Date.now, onProblem: problem, written: () => undefined },
   unreadable: new UnreadableRecords(problem),
-  arrivals: {
-    ...{ level: () => undefined, barrier: () => undefined },
-    listensTo: () => false,
-  },
   limits: {
     ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1000 },
     maxChannelMessages: 0,

@@ -102,6 +102,7 @@ export function halfDone(t: Test, start: Start): void {
       t.same(one, { ...one, messageSeq: 0, duplicate: true });
       t.same(other, one);
       await eachHasItOnce(t, bench, ["u1"]);
+      await bench.arrived();
       const told = copiesOf(bench).filter(({ uid }) => uid !== "alice");
       t.same(
         told.map(({ uid }) => uid),
@@ -110,6 +111,7 @@ export function halfDone(t: Test, start: Start): void {
       );
       t.ok(copiesOf(bench).some(({ uid }) => uid === "alice"));
       t.same(await bench.inbox.appendCommand(draft), one);
+      await bench.arrived();
       t.equal(copiesOf(bench).filter(({ uid }) => uid === "u30").length, 1);
     },
   );

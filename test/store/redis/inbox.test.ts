@@ -138,6 +138,7 @@ function atOnce(t: Test, start: Start): void {
         const answers = await Promise.all(
           nodes.map(async (node) => {
             const answer = await node.inbox.appendCommand(draft);
+            await node.arrived();
             t.equal(copiesOf(node).length, i + 1, "its listener has it");
             return answer;
           }),
@@ -171,6 +172,7 @@ function atOnce(t: Test, start: Start): void {
         ),
       );
       const expected = Array.from({ length: 100 }, (_, i) => i + 1);
+      await Promise.all(nodes.map((node) => node.arrived()));
       for (const node of nodes)
         for (const uid of users)
           t.same(

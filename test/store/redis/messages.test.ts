@@ -53,40 +53,6 @@ t.test(
   },
 );
 
-t.test(
-  "calls and reads answer when the listener has what they show",
-  async (t) => {
-    const seen: string[] = [];
-    let release = () => {};
-    const level = (key: string, pub: number) => {
-      seen.push(`${key} ${pub}`);
-      return new Promise<void>((resolve) => {
-        release = resolve;
-      });
-    };
-    const { store } = await openStore(t, server.url, { level });
-    const after = async (call: Promise<unknown>) => {
-      let isDone = false;
-      void call.then(() => {
-        isDone = true;
-      });
-      const calls = seen.length;
-      while (seen.length === calls) await new Promise(setImmediate);
-      t.equal(isDone, false);
-      release();
-      await call;
-    };
-    await after(store.append(retryOf("n")));
-    await after(store.append(retryOf("n")));
-    await after(
-      store.append(draftOf({ header: { noPersist: true, redDot: false } })),
-    );
-    await after(store.headSeq("2:g"));
-    await after(store.readMessages("2:g", ALL));
-    t.same(seen, ["2:g 1", "2:g 1", "2:g 2", "2:g 2", "2:g 2"]);
-  },
-);
-
 t.test("a personal message enters each user in the other's list", async (t) => {
   const { store, link, time } = await openStore(t, server.url);
   const to = (id: string, over = {}) =>

@@ -2,7 +2,6 @@
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
-import type { Arrivals } from "../../../src/redis/arrivals.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
@@ -23,7 +22,6 @@ export interface OneStore {
 export interface OneStoreOptions {
   readonly limits?: Partial<RedisStoreLimits>;
   readonly settings?: Partial<RedisSettings>;
-  readonly level?: Arrivals["level"];
 }
 
 /** Keys of its own unless `settings` name a prefix. */
@@ -42,11 +40,6 @@ export async function openStore(
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const store = createRedisStore({
     ...{ link, onProblem, clock: () => time.nowMs },
-    arrivals: {
-      level: options.level ?? (() => undefined),
-      listensTo: () => false,
-      barrier: () => undefined,
-    },
     limits: {
       ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1_000_000 },
       maxChannelMessages: 0,

@@ -5,10 +5,12 @@ import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
 import type { ChannelKey, Topic } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
-import type { Arrivals } from "../../../src/redis/arrivals.ts";
-import { topicsOfChannel } from "../../../src/redis/keys.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import { decodeFrame, type Publication } from "../../../src/redis/wire.ts";
+import {
+  decodeFrame,
+  markFrame,
+  type Publication,
+} from "../../../src/redis/wire.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
 import {
   createRedisStore,
@@ -24,12 +26,12 @@ type Ordered = Extract<Publication, { kind: "ordered" }>;
 interface ChannelLine {
   pub: number;
   readonly early: Map<number, Ordered>;
-  readonly waiting: { readonly pub: number; readonly go: () => void }[];
 }
 
 /** Hears topics of a prefix that nothing was published under yet. */
-export class Ears implements Arrivals {
-  readonly #topics: ReadonlySet<Topic>;
+export class Ears {
+  readonly #topics: readonly Topic[];
+  readonly #marks = new Map<string, () => void>();
   readonly #lines = new Map<ChannelKey, ChannelLine>();
   /** Told in order. */
   hear: (event: ClusterEvent) => void = () => {};
@@ -37,11 +39,13 @@ export class Ears implements Arrivals {
   readonly frames: Publication[] = [];
 
   constructor(topics: readonly Topic[]) {
-    this.#topics = new Set(topics);
+    this.#topics = topics;
   }
 
   take(frame: Buffer): void {
     const publication = decodeFrame(frame);
+    if (publication.kind === "mark")
+      return this.#marks.get(publication.mark)?.();
     this.frames.push(publication);
     if (publication.kind !== "ordered") return;
     const { event } = publication;
@@ -53,21 +57,23 @@ export class Ears implements Arrivals {
     this.#advance(line);
   }
 
-  level(key: ChannelKey, pub: number): Promise<void> | undefined {
-    const line = this.#line(key);
-    const isHeard = topicsOfChannel(key).some((t) => this.#topics.has(t));
-    if (!isHeard || line.pub >= pub) return undefined;
-    return new Promise((go) => line.waiting.push({ pub, go }));
+  /** Resolves when all that was published before has come. */
+  async arrived(link: RedisLink): Promise<void> {
+    await Promise.all(this.#topics.map((topic) => this.#mark(link, topic)));
   }
 
-  listensTo = (topic: Topic): boolean => this.#topics.has(topic);
-  barrier = (): undefined => undefined;
+  async #mark(link: RedisLink, topic: Topic): Promise<void> {
+    const mark = randomUUID();
+    const came = new Promise<void>((go) => this.#marks.set(mark, go));
+    await link.call("spublish", link.keys.topic(topic), markFrame(mark));
+    await came;
+    this.#marks.delete(mark);
+  }
 
   #line(key: ChannelKey): ChannelLine {
     const line = this.#lines.get(key) ?? {
       pub: 0,
       early: new Map(),
-      waiting: [],
     };
     this.#lines.set(key, line);
     return line;
@@ -81,7 +87,6 @@ export class Ears implements Arrivals {
       line.pub = next.pub;
       this.#tell(next.event);
     }
-    for (const { pub, go } of line.waiting) if (pub <= line.pub) go();
   }
 
   #tell(event: ClusterEvent): void {
@@ -122,10 +127,10 @@ export interface NodeOptions {
   readonly problems?: unknown[];
 }
 
-/** A node's store that is not started. Its link ends with it. */
+/** A node's store that is not started. Its link ends with it. An event of a stream is answered when `ears` have it. */
 export function createNode(
   place: Pick<RedisPlace, "url" | "prefix">,
-  arrivals: Arrivals,
+  ears: Ears,
   { clock, limits, problems = [] }: NodeOptions,
 ): RedisStore & { readonly link: RedisLink } {
   const { url, prefix } = place;
@@ -134,7 +139,7 @@ export function createNode(
     ...{ scripts: redisStoreScripts, name: "test", onProblem },
   });
   const store = createRedisStore({
-    ...{ link, arrivals, clock, onProblem },
+    ...{ link, clock, onProblem },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 3_600_000 },
       maxChannelMessages: 0,
@@ -142,9 +147,20 @@ export function createNode(
       ...limits,
     },
   });
+  const heard =
+    <A extends unknown[], R>(call: (...asked: A) => Promise<R>) =>
+    async (...asked: A): Promise<R> => {
+      const answer = await call(...asked);
+      await ears.arrived(link);
+      return answer;
+    };
   return {
     ...store,
     link,
+    append: heard(store.append),
+    streamEvent: heard(store.streamEvent),
+    cancelStream: heard(store.cancelStream),
+    interruptStreams: heard(store.interruptStreams),
     async close() {
       await store.close();
       await link.close();

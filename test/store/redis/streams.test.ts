@@ -272,14 +272,14 @@ t.test("a snapshot is sent again only when it is another", async (t) => {
 t.test("an event that is not replicated is not acknowledged", async (t) => {
   const { bench, prefix } = await node(t);
   const place = { url, prefix };
-  const arrivals = await listenTo(t, { ...place, topics: [] });
+  const ears = await listenTo(t, { ...place, topics: [] });
   const clock = () => bench.nowMs;
-  const { link, close, start } = createNode(place, arrivals, { clock });
+  const { link, close, start } = createNode(place, ears, { clock });
   await start();
   t.teardown(close);
   let isReplicated = false;
   const streams = createRedisStreams({
-    ...{ link, arrivals, clock, onProblem: () => {} },
+    ...{ link, clock, onProblem: () => {} },
     unreadable: new UnreadableRecords(() => {}),
     limits: {
       ...{ dedupeWindowS: 60, retentionS: 0, sweepIntervalMs: 1000 },

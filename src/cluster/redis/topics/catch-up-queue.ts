@@ -3,7 +3,7 @@
 
 import { isAway } from "../../../broker/errors.ts";
 import { Line } from "../../../lib/line.ts";
-import type { ChannelFeed } from "../../../redis/arrivals.ts";
+import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { begin, type CatchUpFeed, catchUp, startMidway } from "./catch-up.ts";
 import { Gate } from "./deadline.ts";
 import type { Sequencer } from "./sequencer.ts";
@@ -19,9 +19,9 @@ export interface CatchUpQueueParts {
   readonly onCaughtUp: () => void;
 }
 
-/** How a new sequencer starts; `isAfterLoss`: the subscription was lost, the store has the missed messages. */
+/** How a new sequencer starts. */
 export interface Beginning {
-  readonly pub?: number;
+  /** The subscription was lost: the store has the missed messages. */
   readonly isAfterLoss?: boolean;
 }
 
@@ -152,11 +152,8 @@ export class CatchUpQueue {
     if (sequencer.isClosed) return;
     const feed = this.#judgedFeed(sequencer);
     if (sequencer.isNew) {
-      const { pub, isAfterLoss = false } = beginning;
-      await startMidway(sequencer, feed, {
-        pub,
-        readsBack: mayReorder || isAfterLoss,
-      });
+      const { isAfterLoss = false } = beginning;
+      await startMidway(sequencer, feed, mayReorder || isAfterLoss);
     } else {
       await catchUp(sequencer, feed);
       onCaughtUp();

@@ -2,7 +2,10 @@
 // streams merged. The sequencer buffers new publications meanwhile. State: none.
 
 import type { Message, StreamSnapshot } from "../../../broker/model.ts";
-import type { ChannelFeed, ChannelPosition } from "../../../redis/arrivals.ts";
+import type {
+  ChannelFeed,
+  ChannelPosition,
+} from "../../../redis/channel-feed.ts";
 import type { Sequencer } from "./sequencer.ts";
 
 /** The store reads of a catch-up. */
@@ -40,20 +43,19 @@ export async function catchUp(
 }
 
 /**
- * Gives a new sequencer a position from which buffered and later publications are delivered. `pub`: the
- * number a reader has seen; undefined: created by a frame or a lost connection. `readsBack`: first
- * delivers stored messages since the sequencer's `sinceMs`.
+ * Gives a new sequencer, created by a frame or a lost connection, a position from which buffered and later
+ * publications are delivered. `readsBack`: first delivers stored messages since the sequencer's `sinceMs`.
  */
 export async function startMidway(
   sequencer: Sequencer,
   feed: CatchUpFeed,
-  how: { readonly pub: number | undefined; readonly readsBack: boolean },
+  readsBack: boolean,
 ): Promise<void> {
   const position = await positionOf(sequencer, feed);
   if (!sequencer.isNew) return catchUp(sequencer, feed); // another caller set the position
-  if (how.readsBack) await readBack(sequencer, feed, position);
+  if (readsBack) await readBack(sequencer, feed, position);
   const { pub: newest, headSeq } = position;
-  const pub = Math.min(newest, how.pub ?? newest, sequencer.lowestBuffered - 1);
+  const pub = Math.min(newest, sequencer.lowestBuffered - 1);
   const later = newest - pub;
   if (later === 0) {
     for (const snapshot of position.streams)

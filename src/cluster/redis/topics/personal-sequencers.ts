@@ -3,7 +3,7 @@
 // two generations, the users' topics, sequencers with early frames.
 
 import type { ChannelKey } from "../../../broker/model.ts";
-import type { ChannelFeed } from "../../../redis/arrivals.ts";
+import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import type { OrderedEvent } from "../../../redis/wire.ts";
 import type { CatchUpQueue } from "./catch-up-queue.ts";
@@ -78,11 +78,6 @@ export class PersonalSequencers {
     this.#early.delete(topic);
   }
 
-  /** Whether one of the channel's topics is wanted. */
-  isListenedTo(key: ChannelKey): boolean {
-    return usersOf(key).some((uid) => this.#topics.has(uid));
-  }
-
   /** Takes a publication; `event` is the decoded frame. */
   accept(frame: Buffer, pub: number, event: PersonalEvent): void {
     const key = event.kind === "message" ? event.message.key : event.event.key;
@@ -119,13 +114,6 @@ export class PersonalSequencers {
   /** A sequencer for a channel that may have publications since its topics were lost. */
   unheard(key: ChannelKey): Sequencer {
     return this.#make(key).sequencer;
-  }
-
-  /** A reader saw `pub`, and publications through it have arrived. */
-  beginAt(key: ChannelKey, pub: number): Sequencer {
-    const { sequencer, isAfterLoss } = this.#make(key);
-    void this.#parts.catchUpQueue.catchUp(sequencer, { pub, isAfterLoss });
-    return sequencer;
   }
 
   /** These topics are lost: sequencers without another covering topic buffer until recovery. */

@@ -4,7 +4,7 @@
 import { isAway } from "../../../broker/errors.ts";
 import type { ChannelKey } from "../../../broker/model.ts";
 import { Line } from "../../../lib/line.ts";
-import type { ChannelFeed } from "../../../redis/arrivals.ts";
+import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import type { CatchUpQueue } from "./catch-up-queue.ts";
 import type { Covered, PersonalSequencers } from "./personal-sequencers.ts";
 import { type Subscription, uidOf } from "./subscription.ts";

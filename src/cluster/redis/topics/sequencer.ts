@@ -1,6 +1,6 @@
 // In-order delivery of one channel: publications reach the listener in the order of their numbers, each
 // once. A publication ahead of its turn is buffered; if the missing one does not arrive in time, the
-// sequencer requests a catch-up from the store. State: position, reorder buffer, waiters.
+// sequencer requests a catch-up from the store. State: position, reorder buffer.
 
 import type {
   ChannelKey,
@@ -30,6 +30,8 @@ export interface SequencerParts {
   /** Time to wait for a missing publication, milliseconds. */
   readonly gapMs: number;
   readonly budget: BufferedBytes;
+  /** Sequencers of the node that wait for a missing publication. */
+  readonly gaps: Set<Sequencer>;
   /** Unix milliseconds. */
   readonly clock: () => number;
   /** Hands an event to the node's listener; never throws. */
@@ -42,12 +44,6 @@ export interface SequencerParts {
 
 /** Ids start with a node's clock. An id further ahead than this is checked against the store. */
 const CLOCKS_APART_MS = 60_000;
-
-interface Waiter {
-  readonly pub: number;
-  readonly sinceMs: number;
-  readonly resolve: () => void;
-}
 
 export class Sequencer {
   readonly key: ChannelKey;
@@ -67,7 +63,6 @@ export class Sequencer {
   /** Buffered publications through this number arrived while suspended. */
   #suspendedThrough = 0;
   #buffered: ReorderBuffer | undefined;
-  #waiters: Waiter[] | undefined;
   #gapTimer: NodeJS.Timeout | undefined;
 
   constructor(key: ChannelKey, sinceMs: number, parts: SequencerParts) {
@@ -113,10 +108,9 @@ export class Sequencer {
     return this.#buffered?.lowest ?? Number.POSITIVE_INFINITY;
   }
 
-  /** It may be dropped: no waiter, no catch-up. */
+  /** It may be dropped: no gap, no catch-up. */
   get isIdle(): boolean {
-    const isQuiet = this.#status === "live" || this.#status === "closed";
-    return isQuiet && this.#waiters === undefined;
+    return this.#status === "live" || this.#status === "closed";
   }
 
   /** Takes a frame of the channel; `event` is the frame, if already decoded. */
@@ -211,8 +205,7 @@ export class Sequencer {
     this.#expected = pub;
     if (pub > 0) this.#movedAtMs = this.#parts.clock();
     this.#status = "live";
-    if (this.#isSuspended) this.#wake();
-    else this.#drain();
+    if (!this.#isSuspended) this.#drain();
   }
 
   /** The missing publications cannot be read: delivers the buffer and continues after it. */
@@ -234,25 +227,10 @@ export class Sequencer {
     if (!this.#isHeld && pub > this.#pub) this.#openGap();
   }
 
-  /** Resolves when publications through `pub` are delivered, or on `giveUp`. */
-  wait(pub: number, nowMs: number): Promise<void> {
-    return new Promise((resolve) => {
-      this.#waiters ??= [];
-      this.#waiters.push({ pub, sinceMs: nowMs, resolve });
-    });
-  }
-
-  /** Releases waiters since `sinceMs` or earlier. Returns the start of the oldest remaining wait. */
-  giveUp(sinceMs: number): number | undefined {
-    this.#release((waiter) => waiter.sinceMs <= sinceMs);
-    return this.#waiters?.[0]?.sinceMs;
-  }
-
   close(): void {
     this.#endGap();
     this.#status = "closed";
     this.#buffered?.clear();
-    this.#release(() => true);
   }
 
   get #isHeld(): boolean {
@@ -299,7 +277,6 @@ export class Sequencer {
       buffered.take(this.#pub + 1);
       this.#advance(this.#pub + 1, frame, undefined);
     }
-    this.#wake();
     if (this.#isHeld) return; // a removal is judged before delivery continues
     if ((buffered?.size ?? 0) > 0 || this.#expected > this.#pub)
       this.#openGap();
@@ -312,7 +289,6 @@ export class Sequencer {
     this.#movedAtMs = this.#parts.clock();
     if (event === undefined) this.#deliverFrame(frame);
     else this.#deliver(event);
-    if (this.#waiters !== undefined) this.#wake();
   }
 
   /**
@@ -344,6 +320,7 @@ export class Sequencer {
 
   #openGap(): void {
     this.#status = "gap";
+    this.#parts.gaps.add(this);
     this.#gapTimer ??= setTimeout(() => {
       this.#gapTimer = undefined;
       if (this.#status === "gap") this.#parts.onGap(this);
@@ -353,19 +330,8 @@ export class Sequencer {
   #endGap(): void {
     clearTimeout(this.#gapTimer);
     this.#gapTimer = undefined;
+    this.#parts.gaps.delete(this);
     if (this.#status === "gap") this.#status = "live";
-  }
-
-  #wake(): void {
-    this.#release(({ pub }) => pub <= this.#pub);
-  }
-
-  #release(isOver: (waiter: Waiter) => boolean): void {
-    const waiters = this.#waiters;
-    if (waiters === undefined) return;
-    const left = waiters.filter((waiter) => !isOver(waiter));
-    this.#waiters = left.length === 0 ? undefined : left;
-    for (const waiter of waiters) if (isOver(waiter)) waiter.resolve();
   }
 }
 

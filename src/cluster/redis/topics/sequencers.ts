@@ -2,8 +2,6 @@
 // sequencers; the parts hold theirs.
 
 import type { ChannelKey } from "../../../broker/model.ts";
-import { CatchUpWaiters, MAX_WAIT_MS } from "./catch-up-waiters.ts";
-import { within } from "./deadline.ts";
 import {
   PersonalSequencers,
   type PersonalSequencersParts,
@@ -12,31 +10,18 @@ import { ReconnectRecovery } from "./reconnect-recovery.ts";
 import { Sequencer } from "./sequencer.ts";
 import type { Subscription } from "./subscription.ts";
 
-export interface SequencersParts extends PersonalSequencersParts {
-  /** Resolves when publications before the call have arrived. Rejects after a timeout. */
-  readonly mark: () => Promise<void>;
-}
-
-/** Position that a reader has seen. */
-interface Through {
-  readonly pub: number;
-  readonly messageId: number;
-}
-
 /** Messages this much older than the subscription are never delivered. */
 const OLD_MS = 5000;
 
 export class Sequencers {
   readonly personal: PersonalSequencers;
-  readonly #parts: SequencersParts;
+  readonly #parts: PersonalSequencersParts;
   readonly #groups = new Map<ChannelKey, Sequencer>();
-  readonly #patience: CatchUpWaiters;
   readonly #losses: ReconnectRecovery;
 
-  constructor(parts: SequencersParts) {
+  constructor(parts: PersonalSequencersParts) {
     this.#parts = parts;
     this.personal = new PersonalSequencers(parts);
-    this.#patience = new CatchUpWaiters(parts.catchUpQueue);
     const { onProblem } = parts.sequencers;
     const { personal } = this;
     this.#losses = new ReconnectRecovery({ ...parts, personal, onProblem });
@@ -62,16 +47,11 @@ export class Sequencers {
     await this.#parts.catchUpQueue.begin(sequencer);
   }
 
-  /** See `Arrivals`. */
-  level(
-    key: ChannelKey,
-    pub: number,
-    messageId = 0,
-  ): Promise<void> | undefined {
-    const through = { pub, messageId };
-    if (!key.startsWith("2:")) return this.#personalLevel(key, through);
-    const sequencer = this.#groups.get(key);
-    return sequencer === undefined ? undefined : this.#wait(sequencer, through);
+  /** Reads now what sequencers still wait for. */
+  closeGaps(): void {
+    const { sequencers, catchUpQueue } = this.#parts;
+    for (const sequencer of sequencers.gaps)
+      void catchUpQueue.catchUp(sequencer);
   }
 
   /** See `ReconnectRecovery`. */
@@ -83,38 +63,5 @@ export class Sequencers {
     for (const sequencer of this.#groups.values()) sequencer.close();
     this.#groups.clear();
     this.personal.close();
-  }
-
-  #personalLevel(key: ChannelKey, through: Through): Promise<void> | undefined {
-    if (!this.personal.isListenedTo(key)) return undefined;
-    const sequencer = this.personal.find(key);
-    return sequencer === undefined
-      ? this.#unheard(key, through)
-      : this.#wait(sequencer, through);
-  }
-
-  /** An id above the delivered ones with a delivered number: forked history, wait for the catch-up. */
-  #wait(
-    sequencer: Sequencer,
-    { pub, messageId }: Through,
-  ): Promise<void> | undefined {
-    const { lastId } = sequencer.delivered;
-    const isOfForkedHistory = lastId > 0 && lastId < messageId;
-    if (!sequencer.isNew && sequencer.pub >= pub && !isOfForkedHistory)
-      return undefined;
-    return this.#patience.wait(sequencer, pub);
-  }
-
-  /** A personal channel without sequencer: its publication may be on the way, or older than the subscription. */
-  async #unheard(key: ChannelKey, through: Through): Promise<void> {
-    try {
-      await within(this.#parts.mark(), MAX_WAIT_MS, "no mark came");
-    } catch {
-      return; // recovery delivers it after the reconnect
-    }
-    if (!this.personal.isListenedTo(key)) return;
-    const sequencer =
-      this.personal.find(key) ?? this.personal.beginAt(key, through.pub);
-    await this.#wait(sequencer, through);
   }
 }

@@ -74,17 +74,8 @@ export class Subscriptions {
     this.#lingering = new DelayedUnsubscribe({ lingerMs, max, forget });
   }
 
-  get size(): number {
-    return this.#entries.size;
-  }
-
   named(name: string): Subscription | undefined {
     return this.#entries.get(name);
-  }
-
-  /** Delayed unsubscribes included. */
-  has(topic: Topic): boolean {
-    return this.#entries.has(this.#parts.nameOf(topic));
   }
 
   /** Rejects `unavailable`; a topic subscribed before, or awaited by others, stays wanted. */

@@ -1,7 +1,7 @@
 // Parts and limits of the topics room, and its error reporting: each kind at most once a second.
 
 import type { Clock, ClusterEvent, Resync } from "../../../broker/ports.ts";
-import type { ChannelFeed } from "../../../redis/arrivals.ts";
+import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 
 export type OnProblem = (error: unknown, what: string) => void;

@@ -4,7 +4,6 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
-import type { Arrivals } from "../../../redis/arrivals.ts";
 import { CatchUpQueue } from "./catch-up-queue.ts";
 import { within } from "./deadline.ts";
 import { Incoming } from "./incoming.ts";
@@ -29,8 +28,6 @@ const NO_LATER = Number.POSITIVE_INFINITY;
 
 /** The `ClusterTopics` of cluster.ts. */
 export class RedisTopics {
-  /** For the store of the same node. */
-  readonly arrivals: Arrivals;
   readonly #parts: TopicsParts;
   readonly #onProblem: OnProblem;
   readonly #publishing: Publishing;
@@ -48,7 +45,6 @@ export class RedisTopics {
     const mayReorder = link.isCluster;
     const deliver = (event: ClusterEvent) => this.#deliver(event);
     const rejected: TopicsMetrics["rejected"] = (why) => metrics?.rejected(why);
-    const mark = () => this.#subscriber.mark();
     this.#parts = parts;
     this.#onProblem = onProblem;
     this.#publishing = new Publishing(link, onProblem);
@@ -65,16 +61,10 @@ export class RedisTopics {
     const onGap = (sequencer: Sequencer) =>
       void catchUpQueue.catchUp(sequencer);
     this.#sequencers = new Sequencers({
-      ...{
-        catchUpQueue,
-        feed,
-        clock,
-        mayReorder,
-        mark,
-        max: limits.maxPersonal,
-      },
+      ...{ catchUpQueue, feed, clock, mayReorder, max: limits.maxPersonal },
       sequencers: {
         ...{ deliver, onProblem, onGap, rejected, budget, clock },
+        gaps: new Set(),
         gapMs: limits.gapMs,
       },
     });
@@ -107,11 +97,6 @@ export class RedisTopics {
       nameOf: (topic) => link.keys.topic(topic),
       timeoutMs: link.settings.timeoutMs,
     });
-    this.arrivals = {
-      level: (...asked) => this.#sequencers.level(...asked),
-      listensTo: (topic) => this.#topics.has(topic),
-      barrier: () => (this.#topics.size === 0 ? undefined : this.#seen()),
-    };
   }
 
   onEvent(
@@ -179,19 +164,12 @@ export class RedisTopics {
   /** Resolves once everything published to the node's topics before the call was delivered. Rejects `unavailable` in time. */
   async #arrived(): Promise<void> {
     await this.#subscriber.mark();
+    this.#sequencers.closeGaps();
     await within(
       this.#topics.settled().then(() => this.#catchUpQueue.settled()),
       this.#parts.link.settings.timeoutMs,
       "what was missed is not read yet",
     );
-  }
-
-  async #seen(): Promise<void> {
-    try {
-      await this.#arrived();
-    } catch (error) {
-      this.#onProblem(error, "Waiting for a node's own publications failed");
-    }
   }
 
   /**

@@ -2,16 +2,16 @@
 -- KEYS  1 head, 2 log
 -- ARGV  1 from seq, 2 to seq, 3 how many at most, 4 bytes of content at most, 5 whether the newest come first (0 or 1), 6 now,
 --       7 retention (ms, 0: for ever), 8 whether one is taken whatever its size (0 or 1)
--- Reply {pub, head seq, 1: the range holds more than may be had, seq to go on from (0: the end), bytes taken,
+-- Reply {head seq, 1: the range holds more than may be had, seq to go on from (0: the end), bytes taken,
 --        {{messageId, messageSeq, record, stream_snapshot or nil}, ...}}
 local LOOKED_AT, TAKEN_BYTES, PAGE = 1000, 1048576, 32 -- of one step: about a millisecond
 local limit, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])
 local is_reverse, now, retention = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7])
-local head = redis.call('HMGET', KEYS[1], 'pub', 'seq')
+local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
 local taken, bytes, looked_at = {}, 0, 0
 
 local function reply(more, next_seq)
-  return { tonumber(head[1] or '0'), tonumber(head[2] or '0'), more, next_seq, bytes, taken }
+  return { head_seq, more, next_seq, bytes, taken }
 end
 
 local function is_shown(entry)

@@ -1,0 +1,32 @@
+// What the topics of a node on Redis read from its store to catch up with what they missed. Types only.
+
+import type { ChannelKey, StreamSnapshot } from "../broker/model.ts";
+import type { HistoryRange, HistorySlice } from "../broker/ports.ts";
+
+/** Position of a channel, read in one atomic step. */
+export interface ChannelPosition {
+  /** Number of its newest publication; 0: none. */
+  readonly pub: number;
+  /** Seq of its newest message. */
+  readonly headSeq: number;
+  /** No message of it has a greater id so far, stored or not, and every later one has. */
+  readonly lastId: number;
+  /** Its active stream and the requested ones, if they exist. */
+  readonly streams: readonly StreamSnapshot[];
+}
+
+/** All throw `unavailable`. */
+export interface ChannelFeed {
+  position(
+    key: ChannelKey,
+    streams: readonly string[],
+  ): Promise<ChannelPosition>;
+  /** Number of its newest publication, 0: none. Cheap: shows, for many channels, where something was missed. */
+  pubOf(key: ChannelKey): Promise<number>;
+  messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
+  /** Personal channels of `uid` with a message since about that time (a few seconds more is harmless), Unix milliseconds. */
+  personalChannelsSince(
+    uid: string,
+    sinceMs: number,
+  ): Promise<readonly ChannelKey[]>;
+}

@@ -1,0 +1,89 @@
+// A publication that comes after its message was read: on a Redis Cluster a personal message is published to its users by a step of its own, which may be
+// late or be repeated. A session that read the message when it resumed, or the stream when it joined, is not pushed it again. Two broker processes.
+
+import { Cluster } from "ioredis";
+import t from "tap";
+import { spawnBroker, textPayload } from "../support/broker.ts";
+import { connectEars } from "../support/ears.ts";
+import { connectNative } from "../support/native-client.ts";
+import { textOf } from "../support/native-session.ts";
+import {
+  type RedisClusterServers,
+  startRedisCluster,
+} from "../support/redis.ts";
+
+const ALICE = { id: "alice", type: 1 } as const;
+
+/** Names of the topics of `uid` that a node is subscribed to. */
+async function topicsOf(
+  { primaries }: RedisClusterServers,
+  uid: string,
+): Promise<readonly string[]> {
+  const found = await Promise.all(
+    primaries.map((one) => one.client().call("PUBSUB", "SHARDCHANNELS")),
+  );
+  return (found as string[][])
+    .flat()
+    .filter((name) => name.endsWith(uid) || name.includes(`${uid}}`));
+}
+
+t.test("what was read is not pushed when it is published late", async (t) => {
+  const servers = await startRedisCluster(t);
+  const settings = { JINDOU_REDIS_URL: servers.url };
+  const [one, other] = await Promise.all([
+    spawnBroker(t, { ...settings, JINDOU_AUTH_CLIENTS: "none" }),
+    spawnBroker(t, { ...settings, JINDOU_AUTH_CLIENTS: "none" }),
+  ]);
+  const before = await connectNative(t, { port: one.clientPort, uid: "bob" });
+  const captured: [name: string, frame: Buffer][] = [];
+  const ears = await connectEars(t, servers.url, (name, frame) =>
+    captured.push([name, Buffer.from(frame)]),
+  );
+  const topics = await topicsOf(servers, "bob");
+  t.not(topics.length, 0, "topics of bob");
+  for (const name of topics) await ears.ssubscribe(name);
+  await before.goodbye();
+
+  const post = async (path: string, body: unknown) =>
+    t.equal((await one.call(path, body)).status, 200, path);
+  const send = (text: string) =>
+    post("/message/send", {
+      ...{ from_uid: "alice", channel_id: "bob", channel_type: 1 },
+      payload: textPayload(text),
+    });
+  const event = (type: string, data: string) =>
+    post("/event", {
+      ...{ channel_id: "bob", channel_type: 1, from_uid: "alice" },
+      ...{ client_msg_no: "s", event: { type, data, timestamp: Date.now() } },
+    });
+  await send("first");
+  await event("___TextMessageStart", "{}");
+  await event("___TextMessageContent", "some ");
+  await event("___TextMessageContent", "words");
+  while (captured.length < 5) await new Promise((go) => setTimeout(go, 5));
+  const late = captured.slice();
+
+  const bob = await connectNative(t, {
+    ...{ port: other.clientPort, uid: "bob" },
+    resume: [{ channel: ALICE, lastSeq: 0, lastId: 0 }],
+  });
+  await bob.waitFor(() => bob.pushed("stream").length > 0, "the stream");
+  const publisher = new Cluster(servers.url.split(","));
+  t.teardown(() => publisher.disconnect());
+  for (const [name, frame] of late) await publisher.spublish(name, frame);
+  await event("___TextMessageContent", ", and more");
+  await send("last");
+  const texts = () => bob.messages.map((message) => textOf(message));
+  await bob.waitFor(() => texts().includes("last"), "the last message");
+  await bob.waitFor(() => bob.events.length > 0, "the last event");
+  t.same(
+    bob.messages.map(({ messageSeq }) => messageSeq),
+    [1, 2, 3],
+    "each message once, in order",
+  );
+  t.same(
+    bob.events.map(({ data, stream }) => [stream?.index, data]),
+    [[3, ", and more"]],
+    "of the stream only what is behind the snapshot",
+  );
+});
