@@ -55,7 +55,10 @@ export type Clock = () => number;
 export interface UserStore {
   /** The registered device class, or undefined. */
   device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;
-  /** Stores `device` in place of the one before, atomically, and returns that one. */
+  /**
+   * Stores `device` in place of the one before, atomically, and returns that one. One without a token logged out: its main session can then be neither
+   * continued nor confirmed, also where it was not in, and a secondary one not confirmed for a day at least.
+   */
   putDevice(device: Device): Promise<Device | undefined>;
 }
 

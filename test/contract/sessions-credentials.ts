@@ -16,6 +16,8 @@ import {
 
 const RACES = 30;
 
+const NO_TOKEN = new Uint8Array();
+
 const hash = (token: string) => new Uint8Array(Buffer.alloc(32, token));
 
 const device = (
@@ -80,6 +82,46 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
       ...{ kind: "entered", order: first.order },
     });
   });
+
+  t.test(
+    "a session that was away while its device logged out stays ended",
+    async (t) => {
+      for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
+        const uid = freshUid();
+        const tokenHash = hash("a");
+        const register = () => store.putDevice(device(uid, "a", level));
+        const logOut = () =>
+          store.putDevice({ ...device(uid, "", level), tokenHash: NO_TOKEN });
+        await register();
+        const asked = sessionOf(cluster, uid, { level });
+        const first = await store.login(asked, "n:1", { tokenHash });
+        if (first.kind !== "entered") throw new Error(first.kind);
+        await store.removeSession(asked); // as its entry expires while its node is cut off
+        await logOut();
+        await register();
+        const [confirmed] = await store.confirmSessions([first], "n:1");
+        t.equal(confirmed?.kind, "refused", "by its node");
+        t.same(await sessionsOf(store, uid), []);
+        const claim = { order: first.order };
+        const next = () => sessionOf(cluster, uid, { level });
+        const again = await store.login(next(), "n:2", { tokenHash, claim });
+        if (level === MAIN_DEVICE)
+          t.same(
+            again,
+            { kind: "refused", reason: "logged_out" },
+            "by a resume",
+          );
+        const login = await store.login(next(), "n:2", { tokenHash });
+        if (login.kind !== "entered") throw new Error(login.kind);
+        const [later] = await store.confirmSessions([login], "n:2");
+        t.equal(later?.kind, "confirmed", "a login is in");
+        const resumed = await store.login(next(), "n:2", {
+          ...{ tokenHash, claim: { order: login.order } },
+        });
+        t.match(resumed, { kind: "entered", order: login.order });
+      }
+    },
+  );
 
   t.test("who changes the token then finds every session of it", async (t) => {
     const wrong: string[] = [];

@@ -151,7 +151,8 @@ async function openOwned(
 
   const lock = new KeyedLock();
   const control = { tables, lock, transact };
-  const users = createUserTable(control);
+  const logins = createNewestLogins(control, clock);
+  const users = createUserTable(control, logins);
   const channels = createChannelSteps({
     ...{ lock, transact, tables: channelTables },
     headSeq: (key) => history.headSeq(key),
@@ -163,8 +164,7 @@ async function openOwned(
     ...{ checkpoint, sweep },
     users,
     sessions: createSessions({
-      ...{ users, channels, lock, publisher, clock },
-      logins: createNewestLogins(control, clock),
+      ...{ users, channels, logins, lock, publisher, clock },
     }),
     channels,
     managers: createManagerTables(control, clock),

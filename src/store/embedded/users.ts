@@ -3,6 +3,7 @@
 import type { Device, DeviceFlag, DeviceLevel } from "../../broker/model.ts";
 import type { UserStore } from "../../broker/ports.ts";
 import { fieldsOf, type Stored } from "./database.ts";
+import type { NewestLogins } from "./newest-logins.ts";
 import type { ControlParts } from "./transact.ts";
 
 const VERSION = 1;
@@ -10,11 +11,10 @@ const VERSION = 1;
 /** Under which what is read and written of a user happens one after the other. */
 export const userLock = (uid: string): string => `user ${uid}`;
 
-export function createUserTable({
-  tables,
-  lock,
-  transact,
-}: ControlParts): UserStore {
+export function createUserTable(
+  { tables, lock, transact }: ControlParts,
+  logins: NewestLogins,
+): UserStore {
   const read = (uid: string, flag: DeviceFlag): Device | undefined => {
     const stored = tables.devices.get([uid, flag]);
     return stored === undefined ? undefined : toDevice(uid, flag, stored);
@@ -29,6 +29,9 @@ export function createUserTable({
       // In turn with the user's logins: one that compared the token before is in when this is answered.
       return lock.run(userLock(uid), async () => {
         const before = read(uid, flag);
+        const newest = logins.get(uid, flag);
+        if (tokenHash.length === 0 && newest !== undefined)
+          await logins.put(uid, flag, { ...newest, ended: "logged_out" });
         await transact(() => {
           const value = [VERSION, level, Buffer.from(tokenHash)];
           void tables.devices.put([uid, flag], value);

@@ -32,14 +32,15 @@ const ENDED_TTL_MS = 86_400_000;
 const CONFIRMED_PER_CALL = 50;
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
-const RULES = [
+/** In front of every script on a user's sessions. */
+export const SESSION_RULES = [
   `local ENTRY_TTL, LOGIN_TTL, ENDED_TTL = ${ENTRY_TTL_MS}, ${LOGIN_TTL_MS}, ${ENDED_TTL_MS}`,
   lua("session_rules"),
 ] as const;
-const LOGIN = loadScript(lua("session_login"), ...RULES);
-const CONFIRM = loadScript(lua("session_confirm"), ...RULES);
-const END = loadScript(lua("session_end"), ...RULES);
-const REMOVE = loadScript(lua("session_remove"), ...RULES);
+const LOGIN = loadScript(lua("session_login"), ...SESSION_RULES);
+const CONFIRM = loadScript(lua("session_confirm"), ...SESSION_RULES);
+const END = loadScript(lua("session_end"), ...SESSION_RULES);
+const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
 
 export const sessionScripts: readonly Script[] = [LOGIN, CONFIRM, END, REMOVE];
 

@@ -5,9 +5,13 @@ import type { Device, DeviceFlag, DeviceLevel } from "../../broker/model.ts";
 import type { UserStore } from "../../broker/ports.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import type { RedisStoreParts } from "./parts.ts";
+import { SESSION_RULES } from "./sessions.ts";
 
 const FORMAT = 1;
-const PUT = loadScript(new URL("./lua/device_put.lua", import.meta.url));
+const PUT = loadScript(
+  new URL("./lua/device_put.lua", import.meta.url),
+  ...SESSION_RULES,
+);
 
 export const userScripts: readonly Script[] = [PUT];
 
@@ -23,10 +27,11 @@ export function createRedisUsers({
     },
 
     async putDevice(device) {
-      const { uid, flag } = device;
-      const value = encodeDevice(device);
-      const key = link.keys.user("dev", uid);
-      const before = await link.run(PUT, [key], [flag, value]);
+      const { uid, flag, tokenHash } = device;
+      const key = link.keys.user("sess", uid);
+      const hasNoToken = tokenHash.length === 0 ? 1 : 0;
+      const args = [flag, encodeDevice(device), hasNoToken];
+      const before = await link.run(PUT, [key], args);
       await written(key);
       return deviceOf(uid, flag, before);
     },

@@ -1,7 +1,9 @@
--- Puts a device class of a user in place of the one before.
--- KEYS  dev
--- ARGV  flag, the device
+-- Puts a device class of a user in place of the one before. A device that logs out ends what its sessions were, also those that are not in.
+-- KEYS  the user's sessions
+-- ARGV  flag, the device, 1: it has no token, else 0
 -- Reply the one before; nil: none
-local before = redis.call('HGET', KEYS[1], ARGV[1])
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+local user = user_of(KEYS[1], '')
+local before = redis.call('HGET', user.devices, ARGV[1])
+redis.call('HSET', user.devices, ARGV[1], ARGV[2])
+if before and ARGV[3] == '1' then end_device(user, ARGV[1], 'logged_out') end
 return before

@@ -4,7 +4,8 @@
 --     when its login came, growing per user; `since`: the same of its connection; `expires`: Unix milliseconds, moved on while its node serves it
 --   login HASH flag → the newest main login, which outlives its entry, JSON: [1, order, since, deviceId, label, ended, past]. `ended`: why it cannot
 --     be continued, or ''; `past`: labels of earlier logins
---   ended HASH sessionId → `<microseconds> <reason>` of secondary sessions that were ended, until their nodes take them out
+--   ended HASH sessionId → `<microseconds> <reason>` of secondary sessions that were ended, until their nodes take them out; `flag <flag>` → the same
+--     of all sessions of a device until then
 --   dev   HASH flag → device (`users.ts`)
 -- These numbers are text, because JSON made in Lua keeps 14 digits of a number.
 local PAST, MAX_ENDED, DEVICE_FORMAT = 8, 100, 1
@@ -115,10 +116,22 @@ local function remember_end(user, id, since, reason)
   redis.call('HDEL', user.ended, first)
 end
 
--- Why a session was ended; nil: it was not, as far as is remembered. One of an earlier process may have had its id.
+-- Remembers that all sessions of a device were ended, also those that are not in.
+local function end_device(user, flag, reason)
+  local newest = read_login(user, flag)
+  if newest then
+    newest.ended = reason
+    write_login(user, flag, newest)
+  end
+  remember_end(user, 'flag ' .. flag, 0, reason)
+end
+
+-- Why a session was ended, or all of its device; nil: it was not, as far as is remembered. One of an earlier process may have had its id.
 local function read_end(user, mine)
-  local ended, reason = string.match(redis.call('HGET', user.ended, mine.id) or '', '^(%d+) (.*)$')
-  return ended and tonumber(ended) >= mine.since and reason or nil
+  for _, one in ipairs(redis.call('HMGET', user.ended, mine.id, 'flag ' .. int(mine.flag))) do
+    local ended, reason = string.match(one or '', '^(%d+) (.*)$')
+    if ended and tonumber(ended) >= mine.since then return reason end
+  end
 end
 
 -- The level of the user's device and the hash of its token, '' when it logged out; or nothing when there is none.
