@@ -31,6 +31,7 @@ const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);
 /** Rounds that share an interruption. */
 const AT_ONCE = 10;
 const LONG_ROUNDS = LONG_CUTS * AT_ONCE;
+const FROZEN_ROUNDS = Math.ceil(FREEZES / 2) * AT_ONCE;
 const AGAIN_MS = 4;
 /** Of a member before it is removed while its session begins: until some time after the CONNACK. */
 const MOST_PAUSE_MS = 20;
@@ -365,14 +366,13 @@ t.test("one server", async (t) => {
   const world = await start(t, server.url, [server]);
   const still = ["removed", "token", "readded", "connecting"] as const;
   const losses = [...still, "kicked"] as const; // where nobody can listen, nobody logs in
-  const frozen = Math.ceil(FREEZES / 2) * AT_ONCE;
   const away = `subscriptions are away for ${LONG_CUT_MS} ms`;
   const scenes = [
     ["no interruption", ROUNDS, losses, never],
     [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, losses, once],
     [away, LONG_ROUNDS, still, long],
-    ["a node is frozen", frozen, losses, freeze(false)],
-    ["a node is frozen and cut", frozen, losses, freeze(true)],
+    ["a node is frozen", FROZEN_ROUNDS, losses, freeze(false)],
+    ["a node is frozen and cut", FROZEN_ROUNDS, losses, freeze(true)],
   ] as const;
   for (const [what, rounds, losses, interrupt] of scenes)
     await t.test(what, (t) => play(t, world, { rounds, losses, interrupt }));
@@ -386,7 +386,8 @@ t.test("a Redis Cluster", async (t) => {
     ["no interruption", ROUNDS, never],
     [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, once],
     [`subscriptions are away for ${LONG_CUT_MS} ms`, LONG_ROUNDS, long],
-    ["a node is frozen", Math.ceil(FREEZES / 4) * AT_ONCE, freeze(false)],
+    ["a node is frozen", FROZEN_ROUNDS, freeze(false)],
+    ["a node is frozen and cut", FROZEN_ROUNDS, freeze(true)],
   ] as const;
   for (const [what, rounds, interrupt] of scenes)
     await t.test(what, (t) => play(t, world, { rounds, losses, interrupt }));
