@@ -60,6 +60,15 @@ export interface UserStore {
    * continued nor confirmed, also where it was not in, and a secondary one not confirmed for a day at least.
    */
   putDevice(device: Device): Promise<Device | undefined>;
+  /** How each of these users stands, in order: what tells cheaply, of many users, where events were missed. */
+  userStates(uids: readonly string[]): Promise<readonly UserState[]>;
+}
+
+export interface UserState {
+  /** All groups that the user is in, maybe others too: `ChannelStore.groupsAmong` says which. */
+  readonly groups: readonly string[];
+  /** No command in the user's inbox has a greater inboxSeq; 0: it is empty. */
+  readonly inboxSeq: number;
 }
 
 /** Which kind of membership a call is about [spec: temp_subscriber]. A uid may hold both at once. */

@@ -10,11 +10,11 @@ import {
   type Topic,
   userTopic,
 } from "../broker/model.ts";
-import type { Cluster, ClusterEvent } from "../broker/ports.ts";
+import type { Cluster, ClusterEvent, UserState } from "../broker/ports.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
 import type { CatchUps } from "./catch-ups.ts";
 import { Group } from "./group.ts";
-import { deliverCommand } from "./inbox.ts";
+import { deliverCommand, mayLackCommands } from "./inbox.ts";
 import type { Cursors, Session } from "./session.ts";
 import {
   deliverConversation,
@@ -50,6 +50,8 @@ export interface HubParts {
     ): Promise<readonly (number | undefined)[]>;
   };
   readonly rereads: {
+    /** Hands `resync` how the user stands; undefined: that cannot be found out. */
+    missed(uid: string, resync: (state: UserState | undefined) => void): void;
     inbox(session: Session): void;
     memberships(
       session: Session,
@@ -420,9 +422,16 @@ export class Hub {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#watch.heard(uid);
     if (topic !== userTopic(uid)) return;
+    this.#rereads.missed(uid, (state) => this.#resync(uid, state));
+  }
+
+  /** The user's sessions read again what they have otherwise than the user stands; undefined: all. A removal is told under the group's topic, too. */
+  #resync(uid: string, state: UserState | undefined): void {
     for (const session of this.sessionsOf(uid)) {
-      this.#rereads.inbox(session);
-      this.#rereadMemberships(session);
+      if (state === undefined || mayLackCommands(session, state.inboxSeq))
+        this.#rereads.inbox(session);
+      if (state === undefined || !hasGroups(session, state.groups))
+        this.#rereadMemberships(session);
     }
   }
 
@@ -484,4 +493,12 @@ export class Hub {
     if (sessionId === undefined) return undefined;
     return this.sessionsOf(uid).find((one) => one.sessionId === sessionId);
   }
+}
+
+/** The session has joined, and follows exactly these groups. */
+function hasGroups(session: Session, channelIds: readonly string[]): boolean {
+  const isSame = session.groups.size === channelIds.length;
+  return (
+    session.hasJoined && isSame && channelIds.every((id) => session.follows(id))
+  );
 }

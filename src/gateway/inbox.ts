@@ -104,6 +104,11 @@ export function deliverCommand(
   return pushed;
 }
 
+/** A session that has every command as it came lacks none of an inbox whose newest has this seq. */
+export function mayLackCommands(session: Session, newestSeq: number): boolean {
+  return session.inbox !== undefined || isBehind(session, newestSeq);
+}
+
 /** Where what comes live follows on; unknown when nothing was there to read. */
 function endOf({ inboxSeq }: Session): LiveInbox | undefined {
   return inboxSeq === 0 ? undefined : { from: inboxSeq, to: inboxSeq };

@@ -1,7 +1,14 @@
 // The Store contract: commands and their inboxes.
 
 import type { Test } from "tap";
-import { ALL, codeOf, draftOf, earlier, type Given } from "./store-bench.ts";
+import {
+  ALL,
+  codeOf,
+  draftOf,
+  earlier,
+  type Given,
+  group as groupInfo,
+} from "./store-bench.ts";
 import {
   commandEvents,
   commandOf,
@@ -21,6 +28,29 @@ export async function inbox(t: Test, given: Given): Promise<void> {
 }
 
 function keeping(t: Test, given: Given): void {
+  t.test("userStates tells what may be new for many users", async (t) => {
+    const bench = await given(t);
+    const { store } = bench;
+    for (const id of ["g1", "g2"])
+      await store.createChannel(groupInfo(id), ["bob"]);
+    for (const recipients of [["bob"], ["bob", "carol"]])
+      await store.appendCommand(commandOf({ recipients }));
+    const uids = Array.from({ length: 120 }, (_, at) => `nobody-${at}`);
+    uids.splice(60, 0, "bob", "carol");
+    const states = async () =>
+      (await store.userStates(uids)).map(
+        ({ groups, inboxSeq }) => `${[...groups].sort()} ${inboxSeq}`,
+      );
+    const expected = uids.map(() => " 0");
+    expected.splice(60, 2, "g1,g2 2", " 1");
+    t.same(await states(), expected);
+    await store.acknowledgeCommands("bob", [1, 2]);
+    await store.removeSubscribers(groupInfo("g1"), ["bob"], "permanent");
+    await store.groupsOf("bob");
+    expected.splice(60, 1, "g2 0");
+    t.same(await states(), expected, "as the user stands then");
+  });
+
   t.test(
     "a command is published and kept with all it has, one copy for each recipient",
     async (t) => {

@@ -205,6 +205,7 @@ t.test(
           return ["g"];
         },
         readInbox: async () => [],
+        userStates: async () => [],
       },
       cluster: { recovery: () => undefined },
       metrics: { commandsPushed: () => {} },

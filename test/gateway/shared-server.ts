@@ -26,6 +26,7 @@ import type {
 import type { AdmissionsParts } from "../../src/gateway/admissions.ts";
 import type { CatchUpParts } from "../../src/gateway/catch-ups.ts";
 import type { PlanPorts } from "../../src/gateway/join.ts";
+import type { RereadParts } from "../../src/gateway/rereads.ts";
 import type { Answer } from "../../src/lib/answer.ts";
 import type { Random } from "./random.ts";
 import { StreamLog } from "./stream-log.ts";
@@ -102,7 +103,8 @@ export class SharedServer {
 
   readonly store: AdmissionsParts["store"] &
     CatchUpParts["store"] &
-    PlanPorts["store"] = {
+    PlanPorts["store"] &
+    RereadParts["store"] = {
     joinSeqs: (channelId, uids) =>
       this.#ask(() =>
         uids.map((uid) => this.#joinSeqs.get(`${channelId} ${uid}`)),
@@ -124,6 +126,13 @@ export class SharedServer {
     activeStream: (key) => this.#answer(() => this.streams.active(key)),
     personalStreamsOf: (uid) => this.#answer(() => this.streams.ofUser(uid)),
     groupsOf: (uid) => this.#ask(() => this.groupsOf(uid)),
+    userStates: (uids) =>
+      this.#ask(() =>
+        uids.map((uid) => ({
+          groups: this.groupsOf(uid),
+          inboxSeq: this.inboxSize(uid),
+        })),
+      ),
     groupsAmong: async (uid, ids) => {
       const all = await this.#ask(() => this.groupsOf(uid));
       const isAll = all.every((id) => ids.includes(id));

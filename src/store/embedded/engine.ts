@@ -8,7 +8,6 @@ import type {
   ConversationStore,
   ManagerStore,
   SessionStore,
-  UserStore,
 } from "../../broker/ports.ts";
 import type { StreamStore } from "../../broker/stream-ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
@@ -41,12 +40,12 @@ import { removeStrays } from "./stream-strays.ts";
 import { Sweep } from "./sweep.ts";
 import type { Tail } from "./tail.ts";
 import { createSecure, createTransact } from "./transact.ts";
-import { createUserTable } from "./users.ts";
+import { createUserTable, type DeviceStore } from "./users.ts";
 
 export interface Engine {
   /** What a move reads; everything the store knew when it was opened is in them. */
   readonly tables: Tables;
-  readonly users: UserStore;
+  readonly users: DeviceStore;
   readonly sessions: SessionStore;
   readonly channels: ChannelStore;
   readonly managers: ManagerStore;

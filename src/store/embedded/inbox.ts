@@ -17,6 +17,7 @@ import {
   readInbox,
   seqsThere,
 } from "./inbox-reads.ts";
+import { inboxKey, readState } from "./inbox-rows.ts";
 import {
   type AppendingParts,
   acknowledging,
@@ -84,6 +85,13 @@ export class Inbox implements InboxStore {
       nowMs: clock(),
       isUnshown: (messageId) => queue.isUnshown(messageId),
     });
+  }
+
+  /** No copy in the user's inbox has a greater seq; 0: it is empty. */
+  newestSeq(uid: string): number {
+    const { tables } = this.#parts;
+    const { last, count } = readState(tables.inboxes.get(inboxKey(uid)));
+    return count > 0 ? last : 0;
   }
 
   async acknowledgeCommands(

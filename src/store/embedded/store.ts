@@ -9,6 +9,7 @@ import type {
   MessageStore,
   SessionStore,
   Store,
+  UserState,
   UserStore,
 } from "../../broker/ports.ts";
 import type { StreamStore } from "../../broker/stream-ports.ts";
@@ -74,6 +75,7 @@ function controlCalls({
   return {
     device: (uid, flag) => use((e) => e.users.device(uid, flag)),
     putDevice: (device) => use((e) => e.users.putDevice(device)),
+    userStates: (uids) => use((e) => statesOf(e, uids)),
 
     login: (...asked) => use((e) => e.sessions.login(...asked)),
     removeSession: (session) => use((e) => e.sessions.removeSession(session)),
@@ -155,6 +157,18 @@ function messageCalls(
     changeConversation: (uid, channel, change) =>
       use((e) => e.conversations.changeConversation(uid, channel, change)),
   };
+}
+
+function statesOf(
+  { channels, inbox }: Engine,
+  uids: readonly string[],
+): Promise<UserState[]> {
+  return Promise.all(
+    uids.map(async (uid) => {
+      const groups = await channels.groupsOf(uid);
+      return { groups, inboxSeq: inbox.newestSeq(uid) };
+    }),
+  );
 }
 
 function ping({ journal, owner, checkpoint }: Engine): void {

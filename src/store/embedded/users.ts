@@ -6,6 +6,8 @@ import { fieldsOf, type Stored } from "./database.ts";
 import type { NewestLogins } from "./newest-logins.ts";
 import type { ControlParts } from "./transact.ts";
 
+export type DeviceStore = Omit<UserStore, "userStates">;
+
 const VERSION = 1;
 
 /** Under which what is read and written of a user happens one after the other. */
@@ -14,7 +16,7 @@ export const userLock = (uid: string): string => `user ${uid}`;
 export function createUserTable(
   { tables, lock, transact }: ControlParts,
   logins: NewestLogins,
-): UserStore {
+): DeviceStore {
   const read = (uid: string, flag: DeviceFlag): Device | undefined => {
     const stored = tables.devices.get([uid, flag]);
     return stored === undefined ? undefined : toDevice(uid, flag, stored);

@@ -84,6 +84,7 @@ function controlCalls(
   return {
     device: (uid, flag) => life.use(() => users.device(uid, flag)),
     putDevice: (device) => life.use(() => users.putDevice(device)),
+    userStates: (uids) => life.use(() => users.userStates(uids)),
 
     login: (...asked) => life.use(() => sessions.login(...asked)),
     removeSession: (session) => life.use(() => sessions.removeSession(session)),

@@ -1,11 +1,12 @@
-// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token. No state.
+// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token. And how users stand. No state.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../broker/model.ts";
-import type { UserStore } from "../../broker/ports.ts";
+import type { UserState, UserStore } from "../../broker/ports.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import type { RedisStoreParts } from "./parts.ts";
 import { SESSION_RULES } from "./sessions.ts";
+import { indexOf } from "./user-groups.ts";
 
 const FORMAT = 1;
 const PUT = loadScript(
@@ -13,13 +14,31 @@ const PUT = loadScript(
   ...SESSION_RULES,
 );
 
-export const userScripts: readonly Script[] = [PUT];
+const STATES = loadScript(new URL("./lua/user_states.lua", import.meta.url));
+
+export const userScripts: readonly Script[] = [PUT, STATES];
+
+/** Users read by one script: it keeps others from their turn for less than a millisecond. */
+const STATES_PER_CALL = 50;
 
 /** The users of a store on Redis. */
 export function createRedisUsers({
   link,
   written,
 }: Pick<RedisStoreParts, "link" | "written">): UserStore {
+  const perCall = link.isCluster ? 1 : STATES_PER_CALL; // users are in slots of their own
+
+  async function statesOf(uids: readonly string[]): Promise<UserState[]> {
+    const keys = uids.flatMap((uid) =>
+      ["groups", "doubt", "in"].map((part) => link.keys.user(part, uid)),
+    );
+    const states = (await link.run(STATES, keys, [])) as unknown[][]; // as its header says
+    return states.map(([groups, doubts, inboxSeq]) => ({
+      groups: indexOf(groups, doubts).hinted,
+      inboxSeq: Number(inboxSeq),
+    }));
+  }
+
   return {
     async device(uid, flag) {
       const reply = await link.call("hget", link.keys.user("dev", uid), flag);
@@ -34,6 +53,13 @@ export function createRedisUsers({
       const before = await link.run(PUT, [key], args);
       await written(key);
       return deviceOf(uid, flag, before);
+    },
+
+    async userStates(uids) {
+      const calls: Promise<UserState[]>[] = [];
+      for (let at = 0; at < uids.length; at += perCall)
+        calls.push(statesOf(uids.slice(at, at + perCall)));
+      return (await Promise.all(calls)).flat();
     },
   };
 }
