@@ -160,7 +160,7 @@ export const METRICS = {
   ),
   commandsDropped: counter(
     "commands_dropped_total",
-    "Commands that left a full inbox unacknowledged, or came to one so late that nobody could tell whether they had been in it",
+    "Commands that left a full inbox unacknowledged",
   ),
 
   storeAppends: counter("store_appends_total", "Messages made durable"),

@@ -28,3 +28,10 @@ export function asBrokerError(cause: unknown): BrokerError {
     ? new BrokerError("internal", { cause })
     : new BrokerError("unavailable", { cause });
 }
+
+/** The same of an error that a step replied as text. */
+export function errorOfReply(text: string): BrokerError {
+  const cause = new Error(text);
+  cause.name = "ReplyError"; // as the library names what a server replied
+  return asBrokerError(cause);
+}

@@ -20,6 +20,9 @@ import {
 
 export { commandOf, TOLD_USERS } from "./store-inbox-bench.ts";
 
+/** Of every driver in the suites. */
+const MAX_INBOX = 1000;
+
 export async function inbox(t: Test, given: Given): Promise<void> {
   keeping(t, given);
   order(t, given);
@@ -151,6 +154,18 @@ function keeping(t: Test, given: Given): void {
     t.same(await read(bench, "bob", Number.MAX_SAFE_INTEGER), []);
   });
 
+  t.test("an inbox over its bound loses its oldest copies", async (t) => {
+    const { store } = await given(t);
+    const calls = Array.from({ length: MAX_INBOX + 5 }, () =>
+      store.appendCommand(commandOf({ recipients: ["zoe"] })),
+    );
+    await Promise.all(calls);
+    const kept = seqs(await store.readInbox("zoe", 0, ALL));
+    t.equal(kept.length, MAX_INBOX);
+    t.same([kept[0], kept.at(-1)], [6, MAX_INBOX + 5]);
+    t.equal(await store.acknowledgeCommands("zoe", [5, 6]), 1);
+  });
+
   t.test("message ids grow over commands, messages and restarts", async (t) => {
     const bench = await given(t);
     const ids: number[] = [];
@@ -239,6 +254,33 @@ function order(t: Test, given: Given): void {
           .map((i, at) => [at + 1, `${Math.floor(i / 20)}-${i % 20}`]);
         t.same(ofUser, expected, uid);
       }
+    },
+  );
+
+  t.test(
+    "commands of a channel come in the order of the calls, however many users some are for and whatever else waits",
+    async (t) => {
+      const bench = await given(t);
+      const crowd = Array.from({ length: 299 }, (_, i) => `user-${i}`);
+      const send = (id: string, recipients: readonly string[]) =>
+        bench.store.appendCommand(
+          commandOf({ channel: { id, type: 2 }, recipients }),
+        );
+      const others = Array.from({ length: 20 }, (_, i) => send(`o${i}`, crowd));
+      const called = [
+        ...[send("a", [...crowd, "bob"]), send("a", ["bob"])],
+        ...[send("a", [...crowd, "bob"]), send("a", ["bob"])],
+      ];
+      const ids = (await Promise.all(called)).map((one) => one.messageId);
+      await Promise.all(others);
+      t.same(
+        (await read(bench, "bob")).map(({ message }) => message.messageId),
+        ids,
+      );
+      const told = copiesOf(bench).flatMap(({ message, copies }) =>
+        copies.flatMap(({ uid }) => (uid === "bob" ? [message.messageId] : [])),
+      );
+      t.same(told, ids);
     },
   );
 

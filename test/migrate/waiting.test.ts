@@ -177,7 +177,7 @@ t.test(
     const bucket = (await client.keys("jd:{*}:head:2:large"))[0] ?? "";
     await client.set(bucket.replace(":head:", ":act:"), "stray");
     for (let seq = 90; seq < 99; seq++)
-      await client.xadd("jd:{u:bob}:in", `${seq}-0`, "x", "1");
+      await client.xadd("jd:{u:bob}:inbox", `${seq}-0`, "x", "1");
     const again = mover(moving);
     t.equal(await codeOf(again.once()), "internal");
     const differing =

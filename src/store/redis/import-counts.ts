@@ -22,8 +22,8 @@ const PARTS = {
   s: ["exists", "streams"],
   act: ["exists", "active streams"],
   pos: ["hlen", "read positions"],
-  inseq: ["exists", "command inboxes"],
-  in: ["xlen", "commands in inboxes"],
+  inboxSeq: ["exists", "command inboxes"],
+  inbox: ["xlen", "commands in inboxes"],
 } as const;
 type Part = keyof typeof PARTS;
 const NAMES = Object.keys(PARTS) as readonly Part[];
@@ -101,7 +101,7 @@ export class MoveCounts {
       }
       case "copy": {
         const waits = nowMs < moved.endMs;
-        add(waits ? this.#wanted : this.#allowed, "in", 1);
+        add(waits ? this.#wanted : this.#allowed, "inbox", 1);
         return;
       }
       default: {
@@ -145,7 +145,7 @@ export class MoveCounts {
         return [["s", keys.channel("s", key, clientMsgNo)]];
       }
       case "inbox":
-        return (["inseq", "in"] as const).map(
+        return (["inboxSeq", "inbox"] as const).map(
           (part) => [part, keys.user(part, moved.uid)] as const,
         );
       default:
@@ -163,7 +163,7 @@ export class MoveCounts {
 /** Of rows that count for one each. */
 const PART_OF: Partial<Record<Moved["kind"], Part>> = {
   ...{ device: "dev", password: "managers", channel: "info", group: "join" },
-  ...{ message: "log", own: "own", position: "pos", inbox: "inseq" },
+  ...{ message: "log", own: "own", position: "pos", inbox: "inboxSeq" },
 };
 
 function add(sums: Map<Part, number>, part: Part, count: number): void {

@@ -111,9 +111,9 @@ export function copyFacts(
     ...["r", encodeRecord(message)],
   ];
   const copies: Fact = {
-    ...{ kind: "entries", key: keys.user("in", uid), keepMs },
+    ...{ kind: "entries", key: keys.user("inbox", uid), keepMs },
     ...{ afterSeq: 0, entries: [{ seq, fields }] },
   };
   if (!endsEarly) return [copies];
-  return [copies, scores(keys.user("inx", uid), [endMs, `${seq}`])];
+  return [copies, scores(keys.user("inboxExpiry", uid), [endMs, `${seq}`])];
 }

@@ -57,7 +57,7 @@ export function factsOf(context: ImportContext, moved: Moved): readonly Fact[] {
       return [hash(keys.channel("pos", moved.key), moved.uid, value)];
     }
     case "inbox": {
-      const key = keys.user("inseq", moved.uid);
+      const key = keys.user("inboxSeq", moved.uid);
       return [{ kind: "value", key, value: `${moved.lastSeq}` }];
     }
     case "copy":

@@ -15,13 +15,12 @@
 //   pos   HASH   uid → `<readSeq> <deletedSeq> <head seq at the change> <ms of the change>`
 //   act   STRING clientMsgNo of the active stream; s, st, so, sn, se: one stream each (tail clientMsgNo; `lua/snapshot.lua`)
 // Of a bucket (`keys.bucket`): id (counter of message ids), live ZSET (active streams by their last event), due ZSET (channels with a
-//   log by when to reclaim; +inf: nothing ever is, unless the limits of history change), cmd HASH and cmdat ZSET (messageId → commands that some
-//   recipients may not have yet, and when they began or a sweep last took them)
+//   log by when to reclaim; +inf: nothing ever is, unless the limits of history change), commands STREAM `<messageId>-0`: commands that some
+//   recipients may not have yet: h head, r record, u recipients (`command-steps.ts`); commandSweep STRING (until when, in Unix ms, a node goes through them)
 // Of a user (`keys.user`): dev HASH, groups, doubt SET (hint: together at least the groups it is in), peers ZSET (peer → ms of the newest message, about),
 //   streams SET (hint: personal channels with an active stream), sess, login, ended HASH (`lua/session_rules.lua`),
-//   inseq STRING (newest inboxSeq), in STREAM `<inboxSeq>-0`: x endMs, i messageId, n payload bytes, r record; inx ZSET (inboxSeq → endMs of
-//   copies that end before others of their time), inids ZSET (messageId → ms: commands it was given, lately;
-//   `f<bucket>` → greatest id of those forgotten)
+//   inboxSeq STRING (of the newest copy), inbox STREAM `<inboxSeq>-0`: x endMs, i messageId, n payload bytes, r record; inboxExpiry ZSET (inboxSeq →
+//   endMs of copies that end before others of their time), inboxIds ZSET (messageId → ms: noted commands that it was given in the last hour)
 // Of all (`keys.shared`): format, managers, tokens
 
 import type { Clock } from "../../broker/ports.ts";

@@ -31,7 +31,7 @@ export interface RedisStoreStats {
   readonly duplicates: number;
   /** Commands accepted. */
   readonly commands: number;
-  /** Copies of commands that left a full inbox before they were acknowledged, or came too late to be put into one. */
+  /** Copies of commands that left a full inbox before they were acknowledged. */
   readonly inboxDropped: number;
   /** Records that were left out of what was read, because they cannot be decoded. */
   readonly unreadable: number;

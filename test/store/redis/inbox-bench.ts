@@ -86,18 +86,18 @@ export async function startInbox(
 export const copiesOf = ({ events }: InboxBench) =>
   events.flatMap((e) => (e.kind === "command" ? e.copies : []));
 
-/** For how many milliseconds the keys of the inbox of `uid` are kept; -1: for ever. */
+/** For how many milliseconds the keys of the inbox of `uid` are kept; -1: for ever, -2: it has none. */
 export async function keysOf({ link }: InboxBench, uid: string) {
-  const parts = ["inseq", "in", "inx", "inids"];
+  const parts = ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"];
   const keys = parts.map((part) => link.keys.user(part, uid));
   const ttls = await Promise.all(keys.map((key) => link.call("pttl", key)));
-  const [inseq = 0, copies = 0, ends = 0, ids = 0] = ttls.map(Number);
-  return { inseq, copies, ends, ids };
+  const [seq = 0, copies = 0, ends = 0, ids = 0] = ttls.map(Number);
+  return { seq, copies, ends, ids };
 }
 
 /** How many commands of the bucket of `key` are noted as not with all recipients. */
 export const unfinishedIn = async ({ link }: InboxBench, key: string) =>
-  Number(await link.call("hlen", link.keys.bucket("cmd", bucketOf(key))));
+  Number(await link.call("xlen", link.keys.bucket("commands", bucketOf(key))));
 
 /** Gives `hear` what comes for `users`; a mark on each topic tells when all before it has come. */
 async function listen(

@@ -2,10 +2,7 @@
 
 import type { Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
-import type { CommandDraft } from "../../../src/broker/ports.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
-import { claim } from "../../../src/store/redis/inbox-claims.ts";
-import { notedCommand } from "../../../src/store/redis/inbox-record.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
 import { codeOf } from "../../contract/store-bench.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
@@ -27,17 +24,18 @@ export type Start = (
 export const retry = (over: Parameters<typeof commandOf>[0] = {}) =>
   commandOf({ clientMsgNo: "c-1", dedupe: true, ...over });
 
-/** A node takes the command and dies. */
-const leftBy = (
-  { link, time, problems }: InboxBench,
-  draft: CommandDraft,
-): Promise<unknown> => {
-  const nowMs = time.nowMs;
-  const command = notedCommand(draft, nowMs, HOUR_S * 1000);
-  const limits = { dedupeWindowS: HOUR_S } as RedisStoreLimits;
-  const onProblem = (error: unknown) => problems.push(error);
-  return claim({ link, limits, onProblem }, draft, { command, nowMs });
-};
+/** A command that is noted and that `uid` has no copy of. */
+async function leftFor(
+  { inbox, link }: InboxBench,
+  uid: string,
+  over: Parameters<typeof commandOf>[0] = {},
+): Promise<void> {
+  const key = link.keys.user("inbox", uid);
+  await link.call("set", key, "no inbox");
+  const call = inbox.appendCommand(commandOf({ recipients: [uid], ...over }));
+  if ((await codeOf(call)) !== "internal") throw new Error("it was put");
+  await link.call("del", key);
+}
 
 export const USERS = Array.from({ length: 40 }, (_, i) => `u${i}`);
 
@@ -51,7 +49,7 @@ async function halfDoneIn(
   const failed = await start(t, { prefix, limits });
   const { link, inbox } = failed;
   await inbox.appendCommand(commandOf({ recipients: USERS }));
-  const bad = link.keys.user("in", "u30");
+  const bad = link.keys.user("inbox", "u30");
   await link.call("rename", bad, `${bad}-aside`);
   await link.call("set", bad, "no inbox");
   const draft = retry({ recipients: USERS, alsoTell: ["alice"] });
@@ -136,7 +134,7 @@ export function halfDone(t: Test, start: Start): void {
     bench.time.nowMs += 59_999;
     await bench.inbox.sweep();
     t.equal(await unfinishedIn(bench, "2:g"), 1);
-    bench.time.nowMs += 1;
+    bench.time.nowMs += 2;
     await bench.inbox.sweep();
     await eachHasItOnce(t, bench);
   });
@@ -147,74 +145,93 @@ export function halfDone(t: Test, start: Start): void {
       const { prefix } = await halfDoneIn(t, start);
       const bench = await start(t, { prefix });
       const { link, inbox } = bench;
-      const bucket = bucketOf("2:g");
-      const [at, notes] = [
-        link.keys.bucket("cmdat", bucket),
-        link.keys.bucket("cmd", bucket),
+      const notes = link.keys.bucket("commands", bucketOf("2:g"));
+      const [[last]] = (await link.call("xrange", notes, "-", "+")) as [
+        [Buffer],
       ];
-      await link.call("zadd", at, 2, "2");
-      await link.call("hset", notes, "2", Buffer.from([0x91, 99]));
-      await link.call("zadd", at, 1, "1"); // its note is gone
-      bench.time.nowMs += 60_000;
+      const id = Number.parseInt(String(last), 10) + 1;
+      const newer = ["h", Buffer.from([0x91, 99]), "r", "", "u", ""];
+      await link.call("xadd", notes, `${id}-0`, ...newer);
+      bench.time.nowMs += 60_002;
       await inbox.sweep();
       t.equal(bench.problems.length, 2);
-      t.equal(await link.call("zcard", at), 2, "both are kept");
-      t.equal(await codeOf(inbox.settle("2:g", 2)), "internal");
+      t.equal(await link.call("xlen", notes), 2, "both are kept");
+      t.equal(await codeOf(inbox.settle("2:g", id)), "internal");
     },
   );
 
-  t.test("however many cannot be finished, others have a turn", async (t) => {
+  t.test("however many cannot be finished, others are", async (t) => {
     const { prefix } = await halfDoneIn(t, start);
     const bench = await start(t, { prefix });
     const { inbox, time } = bench;
     const bad = commandOf({ recipients: ["u30"] });
     const calls = Array.from({ length: 110 }, () => inbox.appendCommand(bad));
     await Promise.allSettled(calls);
-    time.nowMs += 1;
-    await leftBy(bench, commandOf({ recipients: ["bob"] }));
-    const large = new Uint8Array(700_000);
-    for (const uid of ["carol", "dave"])
-      await leftBy(bench, commandOf({ recipients: [uid], payload: large }));
-    time.nowMs += 60_000;
-    const have = async () =>
-      (await Promise.all(["bob", "carol", "dave"].map(bench.seqs))).flat();
-    const counts: number[] = [];
-    for (let sweeps = 0; sweeps < 3; sweeps++) {
-      await inbox.sweep();
-      counts.push((await have()).length);
-    }
-    t.same(counts, [0, 2, 3], "a hundred or a megabyte at once");
+    time.nowMs += 10;
+    const payload = new Uint8Array(700_000);
+    const users = ["bob", "carol", "dave"];
+    for (const uid of users) await leftFor(bench, uid, { payload });
+    time.nowMs += 60_010;
+    await inbox.sweep();
+    t.same(await Promise.all(users.map(bench.seqs)), [[1], [1], [1]]);
     t.equal(await unfinishedIn(bench, "2:g"), 111);
   });
 
   t.test(
-    "one that is finished late is given to nobody who may have had it",
+    "what sweeps could not finish within an hour is left to a retry",
     async (t) => {
       const limits = { inboxTtlS: 1_000_000 };
-      const { prefix, repair } = await halfDoneIn(t, start, limits);
-      const bench = await start(t, { prefix, limits });
+      const { prefix, draft, repair } = await halfDoneIn(t, start, limits);
+      const over = { prefix, limits: { ...limits, dedupeWindowS: 2 * HOUR_S } };
+      const bench = await start(t, over);
       const { inbox, time } = bench;
-      await inbox.acknowledgeCommands("u1", [1, 2]);
-      await inbox.acknowledgeCommands("u2", [1, 2]);
-      for (let i = 0; i < 150; i++) {
-        time.nowMs += 60_000;
-        const recipients = i < 90 ? ["u1", "u2"] : ["u1"];
-        await inbox.appendCommand(commandOf({ recipients }));
-      }
       await repair();
+      time.nowMs += HOUR_S * 1000 + 1;
       await inbox.sweep();
-      t.equal((await bench.seqs("u1")).length, 150, "forgotten");
-      t.equal((await bench.seqs("u2")).length, 90, "still known");
-      t.equal((await bench.seqs("u30")).length, 2, "it never had it");
-      t.equal(inbox.counts.dropped, 1);
-      await eachHasItOnce(t, bench, ["u1", "u2"]);
+      t.same(await bench.seqs("u30"), [1]);
+      t.equal((await inbox.appendCommand(draft)).duplicate, true);
+      await eachHasItOnce(t, bench);
+    },
+  );
+
+  t.test(
+    "of many nodes one at a time finishes what a bucket has, and none for a minute what could not be",
+    async (t) => {
+      const { prefix, repair } = await halfDoneIn(t, start);
+      const nodes = await Promise.all(
+        Array.from({ length: 4 }, () => start(t, { prefix })),
+      );
+      const sweepAt = async (laterMs: number) => {
+        for (const { time } of nodes) time.nowMs += laterMs;
+        await Promise.all(nodes.map(({ inbox }) => inbox.sweep()));
+        return nodes.reduce((sum, { problems }) => sum + problems.length, 0);
+      };
+      t.equal(await sweepAt(60_002), 1);
+      t.equal(await sweepAt(59_000), 1);
+      t.equal(await sweepAt(1_000), 2);
+      await repair();
+      t.equal(await sweepAt(59_000), 2);
+      const [node] = nodes;
+      if (node === undefined) throw new Error("no node");
+      t.equal(await unfinishedIn(node, "2:g"), 1);
+      await sweepAt(1_000);
+      await eachHasItOnce(t, node);
+
+      await leftFor(node, "zoe");
+      await sweepAt(30_000);
+      await leftFor(node, "yves");
+      const have = () => Promise.all(["zoe", "yves"].map(node.seqs));
+      await sweepAt(30_002);
+      t.same(await have(), [[1], []]);
+      await sweepAt(30_000);
+      t.same(await have(), [[1], [1]], "the node before was done");
     },
   );
 
   t.test("a command that ended meanwhile is only forgotten", async (t) => {
     const { prefix } = await halfDoneIn(t, start);
     const bench = await start(t, { prefix });
-    bench.time.nowMs += HOUR_S * 1000;
+    bench.time.nowMs += HOUR_S * 1000 + 1;
     await bench.inbox.sweep();
     t.equal(await unfinishedIn(bench, "2:g"), 0);
     t.same(bench.problems, []);

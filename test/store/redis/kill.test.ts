@@ -19,8 +19,9 @@ import {
 
 const CHILD = fileURLToPath(new URL("inbox-child.ts", import.meta.url));
 const KILLS = 3;
-const RECIPIENTS = 100;
+const RECIPIENTS = 300;
 const USERS = Array.from({ length: RECIPIENTS }, (_, i) => `u${i}`);
+const ACKED = `u${RECIPIENTS - 1}`;
 
 interface Line {
   readonly started?: number;
@@ -60,7 +61,7 @@ async function killedNode(
 const unfinished = async ({ link }: InboxBench): Promise<number> => {
   const counts = await Promise.all(
     Array.from({ length: BUCKETS }, (_, bucket) =>
-      link.call("hlen", link.keys.bucket("cmd", bucket)),
+      link.call("xlen", link.keys.bucket("commands", bucket)),
     ),
   );
   return counts.reduce<number>((sum, count) => sum + Number(count), 0);
@@ -82,9 +83,9 @@ async function killed(t: Test, url: string): Promise<void> {
   const bench = await startInbox(t, { url, prefix });
   bench.time.nowMs = Date.now();
   t.ok((await unfinished(bench)) > 0, "some were half done");
-  const acked = await bench.inbox.readInbox("u0", 0, PAGE);
+  const acked = await bench.inbox.readInbox(ACKED, 0, PAGE);
   const seqs = acked.map((c) => c.inboxSeq);
-  t.equal(await bench.inbox.acknowledgeCommands("u0", seqs), seqs.length);
+  t.equal(await bench.inbox.acknowledgeCommands(ACKED, seqs), seqs.length);
 
   const sent = said.filter((line) => line.sent !== undefined);
   const firsts = new Map(said.map((line) => [line.answered, line.messageId]));
@@ -106,7 +107,7 @@ async function killed(t: Test, url: string): Promise<void> {
   const wrong: string[] = [];
   for (const uid of USERS) {
     const has = await bench.inbox.readInbox(uid, 0, PAGE);
-    const before = uid === "u0" ? acked : [];
+    const before = uid === ACKED ? acked : [];
     const nos = [...before, ...has].map((c) => c.message.clientMsgNo);
     if (JSON.stringify(nos.toSorted()) !== JSON.stringify(all)) wrong.push(uid);
   }

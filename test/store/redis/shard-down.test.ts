@@ -2,15 +2,12 @@
 
 import t, { type Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
-import type { ClusterEvent } from "../../../src/broker/ports.ts";
+import type { ClusterEvent, CommandDraft } from "../../../src/broker/ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
 import { decodeFrame, markFrame } from "../../../src/redis/wire.ts";
+import { newCommand, put } from "../../../src/store/redis/command-steps.ts";
 import { HintRepeats } from "../../../src/store/redis/hint-repeats.ts";
-import { claim } from "../../../src/store/redis/inbox-claims.ts";
-import { FanOut } from "../../../src/store/redis/inbox-fanout.ts";
-import { notedCommand } from "../../../src/store/redis/inbox-record.ts";
-import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
 import {
   codeOf,
   draftOf,
@@ -71,12 +68,14 @@ async function toldTo(
   };
 }
 
-/** Gives no answer to what the link sends there. */
-function silence(server: ReturnType<RedisLink["primaryOf"]>) {
+/** Gives no answer to what the link sends there, as far as it names that key. */
+function silence(server: ReturnType<RedisLink["primaryOf"]>, key = "") {
   const { sendCommand } = server;
   const asked: string[] = [];
-  server.sendCommand = (command) => {
-    asked.push(String(command.toWritable(server)));
+  server.sendCommand = (command, ...how) => {
+    const bytes = String(command.toWritable(server));
+    if (!bytes.includes(key)) return sendCommand.call(server, command, ...how);
+    asked.push(bytes);
     setImmediate(() => command.reject(new Error("Command timed out")));
     return command.promise;
   };
@@ -86,6 +85,22 @@ function silence(server: ReturnType<RedisLink["primaryOf"]>) {
   return { asked, end };
 }
 
+/** A node takes the command that often, and gives it to nobody. */
+async function leave(
+  t: Pick<Test, "teardown">,
+  prefix: string,
+  { draft, count }: { readonly draft: CommandDraft; readonly count: number },
+): Promise<void> {
+  const dying = await openStore(t, servers.url, { settings: { prefix } });
+  const { link, store } = dying;
+  const keys = draft.recipients.map((uid) => link.keys.user("inbox", uid));
+  for (const key of keys) silence(link.primaryOf(key), key);
+  const calls = Array.from({ length: count }, () => store.appendCommand(draft));
+  for (const code of await Promise.all(calls.map(codeOf)))
+    if (code !== "unavailable") throw new Error("somebody was given it");
+}
+
+// By its step: a store puts nothing that has ended, unless it ends on the way.
 t.test("copies that come too late end by themselves", async (t) => {
   const { link, time } = await openStore(t, servers.url);
   const limits = {
@@ -93,11 +108,11 @@ t.test("copies that come too late end by themselves", async (t) => {
     maxChannelMessages: 0,
     ...{ maxStreamBytes: 1000, maxInbox: 10, inboxTtlS: 10 },
   };
-  const fanOut = new FanOut({ link, clock: () => time.nowMs, limits });
-  const noted = notedCommand(commandOf({ expireS: 1 }), time.nowMs, 10_000);
+  const parts = { link, clock: () => time.nowMs, limits };
+  const command = newCommand(parts, commandOf({ expireS: 1 }));
   time.nowMs += 5000;
-  await fanOut.spread({ ...noted, messageId: 7 });
-  for (const part of ["in", "inx"])
+  await put(parts, { ...command, messageId: 7 }, ["bob"]);
+  for (const part of ["inbox", "inboxExpiry"])
     t.not(await link.call("pttl", link.keys.user(part, "bob")), -1, part);
 });
 
@@ -234,20 +249,13 @@ t.test("a hint is looked at when its server is back", async (t) => {
 t.test(
   "a server that does not answer is not asked anew for each command",
   async (t) => {
-    const { store, link, time, problems } = await openStore(t, servers.url);
-    const inbox = (uid: string) => link.keys.user("in", uid);
+    const { store, link, time } = await openStore(t, servers.url);
+    const inbox = (uid: string) => link.keys.user("inbox", uid);
     const [silent, other] = [nameAt(0, "u", inbox), nameAt(1, "u", inbox)];
     const id = nameAt(1, "g", (name) => link.keys.channel("head", `2:${name}`));
-    const limits = { dedupeWindowS: 3600 } as RedisStoreLimits;
-    const onProblem = (error: unknown) => problems.push(error);
     const recipients = [silent, other];
     const draft = commandOf({ channel: { id, type: 2 }, recipients });
-    const { nowMs } = time;
-    const command = notedCommand(draft, nowMs, 3_600_000);
-    const left = Array.from({ length: 40 }, () =>
-      claim({ link, limits, onProblem }, draft, { command, nowMs }),
-    );
-    await Promise.all(left); // their node died here
+    await leave(t, link.keys.prefix, { draft, count: 40 });
 
     const { asked, end } = silence(link.primaryOf(inbox(silent)));
     time.nowMs += MINUTES_MS;
@@ -268,20 +276,12 @@ t.test(
 t.test("commands there are finished, and messages removed", async (t) => {
   const settings = { timeoutMs: 1000 };
   const one = await openStore(t, servers.url, { settings });
-  const { store, link, time, problems } = one;
+  const { store, link, time } = one;
   const id = nameAtFirst("g", (name) => link.keys.channel("head", `2:${name}`));
-  const uid = nameAtFirst("u", (name) => link.keys.user("in", name));
+  const uid = nameAtFirst("u", (name) => link.keys.user("inbox", name));
   const channel = { id, type: 2 } as const;
-  const command = commandOf({ channel, recipients: [uid] });
-  const limits = { dedupeWindowS: 3600 } as RedisStoreLimits;
-  await claim(
-    { link, limits, onProblem: (error) => problems.push(error) },
-    command,
-    {
-      command: notedCommand(command, time.nowMs, 3_600_000),
-      nowMs: time.nowMs,
-    },
-  ); // its node died here
+  const draft = commandOf({ channel, recipients: [uid] });
+  await leave(t, link.keys.prefix, { draft, count: 1 });
   await store.append(draftOf({ channel, expireS: 10 }));
   await servers.primaries[2]?.stop("SIGKILL");
   time.nowMs += MINUTES_MS;

@@ -133,9 +133,9 @@ t.test("an inbox leaves out what cannot be read", async (t) => {
     ...draftOf({ key: KEY, channel: GROUP, fromUid: "a" }),
     ...{ recipients: ["b"], alsoTell: [] },
   };
-  const inbox = link.keys.user("in", "b");
+  const inbox = link.keys.user("inbox", "b");
   const spoil = async () => {
-    const seq = await link.call("incr", link.keys.user("inseq", "b"));
+    const seq = await link.call("incr", link.keys.user("inboxSeq", "b"));
     const endMs = one.time.nowMs + 1_000_000;
     const entry = ["x", endMs, "i", 5, "n", 1, "r", FUTURE];
     await link.call("xadd", inbox, `${Number(seq)}-0`, ...entry);
