@@ -174,6 +174,7 @@ export class PersonalSequencers {
           : lostMs - LOSS_SLACK_MS;
     const sinceMs = Math.max(listenedMs - SKEW_MS, missedMs);
     const sequencer = new Sequencer(key, sinceMs, sequencers);
+    if (isAfterLoss) sequencer.startAfterLoss();
     if (isAfterLoss && !covering.some(isUp)) sequencer.suspend();
     this.#put(key, { sequencer, uids, covering });
     return { sequencer, isAfterLoss };

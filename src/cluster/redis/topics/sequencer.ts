@@ -62,6 +62,8 @@ export class Sequencer {
   #expected = 0;
   /** Buffered publications through this number arrived while suspended. */
   #suspendedThrough = 0;
+  /** Created after a loss: what arrives before it has a position may be as old as the loss. */
+  #isAfterLoss = false;
   #buffered: ReorderBuffer | undefined;
   #gapTimer: NodeJS.Timeout | undefined;
 
@@ -140,6 +142,11 @@ export class Sequencer {
     this.goLive(pub);
   }
 
+  /** It is new, and a subscription was lost: unstored publications that arrive until it goes live are skipped. */
+  startAfterLoss(): void {
+    this.#isAfterLoss = true;
+  }
+
   /** Buffers publications: the subscription is lost. */
   suspend(): void {
     this.#isSuspended = true;
@@ -149,8 +156,7 @@ export class Sequencer {
   resume(): void {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;
-    for (const pub of this.bufferedNumbers)
-      if (pub > this.#suspendedThrough) this.#suspendedThrough = pub;
+    this.#holdBuffered();
     if (!this.#isHeld) this.#drain();
   }
 
@@ -199,6 +205,7 @@ export class Sequencer {
   goLive(pub: number): void {
     if (this.isClosed) return;
     const before = this.#status === "new" ? 0 : this.#pub;
+    if (this.isNew && this.#isAfterLoss) this.#holdBuffered();
     for (const frame of this.#buffered?.passThrough(pub) ?? [])
       if (pubOf(frame) > before) this.#deliverFrame(frame);
     this.#pub = pub;
@@ -259,6 +266,11 @@ export class Sequencer {
     return isOld || messageTimeMs(messageId) > Date.now() + CLOCKS_APART_MS;
   }
 
+  #holdBuffered(): void {
+    for (const pub of this.bufferedNumbers)
+      if (pub > this.#suspendedThrough) this.#suspendedThrough = pub;
+  }
+
   #buffer(pub: number, frame: Buffer): void {
     if (this.isClosed) return;
     this.#buffered ??= new ReorderBuffer(this.#parts.budget);
@@ -292,11 +304,13 @@ export class Sequencer {
   }
 
   /**
-   * Unstored publications that arrived while suspended are skipped: a session that moved here since may
-   * have received them on its earlier node.
+   * Unstored publications that arrived while suspended, or before a start after a loss, are skipped: a
+   * session that moved here since may have received them on its earlier node.
    */
   #deliverFrame(frame: Buffer): void {
-    const wasHeld = pubOf(frame) <= this.#suspendedThrough;
+    const wasHeld =
+      pubOf(frame) <= this.#suspendedThrough ||
+      (this.isNew && this.#isAfterLoss);
     if (wasHeld && isUnstored(frame)) return;
     const event = this.#decode(frame);
     if (event !== undefined) this.#deliver(event);
