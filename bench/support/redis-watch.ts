@@ -69,12 +69,15 @@ export class RedisWatch {
   /** Seconds from the beginning until commands came no faster than `rate` a second, for some time. Rejects after `mostSeconds`. */
   async untilRest(rate: number, mostSeconds: number): Promise<number> {
     let [count, atS, restedS, steps] = [0, 0, 0, 0];
+    let hasBegun = false; // the nodes may not have found the server yet
     while (steps < REST_STEPS) {
       await pause(STEP_MS);
       const [now, nowS] = [total(await this.#commands()), this.seconds];
       const most = rate * (nowS - atS) * REST_FACTOR + REST_COMMANDS;
-      steps = now - count <= most ? steps + 1 : 0;
-      if (steps === 0) restedS = nowS;
+      const isBusy = now - count > most;
+      hasBegun ||= isBusy;
+      steps = isBusy || !hasBegun ? 0 : steps + 1;
+      if (isBusy) restedS = nowS;
       [count, atS] = [now, nowS];
       if (nowS > mostSeconds) throw new Error("Redis does not come to rest");
     }
