@@ -55,7 +55,7 @@ t.test("a resync asks for what has changed", async (t) => {
   const ofUser = (uid: string) => sessions.filter((one) => one.uid === uid);
   for (const one of ofUser("u2"))
     await one.waitFor(({ commands }) => commands.length === 1);
-  await raw.copy(userKey("in", "u2"), userKey("in", "u1")); // as if it had been told in vain
+  await raw.copy(userKey("inbox", "u2"), userKey("inbox", "u1")); // as if it had been told in vain
   await raw.config("RESETSTAT");
 
   const since = performance.now();

@@ -30,7 +30,7 @@ export function createRedisUsers({
 
   async function statesOf(uids: readonly string[]): Promise<UserState[]> {
     const keys = uids.flatMap((uid) =>
-      ["groups", "doubt", "in"].map((part) => link.keys.user(part, uid)),
+      ["groups", "doubt", "inbox"].map((part) => link.keys.user(part, uid)),
     );
     const states = (await link.run(STATES, keys, [])) as unknown[][]; // as its header says
     return states.map(([groups, doubts, inboxSeq]) => ({

@@ -1,5 +1,5 @@
 -- The index of the groups of some users, and their newest commands. Reads only.
--- KEYS  groups, doubt, in of each user
+-- KEYS  groups, doubt, inbox of each user
 -- Reply of each { the index, its doubts (`user-groups.ts`), the newest inboxSeq; 0: none }
 local states = {}
 for at = 1, #KEYS, 3 do
