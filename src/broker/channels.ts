@@ -1,5 +1,5 @@
-// Channels and their members: creating, changing, adding and removing. Tells the members' live sessions of every change of membership, and
-// again when a call is repeated: a node may have died between the change and telling of it. State: none; the store decides.
+// Channels and their members: creating, changing, adding and removing. Notifies the live sessions of added members, and again when a call is repeated:
+// a node may have died between the change and the notification. Of removed members the store's step notifies. State: none; the store decides.
 
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
@@ -11,7 +11,7 @@ import {
 } from "./model.ts";
 import type { Announcer, ChannelStore, Membership } from "./ports.ts";
 
-/** Where somebody could not be told, calls throw `unavailable` or `overloaded`; repeated they tell again. */
+/** Where an added member could not be notified, calls throw `unavailable` or `overloaded`; repeated they notify again. */
 export interface Channels {
   /**
    * Creates a channel. Throws `channel_exists`; with `disband` set on an existing one disbands that instead [decisions: Create again].
@@ -42,36 +42,22 @@ export function createChannels(ports: {
   async function announce(
     channel: ChannelRef,
     uids: readonly string[],
-    change: { readonly member: boolean },
   ): Promise<void> {
     if (channel.type !== GROUP_CHANNEL) return; // a contact list moves no session
     const channelId = channel.id;
-    const kind = "membership";
     await publisher.announce(
-      uids.map((uid) => ({ kind, uid, channelId, ...change })),
+      uids.map((uid) => ({ kind: "addition", uid, channelId })),
     );
   }
 
-  /** Tells those of `uids` that are members. */
+  /** Notifies those of `uids` that are members. */
   async function announceMembers(
     channel: ChannelRef,
     uids: readonly string[],
   ): Promise<void> {
     if (channel.type !== GROUP_CHANNEL || uids.length === 0) return;
     if ((await store.channel(channel))?.disband !== false) return;
-    const members = await store.membersAmong(channel, uids);
-    await announce(channel, members, { member: true });
-  }
-
-  /** Tells those of `uids` that are no members. */
-  async function announceStrangers(
-    channel: ChannelRef,
-    uids: readonly string[],
-  ): Promise<void> {
-    if (channel.type !== GROUP_CHANNEL) return;
-    const members = new Set(await store.membersAmong(channel, uids));
-    const strangers = uids.filter((uid) => !members.has(uid));
-    await announce(channel, strangers, { member: false });
+    await announce(channel, await store.membersAmong(channel, uids));
   }
 
   return {
@@ -79,7 +65,7 @@ export function createChannels(ports: {
       checkNames(info, subscribers);
       const members = [...new Set(subscribers)];
       if (await store.createChannel(info, members)) {
-        if (!info.disband) await announce(info, members, { member: true });
+        if (!info.disband) await announce(info, members);
         return;
       }
       if (!info.disband) {
@@ -99,11 +85,9 @@ export function createChannels(ports: {
     async addSubscribers(channel, uids, options) {
       checkNames(channel, uids);
       const all = [...new Set(uids)];
-      const change = await store.addSubscribers(channel, all, options);
-      if (change === undefined) throw await missingOrDisbanded(store, channel);
-      await announce(channel, change.gone, { member: false });
-      await change.goneTold?.();
-      await announce(channel, all, { member: true }); // not only who was added: this may be a retry
+      const isDone = await store.addSubscribers(channel, all, options);
+      if (!isDone) throw await missingOrDisbanded(store, channel);
+      await announce(channel, all); // also those that were members before: this may be a retry
     },
 
     async removeSubscribers(channel, uids, membership) {
@@ -119,13 +103,12 @@ export function createChannels(ports: {
       );
       switch (removal.kind) {
         case "removed":
-          return announce(channel, removal.gone, { member: false });
+          return;
         case "no_channel":
           throw new BrokerError("channel_not_found");
         case "disbanded":
           throw new BrokerError("channel_disbanded");
         case "not_members":
-          await announceStrangers(channel, removal.uids);
           throw new BrokerError("not_in_channel", {
             details: removal.uids
               .slice(0, 100)

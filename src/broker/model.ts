@@ -75,16 +75,9 @@ export interface ChannelInfo extends ChannelRef {
 /** What a backend may change on an existing channel. `disband` only ever goes to true. */
 export type ChannelFlags = Partial<Omit<ChannelInfo, "id" | "type">>;
 
-/** What adding members did; see the store's `addSubscribers`. */
-export interface SubscriberAddition {
-  readonly added: readonly string[];
-  readonly gone: readonly string[];
-  readonly goneTold?: () => Promise<void>;
-}
-
 /** What removing members did; see the store's `removeSubscribers`. */
 export type SubscriberRemoval =
-  | { readonly kind: "removed"; readonly gone: readonly string[] }
+  | { readonly kind: "removed" }
   | { readonly kind: "no_channel" }
   | { readonly kind: "disbanded" }
   | { readonly kind: "not_members"; readonly uids: readonly string[] };

@@ -20,7 +20,6 @@ import type {
   InboxCommand,
   Message,
   MessageHeader,
-  SubscriberAddition,
   SubscriberRemoval,
   Topic,
 } from "./model.ts";
@@ -103,19 +102,18 @@ export interface ChannelStore {
     flags: ChannelFlags,
   ): Promise<ChannelInfo | undefined>;
   /**
-   * Adds members in one atomic step and returns the uids that were no member of either kind before; undefined when there is no such
-   * channel or it is disbanded. Adding twice is harmless. With `reset` the kind's list is replaced by the given one; `gone` lists those that are no
-   * member of any kind any more. A driver whose cluster may fail to tell them gives `goneTold`, to be called once they were told: until then a
-   * repeated call lists them again, for a day, whatever became of the one before.
+   * Adds members in one atomic step; false when there is no such channel or it is disbanded. Adding twice is harmless. With `reset` the kind's list
+   * is replaced by the given one, and of a group the step publishes who is removed, as `removeSubscribers` does.
    */
   addSubscribers(
     channel: ChannelRef,
     uids: readonly string[],
     options: { readonly membership: Membership; readonly reset: boolean },
-  ): Promise<SubscriberAddition | undefined>;
+  ): Promise<boolean>;
   /**
-   * Removes one kind of membership from all listed uids or from none, atomically. `gone` lists those that are no member of any kind
-   * any more; one that holds the other kind as well stays a member.
+   * Removes one kind of membership from all listed uids or from none, atomically. One that holds the other kind as well stays a member. Of a group
+   * the step publishes those that are removed, who are members of no kind any more, as a `removal` event in turn with the group's messages: a node
+   * that misses it asks its `GroupJudge`. So a repeated call has nothing to publish again.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -369,14 +367,13 @@ export type ClusterEvent =
       readonly uid: string;
     }
   | {
-      /** `uid` became a member of the group, or is none any more. Of two changes the later may be told first: the store says how it stands. */
-      readonly kind: "membership";
+      /** `uid` became a member of the group, and may have been removed since: the store says how it stands. */
+      readonly kind: "addition";
       readonly uid: string;
       readonly channelId: string;
-      readonly member: boolean;
     }
   | {
-      /** These, or if undefined any, are no members of the group any more: told before what was sent since then. */
+      /** These, or if undefined any, are members of the group no more. Comes before what was sent since, from the step that removed them. */
       readonly kind: "removal";
       readonly channelId: string;
       readonly uids: readonly string[] | undefined;
@@ -392,15 +389,15 @@ export type ClusterEvent =
 
 /**
  * Takes an event to every node that listens to one of its topics: `message`, `event`: the group's, or both users' of a personal channel
- * (a restricted message: the recipients'); `command`: the users' of the copies; `conversation`, `end_session`, `credential`, `membership`:
- * the user's; `presence`: the presence topic of the user.
+ * (a restricted message: the recipients'); `command`: the users' of the copies; `conversation`, `end_session`, `credential`, `addition`:
+ * the user's; `presence`: the presence topic of the user; `removal`: the group's.
  */
 export interface Publisher {
   /** Waits for nothing: what cannot be sent now is lost, and told to nobody. */
   publish(event: ClusterEvent): void;
 }
 
-/** For word that must not be lost in silence: of memberships, credentials, conversations. */
+/** For notifications that must not be lost in silence: of added members, credentials, conversations. */
 export interface Announcer {
   /**
    * As `publish` of each, in turns however many they are; once resolved they are on their way. Throws `unavailable`, `overloaded` when one could

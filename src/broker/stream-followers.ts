@@ -224,12 +224,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
 
     heard(event) {
       if (event.kind === "credential") doubt(table.ofViewer(event.uid));
-      else if (event.kind === "membership") {
-        const channel = { id: event.channelId, type: GROUP_CHANNEL } as const;
-        const key = channelKey(channel, event.uid);
-        const theirs = [...table.ofViewer(event.uid)];
-        doubt(theirs.filter((follower) => follower.key === key));
-      } else if (event.kind === "removal") doubtGroup(event.channelId);
+      else if (event.kind === "removal") doubtGroup(event.channelId);
       else if (event.kind === "event") tell(event.event);
     },
 

@@ -307,8 +307,8 @@ export class Hub {
         break;
       case "credential":
         break; // the sessions of the old token that are to end are ended one by one
-      case "membership":
-        this.#changeMembership(event);
+      case "addition":
+        this.#include(event);
         break;
       case "removal":
         for (const uid of event.uids ?? [])
@@ -374,10 +374,8 @@ export class Hub {
     );
   }
 
-  /** Notifications may be out of order: a removal takes effect at once, and the store is asked for the state. */
-  #changeMembership(event: EventOf<"membership">): void {
-    const { uid, channelId, member } = event;
-    if (!member) return this.#exclude(uid, channelId, false);
+  /** It may be heard after a later removal: the store is asked. */
+  #include({ uid, channelId }: EventOf<"addition">): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;
       if (session.hasJoined) this.#ask(session, channelId, true); // one that is joining looks for itself

@@ -262,6 +262,7 @@ class Joining {
       for (const id of [...session.groups.keys()])
         if (!groups.has(id)) hub.unfollow(session, id);
       const missing = [...groups].filter((id) => !session.follows(id));
+      await hub.subscribe(session, missing); // before the store is asked about each: no removal is missed
       const slice = hub.slice();
       for (const id of missing) {
         if (slice.isUsedUp()) await slice.rest();

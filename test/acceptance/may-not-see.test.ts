@@ -51,11 +51,23 @@ t.setTimeout(
     LONG_CUTS * (LONG_CUT_MS + 10_000) * 2,
 );
 
-/** `readded`: removed, and added again after a while. `connecting`: removed while its session begins. `kicked`: by a later main device. */
-type Loss = "removed" | "readded" | "token" | "kicked" | "connecting";
+/**
+ * `readded`: removed, and added again after a while. `connecting`: removed while its session begins. `replaced`: left out of a new list of members.
+ * `kicked`: by a later main device.
+ */
+type Loss =
+  | "removed"
+  | "readded"
+  | "token"
+  | "kicked"
+  | "connecting"
+  | "replaced";
 
 /** Those where a reader of the stream loses its right, and keeps it, at once. */
-const FOLLOWED: ReadonlySet<Loss> = new Set(["removed", "token", "kicked"]);
+const FOLLOWED: ReadonlySet<Loss> = new Set([
+  ...(["removed", "replaced"] as const),
+  ...(["token", "kicked"] as const),
+]);
 
 interface World {
   readonly nodes: ClusterNodes;
@@ -136,7 +148,9 @@ class Round {
     if (this.loss === "token") await this.#setToken(this.#uid, "another");
     else if (this.loss === "kicked")
       this.#newer = await this.#connect(this.#uid, ELSEWHERE);
-    else await this.#membership("subscriber_remove");
+    else if (this.loss === "replaced")
+      await this.#membership("subscriber_add", this.#witness, { reset: 1 });
+    else await this.#membership("subscriber_remove", this.#uid);
     await this.#send(LATER);
     await this.#event("___TextMessageContent", LATER);
     await this.#call("/event", this.#eventBody("a_custom", LATER));
@@ -144,7 +158,7 @@ class Round {
     if (this.loss === "token" || this.loss === "kicked")
       await this.#send(LATER, PERSONAL(this.#uid));
     if (this.loss !== "readded") return;
-    await this.#membership("subscriber_add");
+    await this.#membership("subscriber_add", this.#uid);
     await this.#send(AGAIN);
   }
 
@@ -208,10 +222,14 @@ class Round {
     await this.#call("/user/token", device);
   }
 
-  async #membership(change: string): Promise<void> {
+  async #membership(
+    change: string,
+    uid: string,
+    over: object = {},
+  ): Promise<void> {
     await this.#call(`/channel/${change}`, {
       ...{ channel_id: this.#group, channel_type: 2 },
-      ...{ subscribers: [this.#uid], temp_subscriber: 0 },
+      ...{ subscribers: [uid], temp_subscriber: 0, ...over },
     });
   }
 
@@ -365,7 +383,7 @@ t.test("one server", async (t) => {
   const server = await startRedis(t);
   const world = await start(t, server.url, [server]);
   const still = ["removed", "token", "readded", "connecting"] as const;
-  const losses = [...still, "kicked"] as const; // where nobody can listen, nobody logs in
+  const losses = [...still, "replaced", "kicked"] as const; // where nobody can listen, nobody logs in
   const away = `subscriptions are away for ${LONG_CUT_MS} ms`;
   const scenes = [
     ["no interruption", ROUNDS, losses, never],
@@ -381,7 +399,12 @@ t.test("one server", async (t) => {
 t.test("a Redis Cluster", async (t) => {
   const servers = await startRedisCluster(t);
   const world = await start(t, servers.url, servers.primaries);
-  const losses = ["removed", "readded", "connecting"] as const;
+  const losses: readonly Loss[] = [
+    "removed",
+    "readded",
+    "connecting",
+    "replaced",
+  ];
   const scenes = [
     ["no interruption", ROUNDS, never],
     [`subscriptions are cut, ${ROUNDS} rounds`, ROUNDS, once],

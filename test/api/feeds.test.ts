@@ -45,7 +45,7 @@ t.test("a viewer whose right may have changed is judged at once", async (t) => {
   say(STREAM_CONTENT, "still");
   await viewer.has(2);
   isMember = false;
-  hear({ kind: "membership", uid: "carol", channelId: "g", member: false });
+  hear({ kind: "removal", channelId: "g", uids: ["carol"] });
   say(STREAM_CONTENT, "secret");
   await until(() => viewer.isWhole);
   await backend.has(3);

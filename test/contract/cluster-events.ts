@@ -59,10 +59,7 @@ export async function events(t: Test, driver: NodeDriver): Promise<void> {
       { kind: "end_session", uid, sessionId: "s1", reason: "kicked" },
     ],
     ["a changed token", { kind: "credential", uid }],
-    [
-      "a change of membership",
-      { kind: "membership", uid, channelId: groupId, member: false },
-    ],
+    ["an added member", { kind: "addition", uid, channelId: groupId }],
   ];
 
   await cluster.listen(userTopic(uid));
@@ -77,7 +74,7 @@ export async function events(t: Test, driver: NodeDriver): Promise<void> {
     const before = events.length;
     const channelIds = Array.from({ length: 120 }, (_, at) => `g${at}`);
     const all: readonly ClusterEvent[] = channelIds.map((channelId) => ({
-      ...{ kind: "membership", uid, channelId, member: true },
+      ...{ kind: "addition", uid, channelId },
     }));
     await cluster.announce(all);
     await cluster.barrier();

@@ -1,8 +1,10 @@
 // The Store contract: both kinds of membership.
 
 import type { Test } from "tap";
+import type { Membership } from "../../src/broker/ports.ts";
 import {
   type Bench,
+  draftOf,
   type Given,
   group,
   PERMANENT,
@@ -15,49 +17,84 @@ export async function members(t: Test, given: Given): Promise<void> {
     (await store.groupFacts("g", uid)).isSubscriber;
 
   t.test(
-    "adding tells who is new, and adding again changes nothing",
+    "adding makes members, and adding again changes nothing",
     async (t) => {
       const { store } = await given(t);
-      t.equal(
-        await store.addSubscribers(group("g"), ["a"], PERMANENT),
-        undefined,
-      );
+      const add = (...uids: string[]) =>
+        store.addSubscribers(group("g"), uids, PERMANENT);
+      t.equal(await add("a"), false, "no such channel");
       await store.createChannel(group("g"), ["a"]);
-      const first = await store.addSubscribers(
-        group("g"),
-        ["a", "b", "b"],
-        PERMANENT,
-      );
-      t.same(first, { added: ["b"], gone: [] });
-      const again = await store.addSubscribers(
-        group("g"),
-        ["a", "b"],
-        PERMANENT,
-      );
-      t.same(again, { added: [], gone: [] });
+      t.equal(await add("a", "b", "b"), true);
+      await store.append(draftOf());
+      t.equal(await add("a", "b", "c"), true);
+      t.same(await store.joinSeqs("g", ["a", "b", "c"]), [0, 0, 1]);
     },
   );
 
-  t.test("a uid may hold both kinds; it is gone with the second", async (t) => {
-    const bench = await given(t);
-    const { store } = bench;
-    await store.createChannel(group("g"), ["a"]);
-    const added = await store.addSubscribers(group("g"), ["a", "b"], TEMPORARY);
-    t.same(added, { added: ["b"], gone: [] });
-    t.same(await store.removeSubscribers(group("g"), ["a"], "permanent"), {
-      kind: "removed",
-      gone: [],
-    });
-    t.equal(await isMember(bench, "a"), true);
-    t.same(await store.removeSubscribers(group("g"), ["a"], "temporary"), {
-      kind: "removed",
-      gone: ["a"],
-    });
-    t.equal(await isMember(bench, "a"), false);
-    await bench.reopen();
-    t.equal(await isMember(bench, "b"), true);
-    t.equal(await isMember(bench, "a"), false);
-  });
+  t.test(
+    "a uid may hold both kinds; it is removed with the second",
+    async (t) => {
+      const bench = await given(t);
+      const { store } = bench;
+      await store.createChannel(group("g"), ["a"]);
+      await store.addSubscribers(group("g"), ["a", "b"], TEMPORARY);
+      await store.removeSubscribers(group("g"), ["a"], "permanent");
+      t.equal(await isMember(bench, "a"), true);
+      await store.removeSubscribers(group("g"), ["a"], "temporary");
+      t.equal(await isMember(bench, "a"), false);
+      await bench.reopen();
+      t.equal(await isMember(bench, "b"), true);
+      t.equal(await isMember(bench, "a"), false);
+    },
+  );
+
+  t.test(
+    "a removal from a group is published once, between the messages before and after it, and names no member",
+    async (t) => {
+      const bench = await given(t);
+      const { store } = bench;
+      const remove = (membership: Membership, ...uids: string[]) =>
+        store.removeSubscribers(group("g"), uids, membership);
+      await store.createChannel(group("g"), ["a", "b", "c"]);
+      await store.createChannel(person("g"), ["a"]);
+      await store.addSubscribers(group("g"), ["b"], TEMPORARY);
+      await store.append(draftOf());
+      await remove("permanent", "a", "b");
+      t.equal((await remove("permanent", "a")).kind, "not_members");
+      await store.append(draftOf());
+      await remove("temporary", "b");
+      await store.removeSubscribers(person("g"), ["a"], "permanent");
+      await store.append(draftOf());
+      await bench.heard(5);
+      const without = (uid: string) => ({
+        ...{ kind: "removal", channelId: "g", uids: [uid] },
+      });
+      t.same(
+        bench.events.map((event) =>
+          event.kind === "message" ? event.message.messageSeq : event,
+        ),
+        [1, without("a"), 2, without("b"), 3],
+      );
+    },
+  );
+
+  t.test(
+    "a list that is replaced is published as a removal before what is sent then",
+    async (t) => {
+      const bench = await given(t);
+      const { store } = bench;
+      const reset = { ...PERMANENT, reset: true };
+      await store.createChannel(group("g"), ["a", "b"]);
+      await store.addSubscribers(group("g"), ["b", "c"], reset);
+      await store.append(draftOf());
+      while (bench.messages.length === 0)
+        await bench.heard(bench.events.length + 1);
+      const [first] = bench.events;
+      t.match(first, { kind: "removal", channelId: "g" });
+      const uids = first?.kind === "removal" ? first.uids : [];
+      t.same(uids ?? ["a"], ["a"], "those, or any");
+    },
+  );
 
   t.test("removal takes all or none", async (t) => {
     const bench = await given(t);
@@ -79,7 +116,6 @@ export async function members(t: Test, given: Given): Promise<void> {
       "permanent",
     );
     t.equal(both.kind, "removed");
-    t.same(both.kind === "removed" && [...both.gone].sort(), ["a", "b"]);
     t.equal(await isMember(bench, "a"), false);
   });
 
@@ -106,10 +142,7 @@ export async function members(t: Test, given: Given): Promise<void> {
       t.same(await store.removeSubscribers(group("g"), ["a"], "permanent"), {
         kind: "disbanded",
       });
-      t.equal(
-        await store.addSubscribers(group("g"), ["b"], PERMANENT),
-        undefined,
-      );
+      t.equal(await store.addSubscribers(group("g"), ["b"], PERMANENT), false);
     },
   );
 
@@ -120,19 +153,27 @@ export async function members(t: Test, given: Given): Promise<void> {
     await store.addSubscribers(group("g"), ["c", "d"], TEMPORARY);
     const reset = (...uids: string[]) =>
       store.addSubscribers(group("g"), uids, { ...PERMANENT, reset: true });
-    const change = await reset("b", "e", "d");
-    t.same(change?.added, ["e"]);
-    t.same(change?.gone, ["a"]);
-    const again = await reset("b", "e", "d");
-    t.same(again?.gone, again?.goneTold ? ["a"] : [], "not told yet");
-    await again?.goneTold?.();
-    const left = await Promise.all(
-      ["a", "b", "c", "d", "e"].map((uid) => isMember(bench, uid)),
+    const members = async () => [...(await store.members(group("g")))].sort();
+    await store.append(draftOf());
+    for (let times = 0; times < 2; times++) {
+      t.equal(await reset("b", "e", "d"), true);
+      t.same(await members(), ["b", "c", "d", "e"]);
+    }
+    t.same(
+      await store.joinSeqs("g", ["a", "b", "c", "d", "e"]),
+      [undefined, 0, 0, 0, 1],
+      "who stays is a member since the first time",
     );
-    t.same(left, [false, true, true, true, true]);
-    const last = await reset();
-    t.same(last?.added, []);
-    t.same(last?.gone, ["b", "e"]);
+    await reset();
+    t.same(await members(), ["c", "d"]);
+    await bench.reopen();
+    await bench.store.append(draftOf());
+    await bench.store.addSubscribers(group("g"), ["b", "c"], PERMANENT);
+    t.same(
+      await bench.store.joinSeqs("g", ["a", "b", "c"]),
+      [undefined, 2, 0],
+      "who comes back is one since then",
+    );
   });
 
   t.test("reset leaves channels with longer ids alone", async (t) => {
@@ -194,7 +235,7 @@ export async function members(t: Test, given: Given): Promise<void> {
       uids,
       "permanent",
     );
-    t.equal(removal.kind === "removed" && removal.gone.length, 10_000);
+    t.equal(removal.kind, "removed");
     t.equal(await isMember(bench, "user-0"), false);
   });
 }

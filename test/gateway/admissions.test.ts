@@ -3,6 +3,7 @@
 import t from "tap";
 import { clientView } from "./client-view.ts";
 import { seeded } from "./random.ts";
+import { memberEvent } from "./shared-server.ts";
 import { group, type Joiner, World } from "./world.ts";
 
 const ROUNDS = 200;
@@ -116,10 +117,7 @@ t.test(
 
 /** Word of a change, as a node tells it. */
 const tell = (world: World, member: boolean) =>
-  world.hub.deliver({
-    ...{ kind: "membership", uid: "alice", channelId: "g" },
-    member,
-  });
+  world.hub.deliver(memberEvent("g", "alice", member));
 
 const say = (world: World): string =>
   world.server.append({ channel: group("g"), fromUid: "bob" });
@@ -262,7 +260,7 @@ t.test(
       let since: string[] = [];
       let quietFrom: number | undefined;
       world.onDelivered = (event) => {
-        if (event.kind === "membership" && !event.member && !isMember)
+        if (event.kind === "removal" && !isMember)
           quietFrom ??= alice.connection.frames.length;
       };
       for (let count = 1 + random.below(8); count > 0; count--) {

@@ -11,6 +11,7 @@ import {
 } from "../../src/broker/model.ts";
 import { operator } from "./operation-world.ts";
 import { seeded } from "./random.ts";
+import { memberEvent } from "./shared-server.ts";
 import { streamView } from "./stream-view.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
@@ -377,11 +378,8 @@ t.test(
       for (const id of ids) world.server.changeMember(id, "alice", false);
       if (isGone) world.disconnect(alice);
       else
-        for (const channelId of ids)
-          world.hub.deliver({
-            ...({ kind: "membership", member: false } as const),
-            ...{ uid: "alice", channelId },
-          });
+        for (const id of ids)
+          world.hub.deliver(memberEvent(id, "alice", false));
       await world.server.settle();
       readOn(alice);
       for (const id of ids) world.server.tell(custom(group(id), "secret"));

@@ -80,7 +80,7 @@ export class SharedServer {
   answersNow = false;
   /** Streams cannot be read. */
   isDown = false;
-  /** Changes of memberships are told in the order in which they happened, as if one node had taken all calls. */
+  /** Additions are told in the order in which they happened, as if one node had taken all calls. */
   tellsInOrder = false;
   /** Which topics cannot be listened to just now. */
   refuses: (topic: Topic) => boolean = () => false;
@@ -251,13 +251,13 @@ export class SharedServer {
     this.#logs.get(channelKey(channel, ""))?.splice(-count);
   }
 
-  /** Changes a membership; the event of it is published some time after, as the broker does. */
+  /** Changes a membership. A removal is published in the same step, as a store does; an addition some time after, as the broker does. */
   setMember(channelId: string, uid: string, member: boolean): void {
     this.changeMember(channelId, uid, member);
+    const event = memberEvent(channelId, uid, member);
+    if (!member) return this.#publish(event);
     const lane = this.tellsInOrder ? this.#subscriber : this.#answers;
-    lane.push(() =>
-      this.#publish({ kind: "membership", uid, channelId, member }),
-    );
+    lane.push(() => this.#publish(event));
   }
 
   /** Changes a membership and tells nobody. */
@@ -376,6 +376,17 @@ export class SharedServer {
     }));
     return { messages, more: found.length > limit };
   }
+}
+
+/** How nodes are notified of an addition or a removal. */
+export function memberEvent(
+  channelId: string,
+  uid: string,
+  member: boolean,
+): ClusterEvent {
+  return member
+    ? { kind: "addition", uid, channelId }
+    : { kind: "removal", channelId, uids: [uid] };
 }
 
 function topicsOf(event: ClusterEvent): readonly Topic[] {

@@ -34,7 +34,7 @@ export type MemberChanges = ReadonlyMap<string, number>;
 /** Who becomes a member and who stops being one. */
 export interface MembershipEffect {
   readonly added: readonly string[];
-  readonly gone: readonly string[];
+  readonly removed: readonly string[];
 }
 
 /** A group of a user. */
@@ -162,20 +162,24 @@ export class ChannelTables {
 
   effect(channel: ChannelRef, changes: MemberChanges): MembershipEffect {
     const added: string[] = [];
-    const gone: string[] = [];
+    const removed: string[] = [];
     for (const [uid, kinds] of changes) {
       const before = this.readKinds(channel, uid);
       if (before === 0 && kinds !== 0) added.push(uid);
-      if (before !== 0 && kinds === 0) gone.push(uid);
+      if (before !== 0 && kinds === 0) removed.push(uid);
     }
-    return { added, gone };
+    return { added, removed };
   }
 
-  /** `headSeq`: the channel's newest seq, from which on the added ones have it as new. Who is gone has no position in it any more. */
+  /** `headSeq`: the channel's newest seq, from which on the added ones have it as new. A removed member has no position in it any more. */
   putMembers(
     { type, id }: ChannelRef,
     changes: MemberChanges,
-    { added, gone, headSeq }: MembershipEffect & { readonly headSeq: number },
+    {
+      added,
+      removed,
+      headSeq,
+    }: MembershipEffect & { readonly headSeq: number },
   ): void {
     const { members, groups, positions } = this.#tables;
     for (const [uid, kinds] of changes) {
@@ -186,7 +190,7 @@ export class ChannelTables {
     if (type !== GROUP_CHANNEL) return;
     for (const uid of added)
       void groups.put([uid, id], [GROUP_VERSION, headSeq]);
-    for (const uid of gone) {
+    for (const uid of removed) {
       void groups.remove([uid, id]);
       void positions.remove(positionKey(uid, `${type}:${id}`));
     }

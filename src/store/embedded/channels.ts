@@ -8,7 +8,11 @@ import {
   type ChannelRef,
   GROUP_CHANNEL,
 } from "../../broker/model.ts";
-import type { ChannelStore, Membership } from "../../broker/ports.ts";
+import type {
+  ChannelStore,
+  Membership,
+  Publisher,
+} from "../../broker/ports.ts";
 import { TimeSlice, Turns } from "../../lib/time-slice.ts";
 import type {
   ChannelRecord,
@@ -33,6 +37,9 @@ export interface ChannelParts extends Omit<ControlParts, "tables"> {
   readonly tables: ChannelTables;
   /** The newest seq shown of a channel. */
   readonly headSeq: (key: ChannelKey) => number;
+  /** Where removals from groups are published, once they are durable. */
+  readonly publisher: Publisher;
+  readonly onProblem: (error: Error, what: string) => void;
 }
 
 /** The lock of steps that change `channel`. */
@@ -45,24 +52,36 @@ export function createChannelSteps({
   lock,
   transact,
   headSeq,
+  publisher,
+  onProblem,
 }: ChannelParts): ChannelStore {
   const step = <T>(channel: ChannelRef, run: () => Promise<T>): Promise<T> =>
     lock.run(channelLock(channel), () => tables.changing(channel, run));
 
   const listings = new Turns();
 
-  /** Writes a channel with changed members. */
-  function put(
+  /** Writes a channel with changed members, and publishes who is removed from a group. */
+  async function put(
     { info, members }: ChannelRecord,
     changes: MemberChanges,
     effect: MembershipEffect,
   ): Promise<void> {
     const { type, id } = info;
     const headNow = type === GROUP_CHANNEL ? headSeq(`${type}:${id}`) : 0;
-    return transact(() => {
+    await transact(() => {
       tables.put({ info, members });
       tables.putMembers(info, changes, { ...effect, headSeq: headNow });
     });
+    if (type === GROUP_CHANNEL && effect.removed.length > 0)
+      publishRemoval(id, effect.removed);
+  }
+
+  function publishRemoval(channelId: string, uids: readonly string[]): void {
+    try {
+      publisher.publish({ kind: "removal", channelId, uids });
+    } catch (error) {
+      onProblem(error as Error, "A removal could not be published"); // a bug in a receiver: the members are removed all the same
+    }
   }
 
   async function groupsOf(uid: string): Promise<readonly string[]> {
@@ -88,7 +107,7 @@ export function createChannelSteps({
         const changes = new Map(subscribers.map((uid) => [uid, PERMANENT]));
         const added = [...changes.keys()];
         const row = { info, members: added.length };
-        await put(row, changes, { added, gone: [] });
+        await put(row, changes, { added, removed: [] });
         return true;
       });
     },
@@ -109,7 +128,7 @@ export function createChannelSteps({
       assertIds(uids);
       return step(channel, async () => {
         const row = tables.row(channel);
-        if (row === undefined || row.info.disband) return undefined;
+        if (row === undefined || row.info.disband) return false;
         const bit = bitOf(membership);
         const changes = new Map<string, number>();
         const dropped = reset ? tables.membersWith(channel, bit) : new Map();
@@ -117,10 +136,10 @@ export function createChannelSteps({
         for (const uid of uids)
           changes.set(uid, tables.kinds(channel, uid) | bit);
         const effect = tables.effect(channel, changes);
-        const { added, gone } = effect;
-        const members = row.members + added.length - gone.length;
+        const { added, removed } = effect;
+        const members = row.members + added.length - removed.length;
         await put({ info: row.info, members }, changes, effect);
-        return effect;
+        return true;
       });
     },
 
@@ -137,9 +156,9 @@ export function createChannelSteps({
           return { kind: "not_members", uids: strangers.map(([uid]) => uid) };
         for (const [uid, kinds] of changes) changes.set(uid, kinds & ~bit);
         const effect = tables.effect(channel, changes);
-        const members = row.members - effect.gone.length;
+        const members = row.members - effect.removed.length;
         await put({ info: row.info, members }, changes, effect);
-        return { kind: "removed", gone: effect.gone };
+        return { kind: "removed" };
       });
     },
 

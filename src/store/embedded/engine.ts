@@ -153,7 +153,7 @@ async function openOwned(
   const logins = createNewestLogins(control, clock);
   const users = createUserTable(control, logins);
   const channels = createChannelSteps({
-    ...{ lock, transact, tables: channelTables },
+    ...{ lock, transact, publisher, onProblem, tables: channelTables },
     headSeq: (key) => history.headSeq(key),
   });
   return {

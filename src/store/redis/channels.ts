@@ -18,7 +18,7 @@ import {
   isMember,
   recordKey,
 } from "./channel-record.ts";
-import { createMembers, memberScripts } from "./members.ts";
+import { createMembers, groupArgs, memberScripts } from "./members.ts";
 import type { RedisStoreParts } from "./parts.ts";
 import { groupScripts, UserGroups } from "./user-groups.ts";
 
@@ -88,7 +88,7 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
       const [key] = keys;
       const create = () =>
         link.run(CREATE, keys, [
-          ...[isGroup ? 1 : 0, JSON.stringify(uids)],
+          ...[...groupArgs(link, info), JSON.stringify(uids)],
           ...fieldsOf(info),
         ]);
       const created = isGroup

@@ -116,20 +116,19 @@ export class HintRepeats {
     });
   }
 
-  /** Told before it is written: one that is there is not told of again. */
+  /** Notified before it is written: of one that is there nobody is notified again. */
   async #restore(uid: string, groupId: string): Promise<void> {
     const { link, isMember } = this.#parts;
     const hint = link.keys.user("groups", uid);
     if ((await link.call("sismember", hint, groupId)) === 1) return;
     if (!(await isMember(uid, groupId))) return; // no more: a reader took the hint away
-    await this.#tell(uid, groupId, true);
+    await this.#notify(uid, groupId);
     await link.call("sadd", hint, groupId);
-    if (!(await isMember(uid, groupId))) await this.#tell(uid, groupId, false); // the word of that may have come before ours
   }
 
-  async #tell(uid: string, channelId: string, member: boolean): Promise<void> {
+  async #notify(uid: string, channelId: string): Promise<void> {
     const { link } = this.#parts;
-    const event = { kind: "membership", uid, channelId, member } as const;
+    const event = { kind: "addition", uid, channelId } as const;
     const frame = looseFrame(randomUUID(), event);
     await link.call("spublish", link.keys.topic(userTopic(uid)), frame);
   }

@@ -1,35 +1,38 @@
-// Members of channels in Redis, of both kinds. Each change is one step in the channel's slot, with the hints of the users' groups around it, and takes
-// as long as the list it is given; who is gone with a list that was replaced is looked for behind it. No state.
+// Members of channels in Redis, of both kinds. Each change is one script in the channel's slot, with the hints of the users' groups around it. It takes
+// as long as the list it is given, and notifies the group's nodes of removed members. No state.
 
 import {
   type ChannelRef,
   GROUP_CHANNEL,
+  groupTopic,
   type SubscriberRemoval,
 } from "../../broker/model.ts";
 import type { ChannelStore } from "../../broker/ports.ts";
+import type { RedisLink } from "../../redis/link.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { isOpen, recordKey } from "./channel-record.ts";
-import { MemberLists, memberListScripts, removalArgs } from "./member-lists.ts";
 import type { RedisStoreParts } from "./parts.ts";
 import type { UserGroups } from "./user-groups.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
 const before = [lua("channel_record"), lua("members")];
 const ADD = loadScript(lua("members_add"), ...before);
+const FORGET = loadScript(lua("members_forget"), ...before);
 const REMOVE = loadScript(lua("members_remove"), ...before);
 const AMONG = loadScript(lua("members_among"), ...before);
 const FEW = loadScript(lua("members_few"));
 const SINCE = loadScript(lua("members_since"), ...before);
 
 export const memberScripts: readonly Script[] = [
-  ...[ADD, REMOVE],
-  ...memberListScripts,
+  ...[ADD, FORGET, REMOVE],
   ...[AMONG, FEW, SINCE],
 ];
 
 /** Members read in one step; more are read in pages, others between them. */
 const MAX_FEW = 5000;
 const PAGE = 1000;
+/** Members of a replaced list looked at in one script: about a millisecond. */
+const PIECE = 1000;
 
 /** What `members_remove.lua` answers first. */
 const NO_CHANNEL = 0;
@@ -56,27 +59,31 @@ export function createMembers(
   const keysOf = (channel: ChannelRef, ...names: readonly string[]) =>
     names.map((name) => link.keys.channel(name, recordKey(channel)));
 
+  /** What a group keeps of removed members goes too. Cut off, the rest is left to the next call that replaces a list. */
+  async function forgetReplaced(channel: ChannelRef): Promise<void> {
+    const names = ["replaced", "perm", "temp", "join", "pos", "own"];
+    const keys = keysOf(channel, ...names);
+    while (Number(await link.run(FORGET, keys, [PIECE])) > 0);
+  }
+
   return {
     async addSubscribers(channel, uids, { membership, reset }) {
-      if (!isOpen(await recordBits(channel))) return undefined; // no hints of what will not be
+      if (!isOpen(await recordBits(channel))) return false; // no hints of what will not be
       const unique = [...new Set(uids)];
       const isGroup = channel.type === GROUP_CHANNEL;
-      const args = [isGroup ? 1 : 0, JSON.stringify(unique)];
-      const kinds = kindsOf(membership);
       const keys = [
-        ...keysOf(channel, "info", ...kinds),
-        ...keysOf(channel, "join", "head", "pos", "own"),
+        ...keysOf(channel, "info", ...kindsOf(membership)),
+        ...keysOf(channel, "join", "head", "pos", "own", "replaced"),
       ];
-      const lists = new MemberLists(link, recordKey(channel));
-      const step = () =>
-        reset ? lists.replace(kinds, args) : link.run(ADD, keys, args);
+      const list = JSON.stringify(unique);
+      const args = [...groupArgs(link, channel), list, reset ? 1 : 0];
+      const step = () => link.run(ADD, keys, args);
       const reply = isGroup
         ? await groups.around(channel.id, unique, step)
         : await step();
-      const isReplaced = reset && reply !== null;
-      const rest = isReplaced ? await lists.gone() : { gone: [] }; // also where `written` fails: what it keeps is bounded by that
+      if (Number(reply) > 0) await forgetReplaced(channel); // of no channel it is null
       await written(isGroup ? undefined : keys[0]); // hints are in other slots
-      return reply === null ? undefined : { added: at(unique, reply), ...rest };
+      return reply !== null;
     },
 
     async removeSubscribers(
@@ -88,19 +95,17 @@ export function createMembers(
       const kinds = kindsOf(membership);
       const keys = [
         ...keysOf(channel, "info", ...kinds),
-        ...keysOf(channel, "join", "pos", "own", "head"),
+        ...keysOf(channel, "join", "head", "pos", "own"),
       ];
-      const group = removalArgs(link, recordKey(channel));
-      const args = [JSON.stringify(unique), ...group];
+      const args = [...groupArgs(link, channel), JSON.stringify(unique)];
       const reply = await link.run(REMOVE, keys, args);
       await written(keys[0]);
       const [verdict, positions] = reply as readonly [number, unknown]; // as its header says
       if (verdict === NO_CHANNEL) return { kind: "no_channel" };
       if (verdict === DISBANDED) return { kind: "disbanded" };
-      const listed = at(unique, positions);
       return verdict === NOT_MEMBERS
-        ? { kind: "not_members", uids: listed }
-        : { kind: "removed", gone: listed };
+        ? { kind: "not_members", uids: at(unique, positions) }
+        : { kind: "removed" };
     },
 
     async members(channel) {
@@ -129,6 +134,14 @@ export function createMembers(
       return seqs.map((seq) => (seq === NO_MEMBER ? undefined : seq));
     },
   };
+}
+
+/** What a step needs to notify a group's nodes: its topic and id. Of what is no group nothing. */
+export function groupArgs(
+  { keys }: RedisLink,
+  { type, id }: ChannelRef,
+): readonly [string, string] {
+  return type === GROUP_CHANNEL ? [keys.topic(groupTopic(id)), id] : ["", ""];
 }
 
 /** The set of this kind, then that of the other. */

@@ -18,8 +18,8 @@ async function nodes(t: Test, maxInFlight: number) {
   return { redis, teller, hearer };
 }
 
-const membership = (uid: string, channelId: string): ClusterEvent => ({
-  ...{ kind: "membership", uid, channelId, member: true },
+const addition = (uid: string, channelId: string): ClusterEvent => ({
+  ...{ kind: "addition", uid, channelId },
 });
 
 t.test("all of many announcements at once come, in turns", async (t) => {
@@ -29,7 +29,7 @@ t.test("all of many announcements at once come, in turns", async (t) => {
   const calls = ["g1", "g2", "g3"].map((id) =>
     Array.from({ length: 100 }, () => uids)
       .flat()
-      .map((uid) => membership(uid, id)),
+      .map((uid) => addition(uid, id)),
   );
   let most = 0;
   const watch = setInterval(() => {
@@ -45,19 +45,19 @@ t.test("all of many announcements at once come, in turns", async (t) => {
 
 t.test("a short announcement waits for no long one", async (t) => {
   const { teller } = await nodes(t, MAX_IN_FLIGHT);
-  const many = Array.from({ length: 3000 }, () => membership("u", "g"));
+  const many = Array.from({ length: 3000 }, () => addition("u", "g"));
   let isOver = false;
   const long = teller.topics.announce(many).then(() => {
     isOver = true;
   });
-  await teller.topics.announce([membership("v", "g")]);
+  await teller.topics.announce([addition("v", "g")]);
   t.notOk(isOver);
   await long;
 });
 
 t.test("long announcements do not wait without end", async (t) => {
   const { redis, teller } = await nodes(t, MAX_IN_FLIGHT);
-  const event = membership("u", "g");
+  const event = addition("u", "g");
   const announce = (length: number) =>
     teller.topics.announce(Array.from({ length }, () => event));
   redis.signal("SIGSTOP");
@@ -70,7 +70,7 @@ t.test("long announcements do not wait without end", async (t) => {
 t.test("who announces while Redis is away hears of it", async (t) => {
   const { redis, teller, hearer } = await nodes(t, MAX_IN_FLIGHT);
   await hearer.topics.listen(userTopic("u"));
-  const events = Array.from({ length: 2000 }, () => membership("u", "g"));
+  const events = Array.from({ length: 2000 }, () => addition("u", "g"));
   await redis.stop();
   await t.rejects(teller.topics.announce(events), { code: "unavailable" });
   t.same(hearer.events, []);

@@ -9,6 +9,7 @@ import {
   userTopic,
 } from "../../../src/broker/model.ts";
 import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
+import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import {
@@ -67,7 +68,11 @@ function createNode(
   const topics = new RedisTopics({
     ...{ link, clock, onProblem, feed: store, nodeId: "n", lingerMs: 1000 },
   });
-  topics.onEvent((event) => publisher.publish(event));
+  topics.onEvent((event) => publisher.publish(event), {
+    ...NO_RESYNC,
+    judgeGroup: async (channelId) =>
+      publisher.publish({ kind: "removal", channelId, uids: undefined }),
+  });
   /** The suites compare what was published with what was answered: this node answers when its listener has what was published before. */
   const told =
     <A extends unknown[], R>(call: (...asked: A) => R | Promise<R>) =>

@@ -177,8 +177,7 @@ t.test(
     t.same(await store.groupsOf("b"), []);
     await sweepIn(1);
     t.same(await store.groupsOf("b"), ["g"]);
-    const isMember = { kind: "membership", channelId: "g", member: true };
-    t.same(await told(), [{ ...isMember, uid: "b" }]);
+    t.same(await told(), [{ kind: "addition", uid: "b", channelId: "g" }]);
 
     await link.call("del", hint("a"));
     await store.removeSubscribers(g, ["c"], "permanent");

@@ -99,7 +99,7 @@ const WHOLE: Readonly<Record<ClusterEvent["kind"], Check>> = {
   presence: shape({ uid: isText }),
   end_session: shape({ uid: isText, sessionId: isText, reason: isReason }),
   credential: shape({ uid: isText }),
-  membership: shape({ uid: isText, channelId: isText, member: isFlag }),
+  addition: shape({ uid: isText, channelId: isText }),
   removal: () => false, // comes in turn
   missed: () => false, // a node delivers itself
 };

@@ -56,7 +56,7 @@ export function topicsOf(event: ClusterEvent): readonly Topic[] {
     case "conversation":
     case "end_session":
     case "credential":
-    case "membership":
+    case "addition":
       return [userTopic(event.uid)];
     case "removal":
       return [groupTopic(event.channelId)];

@@ -30,7 +30,18 @@ local function in_either(one, other, piece)
   return answers
 end
 
--- Those who are members of a group from now on have what is newer than its head as new, whatever a list that is still looked through left of them.
+-- Those of a list that are in neither of two sets.
+local function in_neither(one, other, list)
+  local found = {}
+  in_pieces(list, function(piece)
+    for at, answer in ipairs(in_either(one, other, piece)) do
+      if answer == 0 then found[#found + 1] = piece[at] end
+    end
+  end)
+  return found
+end
+
+-- New members of a group have what is newer than its head as new, whatever a list that was replaced left of them.
 local function joined(k, uids)
   local seq = redis.call('HGET', k.head, 'seq') or '0'
   in_pieces(uids, function(piece)
@@ -45,7 +56,7 @@ local function joined(k, uids)
   end)
 end
 
--- Those who are no members any more leave nothing behind.
+-- Removed members leave nothing behind.
 local function left(k, uids)
   in_pieces(uids, function(piece)
     redis.call('HDEL', k.join, unpack(piece))
@@ -54,22 +65,17 @@ local function left(k, uids)
   end)
 end
 
--- Tells the group's nodes in turn with its messages that these, or any (false), are members no more. k: head, topic ('': it is no group), group.
+-- Publishes to the group's nodes, in turn with its messages, that these uids, or any (false), are members no more.
 local MAX_NAMED = 1000
-local function tell_removal(k, uids)
-  if k.topic == '' then return end
+local function publish_removal(k, uids)
   if uids and #uids > MAX_NAMED then uids = false end
   redis.call('SPUBLISH', k.topic, removal_frame(redis.call('HINCRBY', k.head, 'pub', 1), k.group, uids))
 end
 
--- Adds a list to a kind; positions of those that were no members of either. k.before: where the kind's list is set aside, else the kind.
-local function admit(k, uids, is_group)
-  local found = positions(uids, 0, function(piece) return in_either(k.before, k.other, piece) end)
+-- Adds a list to a kind. k.topic: '' of what is no group, and keeps nothing of its members. clear: what to call before, if anything.
+local function admit(k, uids, clear)
+  local new = k.topic ~= '' and in_neither(k.kind, k.other, uids) or {}
+  if clear then clear() end
   in_pieces(uids, function(piece) redis.call('SADD', k.kind, unpack(piece)) end)
-  if is_group then
-    local new = {}
-    for _, at in ipairs(found) do new[#new + 1] = uids[at] end
-    joined(k, new)
-  end
-  return found
+  joined(k, new)
 end

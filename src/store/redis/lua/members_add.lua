@@ -1,7 +1,25 @@
--- Adds members of one kind.
--- KEYS  info, the kind's set, the other kind's, join, head, pos, own
--- ARGV  1 of a group else 0; JSON list of uids, each once
--- Reply positions (from 1) of the uids that were no members of either kind; nil: no such channel, or disbanded
+-- Adds members of one kind, or replaces the kind's list at once, however long that was: a group's is set aside, for members_forget.lua.
+-- KEYS  info, the kind's set, the other kind's, join, head, pos, own, replaced
+-- ARGV  topic and id of a group, else ''; JSON list of uids, each once; 1: it replaces the list, else 0
+-- Reply how many uids are set aside; nil: no such channel, or disbanded
 if not is_open(KEYS[1]) then return false end
-local k = { kind = KEYS[2], before = KEYS[2], other = KEYS[3], join = KEYS[4], head = KEYS[5], pos = KEYS[6], own = KEYS[7] }
-return admit(k, cjson.decode(ARGV[2]), ARGV[1] == '1')
+local k = { kind = KEYS[2], other = KEYS[3], join = KEYS[4], head = KEYS[5], pos = KEYS[6], own = KEYS[7], topic = ARGV[1], group = ARGV[2] }
+local replaced, is_group, resets = KEYS[8], ARGV[1] ~= '', ARGV[4] == '1'
+local had_any = resets and redis.call('EXISTS', k.kind) == 1
+
+local function clear()
+  if not had_any then return end
+  if not is_group then
+    redis.call('UNLINK', k.kind)
+  elseif redis.call('EXISTS', replaced) == 0 then
+    redis.call('RENAME', k.kind, replaced)
+  else -- of an earlier call that was cut off, or is not done
+    redis.call('SUNIONSTORE', replaced, replaced, k.kind)
+    redis.call('UNLINK', k.kind)
+  end
+end
+
+admit(k, cjson.decode(ARGV[3]), clear)
+if not is_group or not resets then return 0 end
+if had_any then publish_removal(k, false) end
+return redis.call('SCARD', replaced)
