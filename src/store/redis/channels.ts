@@ -37,8 +37,8 @@ export const channelScripts: readonly Script[] = [
 const WITH_ANY = "1";
 
 export interface RedisChannels extends ChannelStore {
-  /** Restores hints of users' groups that a fail-over lost. To be called now and then. */
-  sweepHints(isStopped: () => boolean): Promise<void>;
+  /** Repairs indexes of users' groups that a fail-over may have taken entries from. To be called now and then. */
+  repairIndexes(isStopped: () => boolean): Promise<void>;
 }
 
 /** The channels of a store on Redis. A write that is refused as `unavailable` may have happened: doing it again is harmless. */
@@ -76,9 +76,9 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
       const uids = [...new Set(subscribers)];
       const isGroup = info.type === GROUP_CHANNEL;
       if (infoOf(info, await recordBits(info)) !== undefined) {
-        // It may be a retry of a call that was cut off between its step and the last hints.
+        // A fail-over may have lost what the call before it entered.
         if (isGroup)
-          await groups.again(info.id, await members.membersAmong(info, uids));
+          await groups.add(info.id, await members.membersAmong(info, uids));
         return false;
       }
       const keys = [
@@ -92,9 +92,9 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
           ...fieldsOf(info),
         ]);
       const created = isGroup
-        ? await groups.around(info.id, uids, create)
+        ? await groups.behind(info.id, uids, create)
         : await create();
-      await written(isGroup ? undefined : key); // hints are in other slots
+      await written(isGroup ? undefined : key); // the indexes are in other slots
       return created === 1;
     },
 
@@ -130,6 +130,6 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
 
     groupsOf: (uid) => groups.of(uid),
     groupsAmong: (...asked) => groups.amongOf(...asked),
-    sweepHints: (isStopped) => groups.sweep(isStopped),
+    repairIndexes: (isStopped) => groups.sweep(isStopped),
   };
 }

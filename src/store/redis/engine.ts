@@ -78,6 +78,6 @@ export function createEngine(parts: RedisStoreParts): Engine {
     inbox,
     conversations,
     feed: createChannelFeed({ ...parts, personalChannelsSince }),
-    sweep: new Sweep({ ...parts, also: [inbox.sweep, channels.sweepHints] }),
+    sweep: new Sweep({ ...parts, also: [inbox.sweep, channels.repairIndexes] }),
   };
 }

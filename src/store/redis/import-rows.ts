@@ -14,6 +14,8 @@ import { deviceFact, passwordFact, tokenFacts } from "./import-people.ts";
 import { streamFacts } from "./import-streams.ts";
 
 const RECORD_FORMAT = "1";
+/** In the index of a user's groups: long ago. */
+const ENTERED = "0";
 
 /** What a row comes to. */
 export function factsOf(context: ImportContext, moved: Moved): readonly Fact[] {
@@ -84,6 +86,6 @@ function groupFacts(
   const name = recordKey({ type: GROUP_CHANNEL, id: channelId });
   return [
     hash(keys.channel("join", name), uid, `${joinSeq}`),
-    set(keys.user("groups", uid), channelId),
+    hash(keys.user("groups", uid), channelId, ENTERED),
   ];
 }

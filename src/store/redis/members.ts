@@ -1,5 +1,5 @@
-// Members of channels in Redis, of both kinds. Each change is one script in the channel's slot, with the hints of the users' groups around it. It takes
-// as long as the list it is given, and notifies the group's nodes of removed members. No state.
+// Members of channels in Redis, of both kinds. Each change is one script in the channel's slot, behind the entries in the indexes of new members' groups.
+// It takes as long as the list it is given, and notifies the group's nodes of removed members. No state.
 
 import {
   type ChannelRef,
@@ -68,7 +68,7 @@ export function createMembers(
 
   return {
     async addSubscribers(channel, uids, { membership, reset }) {
-      if (!isOpen(await recordBits(channel))) return false; // no hints of what will not be
+      if (!isOpen(await recordBits(channel))) return false; // nothing is entered that cannot be
       const unique = [...new Set(uids)];
       const isGroup = channel.type === GROUP_CHANNEL;
       const keys = [
@@ -77,12 +77,12 @@ export function createMembers(
       ];
       const list = JSON.stringify(unique);
       const args = [...groupArgs(link, channel), list, reset ? 1 : 0];
-      const step = () => link.run(ADD, keys, args);
+      const add = () => link.run(ADD, keys, args);
       const reply = isGroup
-        ? await groups.around(channel.id, unique, step)
-        : await step();
+        ? await groups.behind(channel.id, unique, add)
+        : await add();
       if (Number(reply) > 0) await forgetReplaced(channel); // of no channel it is null
-      await written(isGroup ? undefined : keys[0]); // hints are in other slots
+      await written(isGroup ? undefined : keys[0]); // the indexes are in other slots
       return reply !== null;
     },
 

@@ -17,8 +17,9 @@
 // Of a bucket (`keys.bucket`): id (counter of message ids), live ZSET (active streams by their last event), due ZSET (channels with a
 //   log by when to reclaim; +inf: nothing ever is, unless the limits of history change), commands STREAM `<messageId>-0`: commands that some
 //   recipients may not have yet: h head, r record, u recipients (`command-steps.ts`); commandSweep STRING (until when, in Unix ms, a node goes through them)
-// Of a user (`keys.user`): dev HASH, groups, doubt SET (hint: together at least the groups it is in), peers ZSET (peer → ms of the newest message, about),
-//   streams SET (hint: personal channels with an active stream), sess, login, ended HASH (`lua/session_rules.lua`),
+// Of a user (`keys.user`): dev HASH, groups HASH (index of at least the groups it is in → Unix seconds when each was entered last),
+//   peers ZSET (peer → ms of the newest message, about), streams SET (hint: personal channels with an active stream),
+//   sess, login, ended HASH (`lua/session_rules.lua`),
 //   inboxSeq STRING (of the newest copy), inbox STREAM `<inboxSeq>-0`: x endMs, i messageId, n payload bytes, r record; inboxExpiry ZSET (inboxSeq →
 //   endMs of copies that end before others of their time), inboxIds ZSET (messageId → ms: noted commands that it was given in the last hour)
 // Of all (`keys.shared`): format, managers, tokens

@@ -19,7 +19,6 @@ import {
 import { asBrokerError } from "../../redis/errors.ts";
 import { type Arg, loadScript, type Script } from "../../redis/script.ts";
 import type { RedisStoreParts } from "./parts.ts";
-import { indexOf } from "./user-groups.ts";
 
 /**
  * An entry that no node confirmed for so long is dropped. Its node does so once a minute; one that cannot for as long as this is dead, and comes back as
@@ -80,17 +79,17 @@ export function createRedisSessions({
           ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
           ...[order, label, tokenHash === undefined ? "none" : "token", token],
         ],
-      )) as [Buffer, ...Buffer[]]; // the lists of groups apart
+      )) as [Buffer, ...Buffer[]]; // the list of groups apart
       const said = kind.toString() as LoginResult["kind"];
       if (said === "unauthorized") return { kind: said };
       if (said === "refused") return refusal(rest[0]);
-      const [since, place, level, groups, doubts] = rest;
+      const [since, place, level, groups] = rest;
       return {
         kind: said,
         session: { ...session, level: Number(level) as DeviceLevel }, // the given one, or as putDevice wrote it
         since: Number(since),
         order: Number(place),
-        groups: indexOf(groups, doubts).hinted,
+        groups: (groups as unknown as readonly Buffer[]).map(String), // as its header says
       };
     },
 

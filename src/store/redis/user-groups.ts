@@ -1,87 +1,94 @@
-// The groups of each user. The truth are the members of each group, in the group's slot; in the user's slot there is a hint that names at least
-// the groups the user is in, maybe more. A reader asks the groups and takes out of the hint what is no more. No state of
-// its own but in Redis.
+// The groups of each user. The members of each group, in the group's slot, are the truth; in the user's slot an index names at least the groups the
+// user is in, maybe more. A group is entered, with the time, before the script that may make the user a member. A reader asks the groups and removes
+// what it finds wrong, but no young entry and none that was entered again: so no entry is missing behind that script. State: index repairs.
 
 import { randomUUID } from "node:crypto";
 import { isAway } from "../../broker/errors.ts";
-import type { ChannelStore } from "../../broker/ports.ts";
+import { userTopic } from "../../broker/model.ts";
+import type { ChannelStore, Clock } from "../../broker/ports.ts";
 import { TimeSlice } from "../../lib/time-slice.ts";
 import { bucketOf } from "../../redis/keys.ts";
 import type { RedisLink } from "../../redis/link.ts";
-import { loadScript, type Script } from "../../redis/script.ts";
-import { HintRepeats, type HintRepeatsParts } from "./hint-repeats.ts";
+import { type Arg, loadScript, type Script } from "../../redis/script.ts";
+import { looseFrame } from "../../redis/wire.ts";
+import { IndexRepairs, type IndexRepairsParts } from "./index-repairs.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
+const ADD = loadScript(lua("groups_add"));
 const AMONG = loadScript(lua("groups_among"), lua("channel_record"));
-const DOUBT = loadScript(lua("groups_doubt"));
-const SETTLE = loadScript(lua("groups_settle"));
+const REMOVE = loadScript(lua("groups_remove"));
 
-export const groupScripts: readonly Script[] = [AMONG, DOUBT, SETTLE];
+export const groupScripts: readonly Script[] = [ADD, AMONG, REMOVE];
 
-/** Hints under way at once. */
-const HINTS_AT_ONCE = 256;
-/** Groups that one step asks about. */
+/** Scripts that enter groups, under way at once; users of one of them on one server. On a Cluster each user has a slot of its own. */
+const ADDS_AT_ONCE = 256;
+const USERS_PER_ADD = 500;
+/** Groups that one script asks about. */
 const GROUPS_PER_STEP = 100;
-/** Between a reader's name and a group id, which holds no control character. */
-const SEPARATOR = "\n";
+/** Entries of this age may be wrong, and are removed then. */
+const YOUNG_S = 300;
+/** A script that makes members, and ends by so much later than the entries before it, has them entered again: the node may have stood still. */
+const SLOW_MS = 60_000;
 
-/** What the user's slot says. */
-interface Index {
-  readonly hinted: readonly string[];
-  readonly doubted: readonly string[];
-  readonly doubts: readonly string[];
-}
+/** When each group was entered, as read. */
+type Index = ReadonlyMap<string, string>;
 
 export class UserGroups {
   readonly #link: RedisLink;
-  readonly #onProblem: HintRepeatsParts["onProblem"];
-  readonly #repeats: HintRepeats;
+  readonly #clock: Clock;
+  readonly #onProblem: IndexRepairsParts["onProblem"];
+  readonly #repairs: IndexRepairs;
 
-  constructor(parts: Omit<HintRepeatsParts, "isMember">) {
+  constructor(parts: Omit<IndexRepairsParts, "add">) {
     this.#link = parts.link;
+    this.#clock = parts.clock;
     this.#onProblem = parts.onProblem;
-    this.#repeats = new HintRepeats({
+    this.#repairs = new IndexRepairs({
       ...parts,
-      isMember: async (uid, groupId) =>
-        (await this.#among(uid, [groupId])).length > 0,
+      add: (groupId, uid) =>
+        this.#add(groupId, [uid], this.#notification(groupId, uid)),
     });
   }
 
   /**
-   * Runs a step that may make the users members of the group. The hint is there before, so that a node that dies in between leaves no member
-   * without it, and again after it, since a reader may have taken it away before the step.
+   * Runs a script that may make the users members of the group, behind the entries in their indexes, and enters them again where that took so long
+   * that a reader may have removed them before.
    */
-  async around<T>(
+  async behind<T>(
     groupId: string,
     uids: readonly string[],
-    step: () => Promise<T>,
+    script: () => Promise<T>,
   ): Promise<T> {
-    await this.#hint(groupId, uids);
-    try {
-      const answer = await step();
-      await this.#hint(groupId, uids);
-      return answer;
-    } finally {
-      this.#repeats.note(groupId, uids);
+    const sinceMs = this.#clock();
+    await this.add(groupId, uids);
+    const reply = await script();
+    if (this.#clock() - sinceMs > SLOW_MS) await this.add(groupId, uids);
+    return reply;
+  }
+
+  /** Enters the group into the users' indexes; again for members it does no harm. */
+  async add(groupId: string, uids: readonly string[]): Promise<void> {
+    const size = this.#link.isCluster ? 1 : USERS_PER_ADD;
+    const pieces: (readonly string[])[] = [];
+    for (let at = 0; at < uids.length; at += size)
+      pieces.push(uids.slice(at, at + size));
+    for (let at = 0; at < pieces.length; at += ADDS_AT_ONCE) {
+      const some = pieces.slice(at, at + ADDS_AT_ONCE);
+      await Promise.all(some.map((piece) => this.#add(groupId, piece)));
     }
   }
 
-  /** Sees to the hints of members whose own call may not have come so far. */
-  async again(groupId: string, members: readonly string[]): Promise<void> {
-    await this.#hint(groupId, members);
-    this.#repeats.note(groupId, members);
-  }
-
-  /** Restores hints that a fail-over lost. To be called now and then. */
+  /** Repairs indexes that a fail-over may have taken entries from. To be called now and then. */
   sweep(isStopped: () => boolean): Promise<void> {
-    return this.#repeats.sweep(isStopped);
+    return this.#repairs.sweep(isStopped);
   }
 
   /** The groups `uid` is a member of, disbanded ones left out, in no order. */
   async of(uid: string): Promise<readonly string[]> {
-    const index = await this.#index(uid);
-    const found = await this.#among(uid, index.hinted);
-    return [...found, ...(await this.#tidy(uid, index, found))];
+    const index = await this.#read(uid);
+    const found = await this.#among(uid, [...index.keys()]);
+    await this.#remove(uid, index, found);
+    return found;
   }
 
   /** See `ChannelStore`. The index is repaired later: nobody waits for that. */
@@ -90,62 +97,41 @@ export class UserGroups {
     ids: readonly string[],
   ): ReturnType<ChannelStore["groupsAmong"]> {
     const [index, groups] = await Promise.all([
-      this.#index(uid),
+      this.#read(uid),
       this.#among(uid, ids),
     ]);
     const asked = new Set(ids);
-    const isAll = index.hinted.every((id) => asked.has(id));
+    const isAll = [...index.keys()].every((id) => asked.has(id));
     if (isAll)
-      this.#tidy(uid, index, groups).catch((error: unknown) => {
+      this.#remove(uid, index, groups).catch((error: unknown) => {
         if (!isAway(error))
           this.#onProblem(error, "The group index could not be repaired");
       });
     return { groups, isAll };
   }
 
-  async #index(uid: string): Promise<Index> {
-    const { keys } = this.#link;
-    const [groups, doubts] = await Promise.all([
-      this.#link.call("smembers", keys.user("groups", uid)),
-      this.#link.call("smembers", keys.user("doubt", uid)),
-    ]);
-    return indexOf(groups, doubts);
+  async #read(uid: string): Promise<Index> {
+    const key = this.#link.keys.user("groups", uid);
+    const reply = await this.#link.call("hgetall", key);
+    const entries = Object.entries(reply as Record<string, Buffer>); // what ioredis makes of HGETALL's reply
+    return new Map(entries.map(([id, entered]) => [id, String(entered)]));
   }
 
-  /** Repairs the index by what was found of it; the groups that the user came back to meanwhile. */
-  async #tidy(
+  /** All that are old, but those where the user was `found` to be a member. */
+  async #remove(
     uid: string,
-    { hinted, doubted, doubts }: Index,
+    index: Index,
     found: readonly string[],
-  ): Promise<readonly string[]> {
-    const isFound = new Set(found);
-    const stale = hinted.filter((id) => !isFound.has(id));
-    if (stale.length === 0 && doubts.length === 0) return [];
-    const doubtedFound = doubted.filter((id) => isFound.has(id));
-    return this.#settle(uid, stale, { found: doubtedFound, doubts });
-  }
-
-  /** Takes stale hints away unless the user became a member meanwhile; the groups of which that is so. `read`: what earlier readers left. */
-  async #settle(
-    uid: string,
-    stale: readonly string[],
-    read: {
-      readonly found: readonly string[];
-      readonly doubts: readonly string[];
-    },
-  ): Promise<readonly string[]> {
-    const { keys } = this.#link;
-    const both = [keys.user("groups", uid), keys.user("doubt", uid)];
-    const reader = randomUUID();
-    await this.#link.run(DOUBT, both, [reader, ...stale]);
-    const back = await this.#among(uid, stale);
-    const mine = stale.map((id) => `${reader}${SEPARATOR}${id}`);
-    const kept = [...read.found, ...back];
-    await this.#link.run(SETTLE, both, [
-      ...[kept.length, ...kept],
-      ...[...mine, ...read.doubts],
-    ]);
-    return back;
+  ): Promise<void> {
+    if (found.length === index.size) return;
+    const members = new Set(found);
+    const oldS = this.#clock() / 1000 - YOUNG_S; // Redis' clock decides
+    const wrong = [...index].filter(
+      ([id, enteredS]) => !members.has(id) && Number(enteredS) < oldS,
+    );
+    if (wrong.length === 0) return;
+    const key = this.#link.keys.user("groups", uid);
+    await this.#link.run(REMOVE, [key], [YOUNG_S, ...wrong.flat()]);
   }
 
   async #among(uid: string, ids: readonly string[]): Promise<string[]> {
@@ -164,28 +150,23 @@ export class UserGroups {
     return found.flat();
   }
 
-  async #hint(groupId: string, uids: readonly string[]): Promise<void> {
-    for (let first = 0; first < uids.length; first += HINTS_AT_ONCE)
-      await Promise.all(
-        uids
-          .slice(first, first + HINTS_AT_ONCE)
-          .map((uid) =>
-            this.#link.call(
-              "sadd",
-              this.#link.keys.user("groups", uid),
-              groupId,
-            ),
-          ),
-      );
+  /** Of users whose indexes are in one slot. */
+  async #add(
+    groupId: string,
+    uids: readonly string[],
+    notification: readonly Arg[] = [],
+  ): Promise<void> {
+    const indexes = uids.map((uid) => this.#link.keys.user("groups", uid));
+    const connection = this.#repairs.connectionOf(indexes[0] ?? "");
+    await this.#link.run(ADD, indexes, [groupId, ...notification]);
+    for (const uid of uids) this.#repairs.note({ groupId, uid, connection });
   }
-}
 
-/** The ids in `hinted`, each once, and what earlier readers left. */
-export function indexOf(groups: unknown, doubts: unknown): Index {
-  const left = texts(doubts);
-  const doubted = left.map((one) => one.split(SEPARATOR)[1] ?? "");
-  const hinted = [...new Set([...texts(groups), ...doubted])];
-  return { hinted, doubted, doubts: left };
+  #notification(channelId: string, uid: string): readonly Arg[] {
+    const topic = this.#link.keys.topic(userTopic(uid));
+    const event = { kind: "addition", uid, channelId } as const;
+    return [topic, looseFrame(randomUUID(), event)];
+  }
 }
 
 /** Groups in pieces that one step may be asked about: on a Redis Cluster, whose keys are in one slot. */
@@ -203,8 +184,4 @@ function piecesOf(
     else pieces.push([id]);
   }
   return [...buckets.values()].flat();
-}
-
-function texts(reply: unknown): readonly string[] {
-  return (reply as readonly Buffer[]).map((one) => one.toString()); // SMEMBERS' reply
 }

@@ -6,7 +6,6 @@ import type { UserState, UserStore } from "../../broker/ports.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import type { RedisStoreParts } from "./parts.ts";
 import { SESSION_RULES } from "./sessions.ts";
-import { indexOf } from "./user-groups.ts";
 
 const FORMAT = 1;
 const PUT = loadScript(
@@ -30,12 +29,13 @@ export function createRedisUsers({
 
   async function statesOf(uids: readonly string[]): Promise<UserState[]> {
     const keys = uids.flatMap((uid) =>
-      ["groups", "doubt", "inbox"].map((part) => link.keys.user(part, uid)),
+      ["groups", "inbox"].map((part) => link.keys.user(part, uid)),
     );
-    const states = (await link.run(STATES, keys, [])) as unknown[][]; // as its header says
-    return states.map(([groups, doubts, inboxSeq]) => ({
-      groups: indexOf(groups, doubts).hinted,
-      inboxSeq: Number(inboxSeq),
+    const reply = await link.run(STATES, keys, []);
+    const states = reply as readonly (readonly [readonly Buffer[], number])[]; // as its header says
+    return states.map(([groups, inboxSeq]) => ({
+      groups: groups.map(String),
+      inboxSeq,
     }));
   }
 

@@ -1,9 +1,9 @@
-// Channels and members on Redis, beside the contract: hints of a user's groups that
-// survive readers and writers at once, pages of large groups, what members leave behind.
+// Channels and members on Redis, beside the contract: the index of a user's groups, which survives readers and writers at once, pages of large groups,
+// what members leave behind.
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
-import { UserGroups } from "../../../src/store/redis/user-groups.ts";
+import type { RedisLink } from "../../../src/redis/link.ts";
 import {
   codeOf,
   group,
@@ -16,7 +16,7 @@ import { type ControlStore, startControl } from "./control.ts";
 
 t.test("one server", async (t) => {
   const server = await startRedis(t);
-  t.test("hints", (t) => hints(t, server.url));
+  t.test("the index of a user's groups", (t) => index(t, server.url));
   t.test("what is kept of members", (t) => keptOfMembers(t, server.url));
   t.test("odd ids", (t) => oddIds(t, server.url));
 
@@ -121,59 +121,95 @@ const CALLS: Readonly<
   membersAmong: (store) => store.membersAmong(group("g"), ["a"]),
 };
 
-async function hints(t: Test, url: string): Promise<void> {
-  t.test("creating it again restores hints of its members", async (t) => {
+async function index(t: Test, url: string): Promise<void> {
+  t.test("creating it again enters it for its members", async (t) => {
     const { store, link } = await startControl(t, url);
     await store.createChannel(group("g"), ["a", "b"]);
-    await link.call("del", link.keys.user("groups", "a")); // its call was cut off, or a fail-over lost it
+    await link.call("del", link.keys.user("groups", "a")); // a fail-over lost it
     t.same(await store.groupsOf("a"), []);
     t.equal(await store.createChannel(group("g"), ["a", "c"]), false);
     t.same(await store.groupsOf("a"), ["g"]);
     t.same(await store.groupsOf("c"), []);
   });
 
-  t.test("many groups", (t) => hintsOfMany(t, url));
+  t.test("many groups", (t) => indexOfMany(t, url));
 
-  t.test("a reader takes away what is no more", async (t) => {
+  t.test("a reader removes what is wrong and old", async (t) => {
     const { store, link, keys } = await startControl(t, url);
+    const index = keys.user("groups", "a");
     for (const id of ["g1", "g2", "g3"])
       await store.createChannel(group(id), ["a"]);
     await store.removeSubscribers(group("g2"), ["a"], "permanent");
     await store.updateChannel(group("g3"), { disband: true });
-    const count = (part: string) => link.call("scard", keys.user(part, "a"));
-    t.equal(await count("groups"), 3);
     t.same(await store.groupsOf("a"), ["g1"]);
-    t.equal(await count("groups"), 1);
-    t.equal(await count("doubt"), 0);
+    t.equal(await link.call("hlen", index), 3, "a script may be under way");
+    const enteredAt = Number(await link.call("hget", index, "g2"));
+    t.ok(Math.abs(enteredAt - Date.now() / 1000) < 5);
+    for (const [id, ageS] of Object.entries({ g1: 999, g2: 310, g3: 290 }))
+      await link.call("hset", index, id, enteredAt - ageS);
     t.same(await store.groupsOf("a"), ["g1"]);
+    t.same(String(await link.call("hkeys", index)), "g1,g3");
   });
 
-  t.test("what a dead reader had in doubt is found again", async (t) => {
+  t.test("a reader removes no group that was entered again", async (t) => {
     const { store, link, keys } = await startControl(t, url);
-    await store.createChannel(group("in"), ["a"]);
-    await store.createChannel(group("out"), []);
-    await link.call("srem", keys.user("groups", "a"), "in");
-    const doubts = ["dead\nin", "dead\nout"];
-    await link.call("sadd", keys.user("doubt", "a"), ...doubts);
-    t.same(await store.groupsOf("a"), ["in"]);
-    t.equal(await link.call("exists", keys.user("doubt", "a")), 0);
-    t.equal(await link.call("sismember", keys.user("groups", "a"), "in"), 1);
-    t.equal(await link.call("scard", keys.user("groups", "a")), 1);
+    const index = keys.user("groups", "a");
+    await store.createChannel(group("g"), []);
+    await link.call("hset", index, "g", 1);
+    const run = link.run.bind(link);
+    let removals = 0;
+    link.run = async (script, named, args) => {
+      if (named[0] === index && args.length > 1) {
+        removals += 1;
+        link.run = run;
+        await store.addSubscribers(group("g"), ["a"], PERMANENT);
+        await store.removeSubscribers(group("g"), ["a"], "permanent");
+        await link.call("hset", index, "g", 2); // long ago, for a reader that stood still
+      }
+      return run(script, named, args);
+    };
+    t.same(await store.groupsOf("a"), []);
+    t.equal(removals, 1);
+    t.equal(String(await link.call("hget", index, "g")), "2");
   });
 
-  t.test("a node that dies behind the step leaves a hint", async (t) => {
+  t.test("it is entered before the user is a member", async (t) => {
     const { store, link, keys } = await startControl(t, url);
     await store.createChannel(group("g"), []);
-    const parts = { link, clock: Date.now, onProblem: () => {} };
-    const dies = new UserGroups(parts).around("g", ["a"], async () => {
-      await link.call("sadd", keys.channel("perm", "2:g"), "a");
-      throw new BrokerError("unavailable");
-    });
-    t.equal(await codeOf(dies), "unavailable");
+    const join = keys.channel("join", "2:g");
+    await link.call("set", join, "no hash"); // the script fails, behind its first write
+    const adding = store.addSubscribers(group("g"), ["a"], PERMANENT);
+    t.equal(await codeOf(adding), "internal");
+    t.same(await store.members(group("g")), ["a"]);
     t.same(await store.groupsOf("a"), ["g"]);
   });
 
-  t.test("nothing is hinted of a channel that takes no members", async (t) => {
+  t.test("members that a late script makes are entered again", async (t) => {
+    let nowMs = Date.now();
+    const clock = () => nowMs;
+    const { store, link, keys } = await startControl(t, url, { clock });
+    const index = keys.user("groups", "a");
+    const run = link.run.bind(link);
+    const late = (call: () => Promise<unknown>) => {
+      link.run = async (script, named, args) => {
+        if (named.length > 6) {
+          nowMs += 400_000; // the node stands still, behind the entry
+          await link.call("del", index); // and a reader removes it
+        }
+        return run(script, named, args);
+      };
+      return call().finally(() => {
+        link.run = run;
+      });
+    };
+    await late(() => store.createChannel(group("g"), ["a"]));
+    t.same(await store.groupsOf("a"), ["g"]);
+    await store.createChannel(group("h"), []);
+    await late(() => store.addSubscribers(group("h"), ["a"], PERMANENT));
+    t.same(await store.groupsOf("a"), ["h"]);
+  });
+
+  t.test("nothing is entered of a channel that takes no members", async (t) => {
     const { store, link, keys } = await startControl(t, url);
     await store.addSubscribers(group("none"), ["a"], PERMANENT);
     await store.createChannel(person("p"), ["a"]);
@@ -183,7 +219,7 @@ async function hints(t: Test, url: string): Promise<void> {
   });
 
   t.test("readers at once never make a member's group unknown", async (t) => {
-    const { store } = await startControl(t, url);
+    const { store, link, keys } = await startControl(t, url);
     await store.createChannel(group("g"), []);
     let isOver = false;
     const readers = Array.from({ length: 4 }, async () => {
@@ -194,15 +230,33 @@ async function hints(t: Test, url: string): Promise<void> {
       await store.addSubscribers(group("g"), ["a"], PERMANENT);
       if (!(await store.groupsOf("a")).includes("g")) missed.push(round);
       await store.removeSubscribers(group("g"), ["a"], "permanent");
+      await link.call("hset", keys.user("groups", "a"), "g", round); // long ago: readers remove it
     }
     isOver = true;
     await Promise.all(readers);
     t.same(missed, []);
     t.same(await store.groupsOf("a"), []);
   });
+
+  t.test("users on one server are entered many at a time", async (t) => {
+    const { store, link, keys } = await startControl(t, url);
+    const uids = Array.from({ length: 1200 }, (_, i) => `user-${i}`);
+    const before = await calls(link, "evalsha");
+    await store.createChannel(group("g"), uids);
+    t.equal((await calls(link, "evalsha")) - before, 1 + 3 + 1);
+    for (const uid of ["user-0", "user-500", "user-1199"])
+      t.equal(await link.call("hexists", keys.user("groups", uid), "g"), 1);
+  });
 }
 
-async function hintsOfMany(t: Test, url: string): Promise<void> {
+/** How often the server ran the command. */
+async function calls(link: RedisLink, command: string): Promise<number> {
+  const stats = String(await link.call("info", "commandstats"));
+  const found = new RegExp(`cmdstat_${command}:calls=(\\d+)`).exec(stats);
+  return Number(found?.[1] ?? 0);
+}
+
+async function indexOfMany(t: Test, url: string): Promise<void> {
   const { store } = await startControl(t, url);
   const ids = Array.from({ length: 300 }, (_, i) => `group-${i}`);
   await Promise.all(ids.map((id) => store.createChannel(group(id), ["a"])));

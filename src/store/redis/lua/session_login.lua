@@ -4,7 +4,7 @@
 -- KEYS: the user's sessions
 -- ARGV: uid, sessionId, incarnation, flag, level, deviceId, tokenTag, the order it claims or '', the label it claims or '', `token` (the device must
 --   have it, and its level counts) or `none`, the hash of its token
--- Reply: {'entered', since, order, level, the index of the user's groups and its doubts (`user-groups.ts`)}, {'refused', reason} or {'unauthorized'}
+-- Reply: {'entered', since, order, level, the groups in the index of the user's}, {'refused', reason} or {'unauthorized'}
 local user = user_of(KEYS[1], ARGV[1])
 local mine = {
   id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],
@@ -58,5 +58,4 @@ end
 if main then follow_login(user, mine, label, newest) end
 write_entry(user, mine)
 publish_presence(user)
-local groups, doubts = redis.call('SMEMBERS', user.groups), redis.call('SMEMBERS', user.doubts)
-return { 'entered', int(since), int(mine.order), int(mine.level), groups, doubts }
+return { 'entered', int(since), int(mine.order), int(mine.level), redis.call('HKEYS', user.groups) }

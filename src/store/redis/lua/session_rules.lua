@@ -18,7 +18,7 @@ local function user_of(key, uid)
   local base = string.sub(key, 1, -1 - #'sess')
   return {
     uid = uid, sessions = key, logins = base .. 'login', ended = base .. 'ended', devices = base .. 'dev',
-    groups = base .. 'groups', doubts = base .. 'doubt', topic = base .. 't', presence = base .. 'p',
+    groups = base .. 'groups', topic = base .. 't', presence = base .. 'p',
   }
 end
 
