@@ -59,7 +59,7 @@ export function createMembers(
   const keysOf = (channel: ChannelRef, ...names: readonly string[]) =>
     names.map((name) => link.keys.channel(name, recordKey(channel)));
 
-  /** What a group keeps of removed members goes too. Cut off, the rest is left to the next call that replaces a list. */
+  /** What a group keeps of removed members goes too. Cut off, the rest is left to the next call that adds members. */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const names = ["replaced", "perm", "temp", "join", "pos", "own"];
     const keys = keysOf(channel, ...names);

@@ -10,7 +10,7 @@
 //   dd    STRING one per `uid\nclientMsgNo`: `<ms> <messageId> <messageSeq> <pub>[ <more>]`, what a retry is answered (`lua/dedupe.lua`); ends by itself
 //   info  HASH   the channel's record: v (format), ban, disband, sendBan, allowStranger, large (each 0 or 1); of a user's rules under the key `1:<uid>`
 //   perm, temp  SET  its members of either kind
-//   replaced  SET  a group's members of lists that were replaced, of which removed ones may have left join, pos or own
+//   replaced  SET  a group's members of lists that were replaced, of which removed ones may have left join, pos or own; a day at most
 //   join  HASH   uid → head seq when it became a member
 //   pos   HASH   uid → `<readSeq> <deletedSeq> <head seq at the change> <ms of the change>`
 //   act   STRING clientMsgNo of the active stream; s, st, so, sn, se: one stream each (tail clientMsgNo; `lua/snapshot.lua`)

@@ -333,6 +333,28 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     },
   );
 
+  t.test("and by the next addition, or after a day at most", async (t) => {
+    const { store, link, keys } = await startControl(t, server.url);
+    const replaced = keys.channel("replaced", "2:g");
+    await store.createChannel(group("g"), ["a", "b"]);
+    const run = link.run.bind(link);
+    link.run = async (script, named, args) => {
+      if (named[0] === replaced) throw new BrokerError("unavailable");
+      return run(script, named, args);
+    };
+    for (const uid of ["c", "d"]) {
+      const replacing = store.addSubscribers(group("g"), [uid], reset);
+      t.equal(await codeOf(replacing), "unavailable");
+      const leftMs = Number(await link.call("pttl", replaced));
+      t.ok(leftMs > 86_000_000 && leftMs <= 86_400_000, `${leftMs} ms`);
+    }
+    link.run = run;
+    await store.addSubscribers(group("g"), ["e"], PERMANENT);
+    t.equal(await link.call("exists", replaced), 0);
+    const joins = await link.call("hkeys", keys.channel("join", "2:g"));
+    t.same(String(joins).split(",").sort(), ["d", "e"]);
+  });
+
   t.test("contacts leave nothing to look through", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     await store.createChannel(person("p"), ["a", "b"]);

@@ -2,6 +2,7 @@
 -- KEYS  info, the kind's set, the other kind's, join, head, pos, own, replaced
 -- ARGV  topic and id of a group, else ''; JSON list of uids, each once; 1: it replaces the list, else 0
 -- Reply how many uids are set aside; nil: no such channel, or disbanded
+local KEPT_MS = 86400000 -- a call that was cut off leaves a list, which the next call takes on; if none comes, join, pos and own keep removed members
 if not is_open(KEYS[1]) then return false end
 local k = { kind = KEYS[2], other = KEYS[3], join = KEYS[4], head = KEYS[5], pos = KEYS[6], own = KEYS[7], topic = ARGV[1], group = ARGV[2] }
 local replaced, is_group, resets = KEYS[8], ARGV[1] ~= '', ARGV[4] == '1'
@@ -17,9 +18,10 @@ local function clear()
     redis.call('SUNIONSTORE', replaced, replaced, k.kind)
     redis.call('UNLINK', k.kind)
   end
+  if is_group then redis.call('PEXPIRE', replaced, KEPT_MS) end
 end
 
 admit(k, cjson.decode(ARGV[3]), clear)
-if not is_group or not resets then return 0 end
+if not is_group then return 0 end
 if had_any then publish_removal(k, false) end
 return redis.call('SCARD', replaced)
