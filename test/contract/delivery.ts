@@ -731,17 +731,25 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   });
 
   t.test("so is one that came while the subscription was lost", async (t) => {
-    const scenery = await scene(t, ["ann", "bob"]);
-    const { place, hearer, teller, id, judged, remove } = scenery;
+    const removal = await scene(t, ["ann", "bob"]);
+    const ended = await scene(t, ["ann", "bob"]);
+    const stream = producer(ended.teller, ended.place);
+    await stream.start();
     await new Promise((go) => setTimeout(go, 11_000)); // what was said is too old to be lost by a fail-over
-    await remove("ann");
-    await hearer.cluster.barrier();
-    const comeBack = wires.keepAway(id);
-    await driver.forget(teller, place.key, forgetOne);
-    await remove("bob");
-    comeBack();
-    await hearer.cluster.barrier();
-    t.ok(judged.groups.length > 0, "its number is the one that was told last");
+    for (const [what, { place, hearer, teller, id, judged, remove }] of [
+      ["a removal", removal],
+      ["the end of a stream", ended],
+    ] as const) {
+      if (what === "a removal") await remove("ann");
+      else await stream.end();
+      await hearer.cluster.barrier();
+      const comeBack = wires.keepAway(id);
+      await driver.forget(teller, place.key, forgetOne);
+      await remove("bob");
+      comeBack();
+      await hearer.cluster.barrier();
+      t.ok(judged.groups.length > 0, `it has the number of ${what}`);
+    }
   });
 
   t.test("what was missed is told after its group is judged", async (t) => {
