@@ -51,17 +51,18 @@ t.setTimeout(
     LONG_CUTS * (LONG_CUT_MS + 10_000) * 2,
 );
 
-/**
- * `readded`: removed, and added again after a while. `connecting`: removed while its session begins. `replaced`: left out of a new list of members.
- * `kicked`: by a later main device.
- */
+/** `readded`: removed, and added again after a while. `replaced`: left out of a new list of members. `kicked`: by a later main device. */
 type Loss =
   | "removed"
   | "readded"
   | "token"
   | "kicked"
-  | "connecting"
-  | "replaced";
+  | "replaced"
+  | WhileConnecting;
+/** The same while its session begins. */
+type WhileConnecting = "removed-connecting" | "replaced-connecting";
+
+const isConnecting = (loss: Loss) => loss.endsWith("-connecting");
 
 /** Those where a reader of the stream loses its right, and keeps it, at once. */
 const FOLLOWED: ReadonlySet<Loss> = new Set([
@@ -117,8 +118,7 @@ class Round {
       ...{ channel_id: this.#group, channel_type: 2, subscribers: uids },
     });
     this.#watcher = await this.#connect(this.#witness);
-    if (this.loss !== "connecting")
-      this.#client = await this.#connect(this.#uid);
+    if (!isConnecting(this.loss)) this.#client = await this.#connect(this.#uid);
     await this.#event("___TextMessageStart", "");
     await this.#event("___TextMessageContent", "early ");
     await this.#send("early");
@@ -141,14 +141,14 @@ class Round {
 
   /** Takes the right away, and then sends what the user may not see. */
   async lose(): Promise<void> {
-    if (this.loss === "connecting") {
+    if (isConnecting(this.loss)) {
       this.#coming = this.#connect(this.#uid);
       await pause(this.#random.below(MOST_PAUSE_MS));
     }
     if (this.loss === "token") await this.#setToken(this.#uid, "another");
     else if (this.loss === "kicked")
       this.#newer = await this.#connect(this.#uid, ELSEWHERE);
-    else if (this.loss === "replaced")
+    else if (this.loss.startsWith("replaced"))
       await this.#membership("subscriber_add", this.#witness, { reset: 1 });
     else await this.#membership("subscriber_remove", this.#uid);
     await this.#send(LATER);
@@ -382,8 +382,11 @@ async function start(
 t.test("one server", async (t) => {
   const server = await startRedis(t);
   const world = await start(t, server.url, [server]);
-  const still = ["removed", "token", "readded", "connecting"] as const;
-  const losses = [...still, "replaced", "kicked"] as const; // where nobody can listen, nobody logs in
+  const still: readonly Loss[] = [
+    ...(["removed", "token", "readded", "replaced"] as const),
+    ...(["removed-connecting", "replaced-connecting"] as const),
+  ];
+  const losses = [...still, "kicked"] as const; // where nobody can listen, nobody logs in
   const away = `subscriptions are away for ${LONG_CUT_MS} ms`;
   const scenes = [
     ["no interruption", ROUNDS, losses, never],
@@ -402,8 +405,9 @@ t.test("a Redis Cluster", async (t) => {
   const losses: readonly Loss[] = [
     "removed",
     "readded",
-    "connecting",
     "replaced",
+    "removed-connecting",
+    "replaced-connecting",
   ];
   const scenes = [
     ["no interruption", ROUNDS, never],
