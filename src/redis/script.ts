@@ -1,4 +1,4 @@
-// A step that runs inside Redis: one Lua file, with what all steps share in front. Read once, when its room is loaded.
+// A step that runs inside Redis: one Lua file, with what it needs of what all steps share in front. Read once, when its room is loaded.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -29,7 +29,33 @@ export function loadScript(
   const parts = [...before, file].map((part) =>
     typeof part === "string" ? part : readFileSync(part, "utf8"),
   );
-  const source = [shared, ...parts].join("\n");
+  const source = withoutUnused([shared, ...parts].join("\n"));
   const sha = createHash("sha1").update(source).digest("hex");
   return { name: file.pathname.split("/").at(-1) ?? "", source, sha };
+}
+
+/** From `local function` to an `end` that closes it, as our files are written: both at the beginning of a line, or on one. */
+const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
+const COMMENT = /^ *--.*\n/gm;
+const WORD = /\w+/g;
+
+/** Leaves out the functions that nothing names, for Redis makes all that a step has anew at each call. */
+function withoutUnused(source: string): string {
+  const lines = source.replace(COMMENT, "");
+  const words = new Map<string, readonly string[]>();
+  const rest = lines.replace(FUNCTION, (body, name: string) => {
+    words.set(name, [...(words.get(name) ?? []), ...(body.match(WORD) ?? [])]);
+    return "";
+  });
+  const used = new Set<string>();
+  const named = [...(rest.match(WORD) ?? [])];
+  for (let name = named.pop(); name !== undefined; name = named.pop()) {
+    if (used.has(name)) continue;
+    used.add(name);
+    named.push(...(words.get(name) ?? []));
+  }
+  const kept = lines.replace(FUNCTION, (body, name: string) =>
+    used.has(name) ? body : "",
+  );
+  return kept.replace(/\n+/g, "\n");
 }
