@@ -1,12 +1,13 @@
 // The names of everything in Redis. A channel's keys share the hash tag of its bucket, a user's keys the user's, so that what one step touches is
-// in one slot. There are 64 buckets: each has its own counter of message ids, which makes ids unique and growing without any clock or lease.
+// in one slot. There are 64 buckets: on a Redis Cluster each has its own counter of message ids (`store/redis/message-ids.ts`), which makes ids
+// unique and growing without any clock or lease.
 // State: the hash tags of the channels named lately: each message needs them several times.
 
 import { type ChannelKey, type Topic, userTopic } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { crc32 } from "../lib/crc32.ts";
 
-/** Part of the data format: 6 bits of every message id. */
+/** Part of the data format: on a Redis Cluster 6 bits of every message id. */
 export const BUCKETS = 64;
 
 /** The bucket of a channel: `0` to `BUCKETS - 1`. */

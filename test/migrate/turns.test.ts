@@ -178,7 +178,10 @@ t.test("what differs in Redis is found, and moved again", async (t) => {
     "a foreign key": () => client.hset("jd:{x}:none", "a", "b"),
     "no device": async () => client.del("jd:{u:bob}:dev"),
     "no number": async () => client.del(await keyOf("dd:2:g\nalice\nn0")),
-    "another seq": async () => client.hset(await keyOf("own:2:g"), "bob", "1"),
+    "another seq": async () =>
+      client.hset(await keyOf("head:2:g"), "@bob", "1"),
+    "a stranger's seq": async () =>
+      client.hset(await keyOf("head:2:g"), "@stranger", "1"),
     "no message": async () => client.xdel(await keyOf("log:2:g"), "7-0"),
     "a stranger": async () => client.sadd(await keyOf("perm:2:g"), "stranger"),
   };
@@ -201,6 +204,7 @@ t.test("what differs in Redis is found, and moved again", async (t) => {
     "no device": ["internal", "completed"],
     "no number": ["internal", "completed"],
     "another seq": ["internal", "completed"],
+    "a stranger's seq": ["internal", "internal"],
     "no message": ["internal", "internal"], // nothing enters a log in the middle
     "a stranger": ["internal", "internal"], // nothing is taken out
   });

@@ -1,40 +1,43 @@
--- What several steps share; put in front of each of them. `wire.ts` is the other half of the frames.
+-- What steps share; put in front of each of them, less the functions that it does not name (`script.ts`). `wire.ts` is the other half of the frames.
 local EPOCH = 1704067200000 -- 2024-01-01 UTC in Unix milliseconds
 local BUCKETS = 64
+local WHOLE_SERVER = -1
 
--- A number below 2^53 as a string without exponent.
+-- A number below 2^53 as a string without exponent. Redis makes one of each number it is given, at more than twice the cost.
 local function int(n) return string.format('%d', n) end
 
--- The message id of a bucket behind `last`: 41 bits of milliseconds, 6 of the bucket, 6 that count. Never twice, always growing, whatever the clocks say.
+-- The message id behind `last`: 41 bits of milliseconds; of a bucket, on a Redis Cluster, 6 bits that name it; the rest count. Never twice, always
+-- growing, whatever the clocks say.
 local function id_behind(last, bucket, now)
-  local id = (now - EPOCH) * 4096 + bucket * BUCKETS
+  local id = (now - EPOCH) * 4096
+  if bucket == WHOLE_SERVER then return math.max(id, last + 1) end
+  id = id + bucket * BUCKETS
   if last < id then return id end
   id = last + 1
   if math.floor(id / BUCKETS) % BUCKETS == bucket then return id end
   return (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
 end
 
--- The counter `key` of a bucket's ids, of which a step takes any number: `take_id` for each, `close_ids` behind the last.
-local function open_ids(key, bucket) return { key = key, bucket = bucket } end
+-- The counter `key`, of which a step takes `most` ids at most (64): `take_id` for each, `close_ids` behind the last.
+local function open_ids(key, bucket, most) return { key = key, bucket = bucket, most = most } end
 
 -- now: of the call, in Unix ms, however long a message waited for it: after a fail-over that lost some, later ids have to be greater than theirs.
 local function take_id(ids, now)
-  if ids.last then
-    ids.last = id_behind(ids.last, ids.bucket, now)
-  else
-    ids.written = id_behind(0, ids.bucket, now)
-    local last = redis.call('SET', ids.key, ids.written, 'GET')
-    ids.last = id_behind(tonumber(last or '0'), ids.bucket, now)
+  local last = ids.last
+  if not last then
+    ids.written = id_behind(0, ids.bucket, now) + ids.most - 1
+    last = tonumber(redis.call('SET', ids.key, int(ids.written), 'GET') or '0')
   end
+  ids.last = id_behind(last, ids.bucket, now)
   return ids.last
 end
 
 local function close_ids(ids)
-  if ids.last ~= ids.written then redis.call('SET', ids.key, ids.last) end
+  if ids.last and ids.last > ids.written then redis.call('SET', ids.key, int(ids.last)) end
 end
 
 local function next_id(key, bucket, now)
-  local ids = open_ids(key, bucket)
+  local ids = open_ids(key, bucket, 1)
   local id = take_id(ids, now)
   close_ids(ids)
   return id
@@ -46,7 +49,12 @@ local function message_head(pub, id, seq, bytes) return struct.pack('>BBdddI4', 
 local function message_frame(pub, id, seq, record, extra) return message_head(pub, id, seq, #record) .. record .. extra end
 
 -- In front of several frames, each behind its length (u32): a topic is told of all that a step has for it at once.
-local BATCH_HEAD = struct.pack('>BB', 2, 6)
+local BATCH_HEAD = '\2\6'
+
+-- As `message_head`, behind the frame's length; more: bytes of the extra.
+local function batched_head(pub, id, seq, bytes, more)
+  return struct.pack('>I4BBdddI4', 30 + bytes + more, 2, 1, pub, id, seq, bytes)
+end
 
 local function event_frame(pub, seq, index, offset, state, record)
   return struct.pack('>BBddddB', 2, 2, pub, seq, index, offset, state) .. record

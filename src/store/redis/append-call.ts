@@ -3,16 +3,19 @@
 import { BrokerError, type SendRefusal } from "../../broker/errors.ts";
 import type { MessageDraft } from "../../broker/ports.ts";
 import { asBrokerError } from "../../redis/errors.ts";
+import type { Keys } from "../../redis/keys.ts";
 import type { Arg } from "../../redis/script.ts";
 import { encodeExtra, encodeRecord, messageFrame } from "../../redis/wire.ts";
 import type { ChannelNames } from "./channel-names.ts";
+import { dedupeKey } from "./dedupe.ts";
 import { codeOf, refusalOf } from "./permission-tables.ts";
 
 const KEEP = 1;
 const RED_DOT = 2;
 const DEDUPE = 4;
 const CHECK = 8;
-const CODE = 16;
+const EXPIRES = 16;
+const CODE = 32;
 const APPENDED = 0;
 const RETRY = 1;
 const REFUSED = 3;
@@ -50,8 +53,8 @@ export class AppendCall {
   /** Since when it waits, as `performance.now()` tells. */
   readonly sinceMs = performance.now();
   readonly #fromUid: string;
-  /** "": it is not looked up. */
-  readonly #clientMsgNo: string;
+  /** Where a retry finds it; "": it is not looked up. */
+  readonly #dedupeKey: string;
   readonly #flags: number;
   readonly #atMs: number;
   readonly #endsAtMs: number;
@@ -61,13 +64,17 @@ export class AppendCall {
   #reject: (error: unknown) => void = () => {};
 
   /** Throws `bad_request`. */
-  constructor(names: ChannelNames, draft: MessageDraft, atMs: number) {
+  constructor(
+    names: ChannelNames,
+    draft: MessageDraft,
+    { keys, atMs }: { readonly keys: Keys; readonly atMs: number },
+  ) {
     this.names = names;
     this.#fromUid = draft.fromUid;
-    this.#clientMsgNo = draft.dedupe ? draft.clientMsgNo : "";
-    this.#flags = flagsOf(draft);
+    this.#dedupeKey = draft.dedupe ? dedupeKey(keys, draft) : "";
     this.#atMs = atMs;
     this.#endsAtMs = endOf(draft, atMs);
+    this.#flags = flagsOf(draft) | (this.#endsAtMs === 0 ? 0 : EXPIRES);
     this.#record = encodeRecord({ ...draft, timestampMs: atMs });
     this.#extra = encodeExtra({ ...draft, startData: undefined });
     this.bytes = this.#record.length + this.#extra.length + CALL_BYTES;
@@ -80,9 +87,11 @@ export class AppendCall {
   }
 
   /** Adds what the step is given of it. */
-  putArgs(channel: number, args: Arg[]): void {
-    args.push(channel, this.#flags, this.#endsAtMs, this.#fromUid);
-    args.push(this.#clientMsgNo, this.#record, this.#extra, this.#atMs);
+  putArgs(args: Arg[]): void {
+    args.push(this.#flags, this.#fromUid, this.#record, this.#extra);
+    if (this.#dedupeKey !== "") args.push(this.#dedupeKey);
+    if (this.#endsAtMs !== 0) args.push(this.#endsAtMs);
+    if (this.names.peers.length > 0) args.push(this.#atMs);
   }
 
   /** Answers by its numbers in the step's reply; false: it failed. */

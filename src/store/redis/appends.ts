@@ -75,7 +75,8 @@ export class Appends {
 
   #begin(names: ChannelNames, draft: MessageDraft): AppendCall {
     try {
-      return new AppendCall(names, draft, this.#parts.clock());
+      const { link, clock } = this.#parts;
+      return new AppendCall(names, draft, { keys: link.keys, atMs: clock() });
     } catch (error) {
       this.#parts.link.release();
       throw error;
@@ -129,9 +130,10 @@ export class Appends {
   async #send(queue: Queue, batch: Batch): Promise<void> {
     const { calls } = batch;
     try {
-      const reply = await this.#run(calls);
+      const channels = byChannel(calls);
+      const reply = await this.#run(channels, calls.length);
       queue.underWay.delete(batch);
-      this.#settle(calls, reply);
+      this.#settle(channels.flat(), reply);
     } catch (error) {
       queue.underWay.delete(batch);
       this.#fail(calls, error);
@@ -140,33 +142,30 @@ export class Appends {
     if (queue.waiting.length > 0) this.#wake(queue);
   }
 
-  async #run(calls: readonly AppendCall[]): Promise<readonly unknown[]> {
+  /** The step's reply has the calls in the order that they are given in. */
+  async #run(
+    channels: readonly (readonly AppendCall[])[],
+    messages: number,
+  ): Promise<readonly unknown[]> {
     const { link, clock, limits } = this.#parts;
-    // By name: of one channel there may be several `ChannelNames`, and the step must not open it twice.
-    const channels = new Map<string, number>();
-    const named: ChannelNames[] = [];
-    for (const { names } of calls)
-      if (!channels.has(names.head))
-        channels.set(names.head, named.push(names));
+    const ids = channels[0]?.[0]?.names.ids; // of all: they are of one bucket, or on one server
     const args: Arg[] = [
       ...[clock(), limits.dedupeWindowS * 1000, limits.retentionS * 1000],
-      ...[limits.maxChannelMessages, link.isCluster ? 1 : 0, channels.size],
+      ...[limits.maxChannelMessages, link.isCluster ? 1 : 0],
+      ...[ids?.bucket ?? 0, messages],
     ];
-    let key = "";
-    for (const { id, step } of named) {
-      key = id;
-      args.push(...step);
+    for (const calls of channels) {
+      args.push(...(calls[0]?.names.step ?? []), calls.length);
+      for (const call of calls) call.putArgs(args);
     }
-    for (const call of calls)
-      call.putArgs(channels.get(call.names.head) ?? 0, args);
-    const reply = await link.run(APPEND, [key], args, {
+    const reply = await link.run(APPEND, [ids?.key ?? ""], args, {
       isAdmitted: true,
-      timeoutMs: this.#timeLeft(calls),
+      timeoutMs: this.#timeLeft(channels[0] ?? []),
     });
     return reply as readonly unknown[]; // as its header says
   }
 
-  /** Its messages wait for `redis.timeoutMs` in all, in the queue and for the answer; they stand in the order in which they came. */
+  /** The messages of a call wait for `redis.timeoutMs` in all, in the queue and for the answer. Its first channel's first one came first. */
   #timeLeft([first]: readonly AppendCall[]): number {
     const { timeoutMs } = this.#parts.link.settings;
     if (first === undefined) return timeoutMs;
@@ -199,6 +198,20 @@ export class Appends {
       call.fail(error);
     }
   }
+}
+
+/** Calls of a channel together, in their order. By name: of one channel there may be several `ChannelNames`, and the step opens each once. */
+function byChannel(
+  calls: readonly AppendCall[],
+): readonly (readonly AppendCall[])[] {
+  const channels = new Map<string, AppendCall[]>();
+  for (const call of calls) {
+    const { head } = call.names;
+    const others = channels.get(head);
+    if (others === undefined) channels.set(head, [call]);
+    else others.push(call);
+  }
+  return [...channels.values()];
 }
 
 /** The next calls, as many as fit. One whose order has an earlier one under way waits, and holds up no other. */

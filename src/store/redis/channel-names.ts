@@ -9,6 +9,7 @@ import {
 import { BoundedMap } from "../../lib/bounded-map.ts";
 import { bucketOf, usersOf } from "../../redis/keys.ts";
 import type { RedisLink } from "../../redis/link.ts";
+import { type IdCounter, idCounterOf } from "./message-ids.ts";
 
 const MAX_CHANNELS = 20_000;
 
@@ -16,9 +17,9 @@ export interface ChannelNames {
   readonly bucket: number;
   readonly head: string;
   readonly log: string;
-  readonly own: string;
+  /** The counter of its messages' ids. */
+  readonly ids: IdCounter;
   /** The bucket's. */
-  readonly id: string;
   readonly due: string;
   /** Its users are in other slots: they are told by steps of their own (`tellUsers`), and the three lists below are empty. */
   readonly isApart: boolean;
@@ -57,17 +58,16 @@ export class ChannelNamesOf {
       bucket,
       head: keys.channel("head", key),
       log: keys.channel("log", key),
-      own: keys.channel("own", key),
-      id: keys.bucket("id", bucket),
+      ids: idCounterOf(this.#link, bucket),
       due: keys.bucket("due", bucket),
       isApart,
       topics,
       step: [
-        ...[key, `${bucket}`, keys.ofChannel(key), `${users.length}`],
-        users.length > 0 ? "" : (topics[0] ?? ""),
-        ...users.flatMap((uid, at) => [
+        ...[keys.ofChannel(key), key],
+        ...[users.length > 0 ? "" : (topics[0] ?? ""), `${users.length}`],
+        ...users.flatMap((uid) => [
           ...[uid, keys.ofChannel(`${PERSON_CHANNEL}:${uid}`)],
-          ...[keys.ofUser(uid), topics[at] ?? ""],
+          keys.ofUser(uid),
         ]),
       ],
       peerKeys: users.map((uid) => keys.user("peers", uid)),

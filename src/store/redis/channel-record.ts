@@ -1,5 +1,4 @@
-// A channel's record in Redis: fields of the hash `info` as written, one number as answered by the steps (`lua/channel_record.lua` is the other
-// half). Pure.
+// A channel's record in Redis: one number, as kept in the channel's head and as answered by the steps (`lua/channel_record.lua` is the other half). Pure.
 
 import type {
   ChannelFlags,
@@ -8,14 +7,25 @@ import type {
   ChannelRef,
 } from "../../broker/model.ts";
 
-/** Bits of a step's answer. */
+const FORMAT = 1;
+const FORMAT_UNIT = 256;
+
+/** Bits of a record. */
 const BAN = 1;
 const DISBAND = 2;
 const SEND_BAN = 4;
 const ALLOW_STRANGER = 8;
 const LARGE = 16;
+/** A step adds these to its answer. */
 const MEMBER = 32;
 const HAS_MEMBERS = 64;
+
+const CHANGEABLE = [
+  ["ban", BAN],
+  ["sendBan", SEND_BAN],
+  ["allowStranger", ALLOW_STRANGER],
+  ["large", LARGE],
+] as const;
 
 /** Under what name a channel's record and members are kept; a user's rules and contacts are no conversation, so their name has no `@`. */
 export function recordKey({ type, id }: ChannelRef): ChannelKey {
@@ -54,12 +64,25 @@ export function isOpen(bits: number): boolean {
   return bits >= 0 && (bits & DISBAND) === 0;
 }
 
-/** Fields and values that change the record; nothing takes `disband` back. */
-export function fieldsOf(flags: ChannelFlags): readonly string[] {
-  const { ban, disband, sendBan, allowStranger, large } = flags;
-  const named = { ban, sendBan, allowStranger, large };
-  const fields = Object.entries(named).flatMap(([name, value]) =>
-    value === undefined ? [] : [name, value ? "1" : "0"],
-  );
-  return disband === true ? [...fields, "disband", "1"] : fields;
+/** Bits that change the record: those to set, and those to take away; nothing takes `disband` back. */
+export function changeOf(
+  flags: ChannelFlags,
+): readonly [set: number, take: number] {
+  let set = flags.disband === true ? DISBAND : 0;
+  let take = 0;
+  for (const [name, bit] of CHANGEABLE)
+    if (flags[name] === true) set |= bit;
+    else if (flags[name] === false) take |= bit;
+  return [set, take];
+}
+
+/** The field of a channel's head that has the seq of the user's newest message: no uid and no other field has an `@`. */
+export function ownField(uid: string): string {
+  return `@${uid}`;
+}
+
+/** What a channel's head keeps of a record (field `info`). */
+export function encodeInfo(flags: ChannelFlags): string {
+  const [bits] = changeOf(flags);
+  return `${FORMAT * FORMAT_UNIT + bits}`;
 }

@@ -12,7 +12,7 @@ import type {
 } from "../../broker/ports.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import {
-  fieldsOf,
+  changeOf,
   hasMembers,
   infoOf,
   isMember,
@@ -54,7 +54,7 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
     args: readonly string[],
     more: readonly string[] = [],
   ): Promise<readonly number[]> {
-    const keys = [...keysOf(channel, "info", "perm", "temp"), ...more];
+    const keys = [...keysOf(channel, "head", "perm", "temp"), ...more];
     return (await link.run(FACTS, keys, args)) as number[]; // as its header says
   }
 
@@ -82,14 +82,14 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
         return false;
       }
       const keys = [
-        ...keysOf(info, "info", "perm", "temp"),
-        ...keysOf(info, "join", "head", "pos", "own"),
+        ...keysOf(info, "head", "perm", "temp"),
+        ...keysOf(info, "join", "pos"),
       ];
       const [key] = keys;
       const create = () =>
         link.run(CREATE, keys, [
           ...[...groupArgs(link, info), JSON.stringify(uids)],
-          ...fieldsOf(info),
+          changeOf(info)[0],
         ]);
       const created = isGroup
         ? await groups.behind(info.id, uids, create)
@@ -99,9 +99,9 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
     },
 
     async updateChannel(channel, flags) {
-      const [info = ""] = keysOf(channel, "info");
-      const bits = await link.run(UPDATE, [info], fieldsOf(flags));
-      await written(info);
+      const [head = ""] = keysOf(channel, "head");
+      const bits = await link.run(UPDATE, [head], changeOf(flags));
+      await written(head);
       return infoOf(channel, Number(bits));
     },
 
@@ -119,7 +119,7 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
             facts(to, [fromUid, WITH_ANY]).then(([first = -1]) => first),
             recordBits(from),
           ])
-        : await facts(to, [fromUid, WITH_ANY], keysOf(from, "info"));
+        : await facts(to, [fromUid, WITH_ANY], keysOf(from, "head"));
       return {
         receiver: infoOf(to, bits),
         receiverHasContacts: hasMembers(bits),

@@ -14,6 +14,7 @@ import {
   WIRE_VERSION,
 } from "../../redis/wire.ts";
 import { dedupeKey } from "./dedupe.ts";
+import { idCounterOf } from "./message-ids.ts";
 import type { RedisStoreParts } from "./parts.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
@@ -105,7 +106,7 @@ export async function accept(
   const { link, limits } = parts;
   const { keys, isCluster } = link;
   const { key, recipients, alsoTell } = command;
-  const bucket = bucketOf(key);
+  const ids = idCounterOf(link, bucketOf(key));
   const now = recipients.slice(0, count);
   const later = recipients.slice(count);
   const isForNobody = recipients.length + alsoTell.length === 0;
@@ -114,15 +115,11 @@ export async function accept(
   const reply = await link.run(
     ACCEPT,
     [
-      ...[
-        dedupeKey(keys, draft),
-        keys.bucket("id", bucket),
-        notesOf(keys, key),
-      ],
+      ...[dedupeKey(keys, draft), ids.key, notesOf(keys, key)],
       ...inboxKeys(keys, now, NUMBERED),
     ],
     [
-      ...[...copyArgs(parts, sent), bucket],
+      ...[...copyArgs(parts, sent), ids.bucket],
       draft.dedupe ? limits.dedupeWindowS * 1000 : 0,
       ...[headOf(command), isLeft ? packr.pack(later) : "", now.length],
       ...usersOf(keys, isCluster ? now : [...now, ...alsoTell]),

@@ -18,7 +18,10 @@ import type { RedisStoreParts } from "./parts.ts";
 import { decodeSnapshot } from "./stream-record.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
-const STANDING = [lua("entry"), lua("snapshot"), lua("standing")];
+const STANDING = [
+  ...[lua("channel_record"), lua("entry"), lua("snapshot")],
+  lua("standing"),
+];
 const READ = loadScript(lua("conversation"), ...STANDING);
 const CHANGE = loadScript(lua("change_conversation"), ...STANDING);
 
@@ -124,8 +127,8 @@ export class ConversationSteps {
 }
 
 /** The keys of every step, in their order. */
-const PERSON_PARTS = ["head", "log", "dot", "own", "pos"];
-const GROUP_PARTS = [...PERSON_PARTS, "join", "info", "perm", "temp"];
+const PERSON_PARTS = ["head", "log", "dot", "pos"];
+const GROUP_PARTS = [...PERSON_PARTS, "join", "perm", "temp"];
 
 interface Asked {
   readonly uid: string;

@@ -4,6 +4,7 @@ import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import { bucketOf } from "../../redis/keys.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { readSlice } from "./history.ts";
+import { idCounterOf } from "./message-ids.ts";
 import type { RedisStoreParts } from "./parts.ts";
 import { decodeSnapshot } from "./stream-record.ts";
 
@@ -26,7 +27,7 @@ export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
       const keys = [
         link.keys.channel("head", key),
         link.keys.channel("act", key),
-        link.keys.bucket("id", bucketOf(key)),
+        idCounterOf(link, bucketOf(key)).key,
       ];
       const reply = await link.run(STANDING, keys, streams);
       const [pub, headSeq, lastId, found] = reply as [

@@ -13,7 +13,7 @@ const PARTS = {
   dev: ["hlen", "devices"],
   managers: ["hlen", "managers' passwords"],
   tokens: ["exists", "access tokens"],
-  info: ["exists", "channels"],
+  info: ["hexists", "channels", "info"],
   perm: ["scard", "subscribers"],
   temp: ["scard", "temporary subscribers"],
   join: ["hlen", "memberships"],
@@ -27,6 +27,9 @@ const PARTS = {
 } as const;
 type Part = keyof typeof PARTS;
 const NAMES = Object.keys(PARTS) as readonly Part[];
+
+/** Of a channel's head, beside those of its senders. */
+const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info"] as const;
 
 /** How many of what Redis holds. */
 export interface MovedCount {
@@ -131,15 +134,20 @@ export class MoveCounts {
       case "channel": {
         const name = recordKey(moved.info);
         const isGroup = moved.info.type === GROUP_CHANNEL;
-        const parts: readonly Part[] = ["info", "perm", "temp"];
-        return [...parts, ...(isGroup ? (["join"] as const) : [])].map(
-          (part) => [part, keys.channel(part, name)] as const,
-        );
+        const parts: readonly Part[] = ["perm", "temp"];
+        const members = [...parts, ...(isGroup ? (["join"] as const) : [])];
+        return [
+          ["info", keys.channel("head", name)],
+          ...members.map((part) => [part, keys.channel(part, name)] as const),
+        ];
       }
       case "head":
-        return (["log", "own", "pos", "act"] as const).map(
-          (part) => [part, keys.channel(part, moved.key)] as const,
-        );
+        return [
+          ["own", keys.channel("head", moved.key)],
+          ...(["log", "pos", "act"] as const).map(
+            (part) => [part, keys.channel(part, moved.key)] as const,
+          ),
+        ];
       case "stream": {
         const { key, clientMsgNo } = moved.snapshot;
         return [["s", keys.channel("s", key, clientMsgNo)]];
@@ -154,9 +162,17 @@ export class MoveCounts {
   }
 
   async #look(part: Part, key: string): Promise<void> {
-    const [command] = PARTS[part];
-    const count = await this.#line.run(() => this.#link.call(command, key));
-    add(this.#found, part, Number(count));
+    const count = await this.#line.run(() => this.#count(part, key));
+    add(this.#found, part, count);
+  }
+
+  async #count(part: Part, key: string): Promise<number> {
+    const [command, , ...field] = PARTS[part];
+    const count = Number(await this.#link.call(command, key, ...field));
+    if (part !== "own" || count === 0) return count;
+    const others = await this.#link.call("hmget", key, ...HEAD_FIELDS);
+    const isThere = (one: unknown) => one !== null;
+    return count - (others as readonly unknown[]).filter(isThere).length; // HMGET's reply
   }
 }
 

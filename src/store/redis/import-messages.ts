@@ -58,7 +58,7 @@ export function headFacts(
     return [{ kind: "hash", key: head, items: [...items, "bare", "1"] }];
   const users = usersOf(key);
   return [
-    { kind: "hash", key: head, items: [...items, "at", `${newestAtMs}`] },
+    { kind: "hash", key: head, items },
     retentionMs > 0
       ? due({ keys }, key, [oldestAtMs + retentionMs, "LT"])
       : due({ keys }, key, ["+inf", "NX"]),

@@ -2,7 +2,7 @@
 
 import { GROUP_CHANNEL } from "../../broker/model.ts";
 import type { Moved } from "../moved.ts";
-import { fieldsOf, recordKey } from "./channel-record.ts";
+import { encodeInfo, ownField, recordKey } from "./channel-record.ts";
 import type { Fact, ImportContext } from "./import-facts.ts";
 import {
   copyFacts,
@@ -13,7 +13,6 @@ import {
 import { deviceFact, passwordFact, tokenFacts } from "./import-people.ts";
 import { streamFacts } from "./import-streams.ts";
 
-const RECORD_FORMAT = "1";
 /** In the index of a user's groups: long ago. */
 const ENTERED = "0";
 
@@ -29,9 +28,8 @@ export function factsOf(context: ImportContext, moved: Moved): readonly Fact[] {
       return tokenFacts(context, moved);
     case "channel": {
       const { info } = moved;
-      const items = ["v", RECORD_FORMAT, ...fieldsOf(info)];
-      const key = keys.channel("info", recordKey(info));
-      return [{ kind: "hash", key, items }];
+      const key = keys.channel("head", recordKey(info));
+      return [hash(key, "info", encodeInfo(info))];
     }
     case "member": {
       const name = recordKey(moved.channel);
@@ -48,7 +46,13 @@ export function factsOf(context: ImportContext, moved: Moved): readonly Fact[] {
     case "stream":
       return streamFacts(context, moved);
     case "own":
-      return [hash(keys.channel("own", moved.key), moved.uid, `${moved.seq}`)];
+      return [
+        hash(
+          keys.channel("head", moved.key),
+          ownField(moved.uid),
+          `${moved.seq}`,
+        ),
+      ];
     case "first":
       return firstFacts(context, moved);
     case "head":

@@ -3,7 +3,10 @@
 import { Line } from "../../lib/line.ts";
 import type { RedisLink } from "../../redis/link.ts";
 
-export type MoveLink = Pick<RedisLink, "call" | "run" | "keys" | "settings">;
+export type MoveLink = Pick<
+  RedisLink,
+  "call" | "run" | "keys" | "isCluster" | "settings"
+>;
 
 export interface MoveTarget {
   readonly link: MoveLink;

@@ -3,7 +3,6 @@
 
 import { createHash } from "node:crypto";
 import { BrokerError } from "../../broker/errors.ts";
-import { BUCKETS } from "../../redis/keys.ts";
 import { type Arg, loadScript, type Script } from "../../redis/script.ts";
 import type { Moved } from "../moved.ts";
 import {
@@ -14,6 +13,7 @@ import {
 } from "./import-facts.ts";
 import { factsOf } from "./import-rows.ts";
 import type { MoveTarget } from "./import-target.ts";
+import { idCounterKeys } from "./message-ids.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
 const writing = (name: string) => loadScript(lua(name), lua("import_fence"));
@@ -61,11 +61,10 @@ export async function raiseIds(
   messageId: number,
 ): Promise<void> {
   const { line, link } = target;
-  const buckets = Array.from({ length: BUCKETS }, (_, bucket) => {
-    const key = link.keys.bucket("id", bucket);
-    return line.run(() => step(target, IDS, { key, args: [messageId] }));
-  });
-  await Promise.all(buckets);
+  const raised = idCounterKeys(link).map((key) =>
+    line.run(() => step(target, IDS, { key, args: [messageId] })),
+  );
+  await Promise.all(raised);
 }
 
 async function write(target: MoveTarget, fact: Fact): Promise<void> {

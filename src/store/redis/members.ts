@@ -61,7 +61,7 @@ export function createMembers(
 
   /** What a group keeps of removed members goes too. Cut off, the rest is left to the next call that adds members. */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
-    const names = ["replaced", "perm", "temp", "join", "pos", "own"];
+    const names = ["replaced", "perm", "temp", "join", "pos", "head"];
     const keys = keysOf(channel, ...names);
     while (Number(await link.run(FORGET, keys, [PIECE])) > 0);
   }
@@ -72,8 +72,8 @@ export function createMembers(
       const unique = [...new Set(uids)];
       const isGroup = channel.type === GROUP_CHANNEL;
       const keys = [
-        ...keysOf(channel, "info", ...kindsOf(membership)),
-        ...keysOf(channel, "join", "head", "pos", "own", "replaced"),
+        ...keysOf(channel, "head", ...kindsOf(membership)),
+        ...keysOf(channel, "join", "pos", "replaced"),
       ];
       const list = JSON.stringify(unique);
       const args = [...groupArgs(link, channel), list, reset ? 1 : 0];
@@ -94,8 +94,8 @@ export function createMembers(
       const unique = [...new Set(uids)];
       const kinds = kindsOf(membership);
       const keys = [
-        ...keysOf(channel, "info", ...kinds),
-        ...keysOf(channel, "join", "head", "pos", "own"),
+        ...keysOf(channel, "head", ...kinds),
+        ...keysOf(channel, "join", "pos"),
       ];
       const args = [...groupArgs(link, channel), JSON.stringify(unique)];
       const reply = await link.run(REMOVE, keys, args);
@@ -123,7 +123,7 @@ export function createMembers(
 
     async joinSeqs(channelId, uids) {
       const channel: ChannelRef = { id: channelId, type: GROUP_CHANNEL };
-      const keys = keysOf(channel, "info", "perm", "temp", "join");
+      const keys = keysOf(channel, "head", "perm", "temp", "join");
       const pieces: Promise<unknown>[] = [];
       for (let at = 0; at < uids.length; at += PAGE) {
         const piece = JSON.stringify(uids.slice(at, at + PAGE));

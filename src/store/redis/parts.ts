@@ -1,20 +1,19 @@
 // What the parts of the Redis store are made of, and the layout of its keys (names: `redis/keys.ts`). Types only.
 //
 // Of a channel (slot of its bucket; parts of `keys.channel`):
-//   head  HASH   seq (newest), pub (publications so far), red (messages so far that count as unread for as long as they are kept), at (ms of the newest),
-//          bare (the log was emptied)
+//   head  HASH   seq (newest), pub (publications so far), red (messages so far that count as unread for as long as they are kept),
+//          `@<uid>` (seq of the user's newest stored message), bare (the log was emptied), info (the channel's record as one number,
+//          `lua/channel_record.lua`; of a user's rules under the key `1:<uid>`)
 //   log   STREAM `<seq>-0`: i messageId, r record, c `red` through it, [s clientMsgNo of the stream it is], [x expiresAtMs]
 //   exp   ZSET   seq → expiresAtMs of messages that expire: what the sweep goes by
 //   dot   ZSET   `<seq>:<expiresAtMs>` → seq of those of them with a red dot: unread is counted from the newest on. Goes with the entry of exp
-//   own   HASH   uid → seq of the user's newest stored message
 //   dd    STRING one per `uid\nclientMsgNo`: `<ms> <messageId> <messageSeq> <pub>[ <more>]`, what a retry is answered (`lua/dedupe.lua`); ends by itself
-//   info  HASH   the channel's record: v (format), ban, disband, sendBan, allowStranger, large (each 0 or 1); of a user's rules under the key `1:<uid>`
 //   perm, temp  SET  its members of either kind
 //   replaced  SET  a group's members of lists that were replaced, of which removed ones may have left join, pos or own; a day at most
 //   join  HASH   uid → head seq when it became a member
 //   pos   HASH   uid → `<readSeq> <deletedSeq> <head seq at the change> <ms of the change>`
 //   act   STRING clientMsgNo of the active stream; s, st, so, sn, se: one stream each (tail clientMsgNo; `lua/snapshot.lua`)
-// Of a bucket (`keys.bucket`): id (counter of message ids), live ZSET (active streams by their last event), due ZSET (channels with a
+// Of a bucket (`keys.bucket`): id (on a Redis Cluster: counter of message ids), live ZSET (active streams by their last event), due ZSET (channels with a
 //   log by when to reclaim; +inf: nothing ever is, unless the limits of history change), commands STREAM `<messageId>-0`: commands that some
 //   recipients may not have yet: h head, r record, u recipients (`command-steps.ts`); commandSweep STRING (until when, in Unix ms, a node goes through them)
 // Of a user (`keys.user`): dev HASH, groups HASH (index of at least the groups it is in → Unix seconds when each was entered last),
@@ -22,7 +21,7 @@
 //   sess, login, ended HASH (`lua/session_rules.lua`),
 //   inboxSeq STRING (of the newest copy), inbox STREAM `<inboxSeq>-0`: x endMs, i messageId, n payload bytes, r record; inboxExpiry ZSET (inboxSeq →
 //   endMs of copies that end before others of their time), inboxIds ZSET (messageId → ms: noted commands that it was given in the last hour)
-// Of all (`keys.shared`): format, managers, tokens
+// Of all (`keys.shared`): id (on one server: counter of message ids), format, managers, tokens
 
 import type { Clock } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";

@@ -43,14 +43,14 @@ export function createStreamSteps({
 
   function start(draft: StreamDraft): Promise<unknown> {
     const { key, clientMsgNo, fromUid, eventId = "", data } = draft;
-    const { bucket, topics, peerKeys, peers, ...of } = names.get(key);
+    const { ids, topics, peerKeys, peers, ...of } = names.get(key);
     const nowMs = clock();
     const { head, record, extra } = beginning(draft, nowMs);
     const [one = "", other = ""] = peers;
     return link.run(
       START,
       [
-        ...[of.head, of.log, of.own, of.id, of.due],
+        ...[of.head, of.log, ids.key, of.due],
         ...[dedupeKey(keys, draft), keys.channel("act", key)],
         ...hintsInReach(link, key),
         ...peerKeys,
@@ -58,7 +58,7 @@ export function createStreamSteps({
       [
         ...[key, clientMsgNo, nowMs, windowMs, eventId, data],
         ...[countedBytes(draft), maxStreamBytes, tailOf(draft, nowMs), head],
-        ...[bucket, limits.retentionS * 1000, limits.maxChannelMessages],
+        ...[ids.bucket, limits.retentionS * 1000, limits.maxChannelMessages],
         ...[record, extra, fromUid],
         ...[draft.force ? 1 : 0, one, other, ...topics],
       ],

@@ -139,7 +139,7 @@ export class UserGroups {
     const pieces = piecesOf(ids, this.#link);
     const found = await slice.each(pieces, async (some) => {
       const groupKeys = some.flatMap((id) =>
-        ["info", "perm", "temp"].map((part) =>
+        ["head", "perm", "temp"].map((part) =>
           this.#link.keys.channel(part, `2:${id}`),
         ),
       );

@@ -2,7 +2,9 @@
 // keep their order whatever becomes of a call. Their common door is the store's `append`.
 
 import t, { type Test } from "tap";
+import type { ChannelKey } from "../../../src/broker/model.ts";
 import type { MessageDraft } from "../../../src/broker/ports.ts";
+import { bucketOf } from "../../../src/redis/keys.ts";
 import { BATCH_FRAME, framesOf, kindOf } from "../../../src/redis/wire.ts";
 import { ALL, codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
 import { connectEars } from "../../support/ears.ts";
@@ -119,6 +121,42 @@ t.test(
     t.equal(await store.headSeq("2:h"), 1);
     await link.call("del", link.keys.channel("log", "2:logless"));
     t.match(await store.append(inGroup("logless")), { messageSeq: 1 });
+  },
+);
+
+t.test(
+  "a key of a wrong type fails a message before anything of it is stored",
+  async (t) => {
+    const { store, link } = await openStore(t, server.url);
+    const { keys } = link;
+    const dueOf = (key: ChannelKey) => keys.bucket("due", bucketOf(key));
+    const once = { clientMsgNo: "n", dedupe: true };
+    const lasting = (id: string) => inGroup(id, once);
+    const expiring = (id: string) => inGroup(id, { ...once, expireS: 60 });
+    const toBob = draftOf({ ...once, channel: { id: "bob", type: 1 } });
+    const cases: readonly (readonly [string, MessageDraft])[] = [
+      [dueOf("2:due"), lasting("due")],
+      [keys.channel("exp", "2:exp"), expiring("exp")],
+      [keys.channel("dot", "2:dot"), expiring("dot")],
+      [dueOf("2:expiring"), expiring("expiring")],
+      [keys.user("peers", "alice"), toBob],
+      [keys.user("peers", "bob"), toBob],
+    ];
+    for (const [key, draft] of cases) {
+      await link.call("set", key, "of another type");
+      t.equal(await codeOf(store.append(draft)), "internal", key);
+      const log = keys.channel("log", draft.key);
+      t.equal(await link.call("exists", log), 0, `${key}: no entry`);
+      t.equal(await store.headSeq(draft.key), 0, `${key}: no seq`);
+      await link.call("del", key);
+      t.match(
+        await store.append(draft),
+        { messageSeq: 1, duplicate: false },
+        `${key}: the first one is not remembered`,
+      );
+      await link.call("del", log, keys.channel("head", draft.key));
+      await link.call("del", keys.channel("dd", draft.key, "alice\nn"));
+    }
   },
 );
 
@@ -351,6 +389,6 @@ t.test("members of a group without a record may not send", async (t) => {
   ]);
   const asked = draftOf({ permission: "check" });
   t.notOk((await store.append(asked)).refused);
-  await link.call("del", link.keys.channel("info", "2:g"));
+  await link.call("hdel", link.keys.channel("head", "2:g"), "info");
   t.equal((await store.append(asked)).refused, "not_subscriber");
 });

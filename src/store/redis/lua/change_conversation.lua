@@ -39,7 +39,7 @@ if s.head > 0 and not s.large then
   if read ~= s.read or deleted ~= s.deleted then
     s.read, s.deleted, s.changed = read, deleted, NOW
     local position = { int(read), int(deleted), int(s.head), int(NOW) }
-    redis.call('HSET', KEYS[5], UID, table.concat(position, ' '))
+    redis.call('HSET', KEYS[4], UID, table.concat(position, ' '))
   end
 end
 return conversation_reply(s, s.head)

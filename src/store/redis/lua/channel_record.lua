@@ -1,24 +1,24 @@
--- A channel's record as one number, in front of every step that reads or writes one. `channel-record.ts` is the other half.
+-- A channel's record: one number in its head (field `info`), 256 times its format and the bits below; in front of every step that reads or writes one.
+-- `channel-record.ts` is the other half.
 -- ban 1, disband 2, sendBan 4, allowStranger 8, large 16; steps add 32 and 64.
-local RECORD_FORMAT = 1
+local RECORD_FORMAT, FORMAT_UNIT = 1, 256
 local NO_RECORD = -1
-local DISBAND = 2
+local DISBAND, LARGE = 2, 16
 
-local function record_bits(key)
-  local r = redis.call('HMGET', key, 'v', 'ban', 'disband', 'sendBan', 'allowStranger', 'large')
-  if not r[1] then return NO_RECORD end
-  if tonumber(r[1]) > RECORD_FORMAT then error('a channel record of a newer format: ' .. r[1]) end
-  local bits = 0
-  if r[2] == '1' then bits = bits + 1 end
-  if r[3] == '1' then bits = bits + DISBAND end
-  if r[4] == '1' then bits = bits + 4 end
-  if r[5] == '1' then bits = bits + 8 end
-  if r[6] == '1' then bits = bits + 16 end
-  return bits
+-- The bits that the field says; false: there is none.
+local function bits_of(info)
+  if not info then return NO_RECORD end
+  local number = tonumber(info)
+  if not number or number >= (RECORD_FORMAT + 1) * FORMAT_UNIT then error('a channel record of a newer format: ' .. info) end
+  return number % FORMAT_UNIT
 end
 
+local function record_bits(head) return bits_of(redis.call('HGET', head, 'info')) end
+
+local function write_record(head, bits) redis.call('HSET', head, 'info', RECORD_FORMAT * FORMAT_UNIT + bits) end
+
 -- Whether members may be added.
-local function is_open(key)
-  local bits = record_bits(key)
+local function is_open(head)
+  local bits = record_bits(head)
   return bits ~= NO_RECORD and bit.band(bits, DISBAND) == 0
 end

@@ -1,7 +1,7 @@
 -- Where a channel stands: its newest publication and message, its active stream and others asked for, as far as they are there.
 -- KEYS  1 head, 2 act, 3 id
 -- ARGV  clientMsgNos of streams
--- Reply {pub, head seq, the last message id of the bucket, {stream_snapshot, ...}}
+-- Reply {pub, head seq, the last message id of the counter, {stream_snapshot, ...}}
 local head = redis.call('HMGET', KEYS[1], 'pub', 'seq')
 local streams, seen = {}, {}
 local function show(no)

@@ -1,7 +1,9 @@
--- Changes fields of a channel's record.
--- KEYS  info
--- ARGV  fields and values; `disband` only ever 1
+-- Changes a channel's record.
+-- KEYS  head
+-- ARGV  bits to set, bits to take away
 -- Reply bits of the record as it is now, -1: there is none
-if record_bits(KEYS[1]) == NO_RECORD then return NO_RECORD end
-if #ARGV > 0 then redis.call('HSET', KEYS[1], unpack(ARGV)) end
-return record_bits(KEYS[1])
+local before = record_bits(KEYS[1])
+if before == NO_RECORD then return NO_RECORD end
+local bits = bit.bor(bit.band(before, bit.bnot(tonumber(ARGV[2]))), tonumber(ARGV[1]))
+if bits ~= before then write_record(KEYS[1], bits) end
+return bits

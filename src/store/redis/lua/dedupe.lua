@@ -1,7 +1,7 @@
 -- What a retry is answered (`dd`): STRING `<Unix ms> <messageId> <messageSeq> <pub>`, behind it ` <more>` where a step needs to keep more, such as a
 -- command that is not with all its recipients yet (its seq and pub are 0). The stored time is the rule; that the key ends by itself reclaims its space.
 -- `dedupe.ts` is the other half.
-local SPACE_MS = 60000 -- clocks of nodes and Redis may differ
+local DEDUPE_SPACE_MS = 60000 -- clocks of nodes and Redis may differ
 
 -- id, seq, pub, more (nil: none) of the first one; nil: there is none within the window (ms).
 local function remembered(key, now, window)
@@ -13,9 +13,7 @@ local function remembered(key, now, window)
   return tonumber(id), tonumber(seq), tonumber(pub), rest ~= '' and string.sub(rest, 2) or nil
 end
 
--- m: now, window (ms), id, seq, pub, more (nil: none).
-local function remember(key, m)
-  local value = int(m.now) .. ' ' .. int(m.id) .. ' ' .. int(m.seq) .. ' ' .. int(m.pub)
-  if m.more then value = value .. ' ' .. m.more end
-  redis.call('SET', key, value, 'PX', int(m.window + SPACE_MS))
+-- now, id, seq, pub: as text, which most steps have already.
+local function remember(key, window, now, id, seq, pub)
+  redis.call('SET', key, now .. ' ' .. id .. ' ' .. seq .. ' ' .. pub, 'PX', int(window + DEDUPE_SPACE_MS))
 end

@@ -1,4 +1,4 @@
--- Raises a bucket's counter of message ids: no id up to the given one is given by it any more.
+-- Raises a counter of message ids: no id up to the given one is given by it any more.
 -- KEYS  id
 -- ARGV  a message id
 -- Reply 1: raised, 0: it was higher

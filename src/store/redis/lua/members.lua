@@ -30,6 +30,13 @@ local function in_either(one, other, piece)
   return answers
 end
 
+-- The fields of the head that have the seqs of the newest messages of the uids.
+local function own_fields(uids)
+  local fields = {}
+  for at, uid in ipairs(uids) do fields[at] = '@' .. uid end
+  return fields
+end
+
 -- Those of a list that are in neither of two sets.
 local function in_neither(one, other, list)
   local found = {}
@@ -52,7 +59,7 @@ local function joined(k, uids)
     end
     redis.call('HSET', k.join, unpack(fields))
     redis.call('HDEL', k.pos, unpack(piece))
-    redis.call('HDEL', k.own, unpack(piece))
+    redis.call('HDEL', k.head, unpack(own_fields(piece)))
   end)
 end
 
@@ -61,7 +68,7 @@ local function left(k, uids)
   in_pieces(uids, function(piece)
     redis.call('HDEL', k.join, unpack(piece))
     redis.call('HDEL', k.pos, unpack(piece))
-    redis.call('HDEL', k.own, unpack(piece))
+    redis.call('HDEL', k.head, unpack(own_fields(piece)))
   end)
 end
 

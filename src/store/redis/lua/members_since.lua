@@ -1,5 +1,5 @@
 -- Since when some users are members of a group. Reads only.
--- KEYS  info, perm, temp, join
+-- KEYS  head, perm, temp, join
 -- ARGV  JSON list of uids
 -- Reply for each the group's head when it became a member; -1: it is none, or there is no such group, or it is disbanded
 local uids, since = cjson.decode(ARGV[1]), {}

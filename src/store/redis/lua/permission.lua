@@ -1,53 +1,43 @@
 -- Who may send where, behind the tables made of `broker/permissions.ts` (`permission-tables.ts`) and `channel_record.lua`: the facts are reduced to a few
--- bits, which say where in the table the decision stands. Reads only; the records that it read are kept in `facts` for the messages of one call.
+-- bits, which say where in the table the decision stands. Reads only.
 -- GROUP_REFUSALS: ban 1, disband 2, sendBan 4 as in a record, 8 the sender is a member, 16 the sender is the system.
 -- PERSON_REFUSALS: of the receiver's record ban 1, disband 2 (or of the sender's), allowStranger 8, of the sender's sendBan 4, 16 the sender is a
 -- stranger, 32 the sender is the system.
-local BAN, SEND_BAN, ALLOW_STRANGER = 1, 4, 8
+local OF_GROUP, OF_RECEIVER, OF_SENDER = 1 + 2 + 4, 1 + 2 + 8, 2 + 4
 local MEMBER, STRANGER = 8, 16
 local GROUP_SYSTEM, PERSON_SYSTEM = 16, 32
 
-local function record_of(facts, info)
-  local bits = facts[info]
-  if not bits then
-    bits = record_bits(info)
-    facts[info] = bits
-  end
-  return bits
-end
+-- Those of `wanted` that are set in a record; without one none is.
+local function flags_of(bits, wanted) return bits == NO_RECORD and 0 or bit.band(bits, wanted) end
 
--- Those of `wanted` that are set in the record; without one none is.
-local function flags_of(facts, info, wanted)
-  local bits = record_of(facts, info)
-  return bits == NO_RECORD and 0 or bit.band(bits, wanted)
-end
-
-local function is_member(r, uid)
-  return redis.call('SISMEMBER', r.perm, uid) == 1 or redis.call('SISMEMBER', r.temp, uid) == 1
+-- base: what the keys of the channel begin with.
+local function is_member(base, key, uid)
+  return redis.call('SISMEMBER', base .. 'perm:' .. key, uid) == 1 or redis.call('SISMEMBER', base .. 'temp:' .. key, uid) == 1
 end
 
 -- The digit at `bits`: 0: may send, else which of the refusals it is.
 local function decision(decisions, bits) return string.byte(decisions, bits + 1) - 48 end
 
--- r: keys info, perm, temp of the group.
-local function group_refusal(facts, r, uid)
-  local bits = flags_of(facts, r.info, BAN + DISBAND + SEND_BAN)
+-- info: of the group's head, as its other facts.
+local function group_refusal(info, base, key, uid)
+  local record = bits_of(info)
+  local bits = flags_of(record, OF_GROUP)
   if uid == SYSTEM_UID then return decision(GROUP_REFUSALS, bits + GROUP_SYSTEM) end
-  local is_subscriber = record_of(facts, r.info) ~= NO_RECORD and is_member(r, uid)
+  local is_subscriber = record ~= NO_RECORD and is_member(base, key, uid)
   return decision(GROUP_REFUSALS, is_subscriber and bits + MEMBER or bits)
 end
 
--- The receiver lists contacts, and `uid` is none of them.
-local function is_stranger(facts, to, from, uid)
-  if to.info == from.info or record_of(facts, to.info) == NO_RECORD or is_member(to, uid) then return false end
-  return redis.call('EXISTS', to.perm, to.temp) > 0
+-- The receiver, who has a record and is somebody else, lists contacts, and `uid` is none of them.
+local function is_stranger(base, key, uid)
+  return not is_member(base, key, uid) and redis.call('EXISTS', base .. 'perm:' .. key, base .. 'temp:' .. key) > 0
 end
 
--- to, from: keys info, perm, temp of the receiver's and the sender's record.
-local function person_refusal(facts, to, from, uid)
-  local bits = flags_of(facts, to.info, BAN + DISBAND + ALLOW_STRANGER)
-  bits = bit.bor(bits, flags_of(facts, from.info, DISBAND + SEND_BAN))
+-- Of the users of a personal channel: what the keys of their records begin with, and their keys.
+local function person_refusal(to_base, to, from_base, from, uid)
+  local receiver = record_bits(to_base .. 'head:' .. to)
+  local sender = to == from and receiver or record_bits(from_base .. 'head:' .. from)
+  local bits = bit.bor(flags_of(receiver, OF_RECEIVER), flags_of(sender, OF_SENDER))
   if uid == SYSTEM_UID then return decision(PERSON_REFUSALS, bits + PERSON_SYSTEM) end
-  if is_stranger(facts, to, from, uid) then bits = bits + STRANGER end
+  if to ~= from and receiver ~= NO_RECORD and is_stranger(to_base, to, uid) then bits = bits + STRANGER end
   return decision(PERSON_REFUSALS, bits)
 end

@@ -1,7 +1,7 @@
 -- Where one user stands in one channel, read and counted in one step. Put in front of the steps of conversations; writes nothing.
--- KEYS of every such step: 1 head, 2 log, 3 dot, 4 own, 5 pos; of a group also 6 join, 7 info, 8 perm, 9 temp (`parts.ts`).
+-- KEYS of every such step: 1 head, 2 log, 3 dot, 4 pos; of a group also 5 join, 6 perm, 7 temp (`parts.ts`).
 -- ARGV of every such step: 1 uid, 2 now (Unix ms), 3 retention (ms, 0: for ever), 4 channel type, 5 whether a reply holds the whole of the newest
--- message (1 or 0). Stands behind entry.lua and snapshot.lua.
+-- message (1 or 0). Stands behind channel_record.lua, entry.lua and snapshot.lua.
 local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local RED_DOT = 2
 -- Of messages that expire so many count at most, and so many are looked at: some may have expired and not be removed yet.
@@ -42,21 +42,21 @@ local function first_kept(seq, head)
   return entry_from(low)
 end
 
--- join (head seq when the user became a member), large; nil: a group the user is no member of, or none any more.
-local function membership()
+-- join (head seq when the user became a member), large; nil: a group the user is no member of, or none any more. info: of the channel's head.
+local function membership(info)
   if ARGV[4] == '1' then return { join = 0, large = false } end
-  local info = redis.call('HMGET', KEYS[7], 'v', 'disband', 'large')
-  if not info[1] or info[2] == '1' then return nil end
-  local is_member = redis.call('SISMEMBER', KEYS[8], UID) == 1 or redis.call('SISMEMBER', KEYS[9], UID) == 1
+  local bits = bits_of(info)
+  if bits == NO_RECORD or bit.band(bits, DISBAND) ~= 0 then return nil end
+  local is_member = redis.call('SISMEMBER', KEYS[6], UID) == 1 or redis.call('SISMEMBER', KEYS[7], UID) == 1
   if not is_member then return nil end
-  return { join = tonumber(redis.call('HGET', KEYS[6], UID) or '0'), large = info[3] == '1' }
+  return { join = tonumber(redis.call('HGET', KEYS[5], UID) or '0'), large = bit.band(bits, LARGE) ~= 0 }
 end
 
 -- pub, head, red (all that counts), large, read, deleted, changed (ms; 0: the user changed nothing); nil: as of `membership`.
 local function standing()
-  local member = membership()
+  local head = redis.call('HMGET', KEYS[1], 'seq', 'pub', 'red', 'info', '@' .. UID)
+  local member = membership(head[4])
   if not member then return nil end
-  local head = redis.call('HMGET', KEYS[1], 'seq', 'pub', 'red')
   local s = {
     head = tonumber(head[1] or '0'),
     pub = tonumber(head[2] or '0'),
@@ -67,8 +67,8 @@ local function standing()
   }
   s.read = s.head
   if s.large then return s end
-  local own = tonumber(redis.call('HGET', KEYS[4], UID) or '0')
-  local position = redis.call('HGET', KEYS[5], UID)
+  local own = tonumber(head[5] or '0')
+  local position = redis.call('HGET', KEYS[4], UID)
   if not position then
     s.read = math.min(s.head, math.max(member.join, own))
     return s

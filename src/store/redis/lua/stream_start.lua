@@ -1,18 +1,19 @@
 -- Begins a stream: its message takes its place in the channel, with `force` after the channel's active stream was cancelled.
--- KEYS: 1 head, 2 log, 3 own, 4 id and 5 due (the bucket's), 6 dd of (uid, clientMsgNo), 7 act; where the users of a personal channel are in reach
+-- KEYS: 1 head, 2 log, 3 id (the counter), 4 due (the bucket's), 5 dd of (uid, clientMsgNo), 6 act; where the users of a personal channel are in reach
 -- `streams` of each, then `peers` of each.
 -- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known (ms), 5 event id ("" none), 6 data, 7 bytes it counts, 8 bytes a stream may
--- count, 9 tail of the event's record, 10 head of the records of the stream's events, 11 bucket, 12 retention (ms, 0: for ever), 13 how many
+-- count, 9 tail of the event's record, 10 head of the records of the stream's events, 11 bucket of the counter, 12 retention (ms, 0: for ever), 13 how many
 -- messages the channel keeps (0: all), 14 record of the message, 15 extra of its frame, 16 uid, 17 whether to end another stream (0 or 1), 18 and 19 whom
 -- to enter into the first and second `peers` ("": nobody), 20 … topics.
 -- Reply: see `stream_steps.lua`; the verdict is also `too_large`.
-local no, now, window = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local reach = (#KEYS - 7) / 2
-local c = { head = KEYS[1], channel = ARGV[1], now = now, uids = { unpack(KEYS, 8, 7 + reach) }, tells = 20 }
+local no, window = ARGV[2], tonumber(ARGV[4])
+now, retention, keeps = tonumber(ARGV[3]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local reach = (#KEYS - 6) / 2
+local c = { head = KEYS[1], channel = ARGV[1], now = now, uids = { unpack(KEYS, 7, 6 + reach) }, tells = 20 }
 
 -- Tells of the stream's message, which a caller that tells the users itself may not have done.
 local function tell_message_again(s)
-  local _, _, pub = remembered(KEYS[6], now, window)
+  local _, _, pub = remembered(KEYS[5], now, window)
   local at = int(s.seq) .. '-0'
   local entry = redis.call('XRANGE', KEYS[2], at, at)[1]
   if not pub or not entry then return end
@@ -27,8 +28,8 @@ if s and s.state == STREAM_ACTIVE then
   return step_reply(c, 'done', s.state)
 end
 if s then return late_reply(c, s, 's', '') end
-if remembered(KEYS[6], now, window) then return step_reply(c, 'taken') end
-local active = redis.call('GET', KEYS[7])
+if remembered(KEYS[5], now, window) then return step_reply(c, 'taken') end
+local active = redis.call('GET', KEYS[6])
 local other = active and load_stream(c, active)
 if other and ARGV[17] == '0' then return step_reply(c, 'running') end
 local bytes = tonumber(ARGV[7])
@@ -39,18 +40,20 @@ if other then
   ended = c.ended
 end
 
-local channel = open_channel({
-  head = KEYS[1], log = KEYS[2], own = KEYS[3], due = KEYS[5], peers = { unpack(KEYS, 8 + reach) },
-}, {
-  now = now, key = ARGV[1], retention = tonumber(ARGV[12]), keeps = tonumber(ARGV[13]), peers = { ARGV[18], ARGV[19] },
-})
-local id = next_id(KEYS[4], tonumber(ARGV[11]), now)
-local seq, pub = place_message(channel, { id = id, record = ARGV[14], uid = ARGV[16], red = true, stream = no })
-close_channel(channel)
-remember(KEYS[6], { now = now, window = window, id = id, seq = seq, pub = pub })
+local base = string.sub(KEYS[1], 1, -#ARGV[1] - 6) -- in front of `head:<key>`
+local peers = nil
+if reach > 0 then peers = { KEYS[7 + reach], ARGV[18] } end
+if reach > 1 then peers[3], peers[4] = KEYS[8 + reach], ARGV[19] end
+open_channel(base, ARGV[1], peers)
+local id = next_id(KEYS[3], tonumber(ARGV[11]), now)
+place_message(id, ARGV[14], ARGV[16], true, nil, no)
+c_newest_at = ARGV[3]
+close_channel()
+remember(KEYS[5], window, ARGV[3], c_id_text, c_seq_text, int(c_pub))
+local seq, pub = c_seq, c_pub
 local keys = stream_keys(KEYS[1], no)
 redis.call('HSET', keys.s, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
-redis.call('SET', KEYS[7], no)
+redis.call('SET', KEYS[6], no)
 for _, hint in ipairs(c.uids) do redis.call('SADD', hint, ARGV[1]) end
 tell_stream(c, message_frame(pub, id, seq, ARGV[14], ARGV[15]))
 
