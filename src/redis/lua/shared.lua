@@ -18,30 +18,20 @@ local function id_behind(last, bucket, now)
   return (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
 end
 
--- The counter `key`, of which a step takes `most` ids at most (64): `take_id` for each, `close_ids` behind the last.
-local function open_ids(key, bucket, most) return { key = key, bucket = bucket, most = most } end
-
+-- Takes `most` ids (64 at most) from the counter `key`: the first one is `id_behind` what this returns, each further one behind the one before.
 -- now: of the call, in Unix ms, however long a message waited for it: after a fail-over that lost some, later ids have to be greater than theirs.
-local function take_id(ids, now)
-  local last = ids.last
-  if not last then
-    ids.written = id_behind(0, ids.bucket, now) + ids.most - 1
-    last = tonumber(redis.call('SET', ids.key, int(ids.written), 'GET') or '0')
+local function take_ids(key, bucket, now, most)
+  local first = id_behind(0, bucket, now)
+  local last = tonumber(redis.call('SET', key, int(first + most - 1), 'GET') or '0')
+  if last >= first then
+    local newest = last
+    for _ = 1, most do newest = id_behind(newest, bucket, now) end
+    redis.call('SET', key, int(newest))
   end
-  ids.last = id_behind(last, ids.bucket, now)
-  return ids.last
+  return last
 end
 
-local function close_ids(ids)
-  if ids.last and ids.last > ids.written then redis.call('SET', ids.key, int(ids.last)) end
-end
-
-local function next_id(key, bucket, now)
-  local ids = open_ids(key, bucket, 1)
-  local id = take_id(ids, now)
-  close_ids(ids)
-  return id
-end
+local function next_id(key, bucket, now) return id_behind(take_ids(key, bucket, now, 1), bucket, now) end
 
 -- What stands in front of the record and the extra of a message's frame.
 local function message_head(pub, id, seq, bytes) return struct.pack('>BBdddI4', 2, 1, pub, id, seq, bytes) end

@@ -16,6 +16,8 @@ const DEDUPE = 4;
 const CHECK = 8;
 const EXPIRES = 16;
 const CODE = 32;
+const ARGS = 256;
+const ALWAYS_ARGS = 4;
 const APPENDED = 0;
 const RETRY = 1;
 const REFUSED = 3;
@@ -88,10 +90,12 @@ export class AppendCall {
 
   /** Adds what the step is given of it. */
   putArgs(args: Arg[]): void {
-    args.push(this.#flags, this.#fromUid, this.#record, this.#extra);
-    if (this.#dedupeKey !== "") args.push(this.#dedupeKey);
-    if (this.#endsAtMs !== 0) args.push(this.#endsAtMs);
-    if (this.names.peers.length > 0) args.push(this.#atMs);
+    const more: Arg[] = [];
+    if (this.#dedupeKey !== "") more.push(this.#dedupeKey);
+    if (this.#endsAtMs !== 0) more.push(this.#endsAtMs);
+    if (this.names.peers.length > 0) more.push(this.#atMs);
+    const flags = this.#flags + ARGS * (ALWAYS_ARGS + more.length);
+    args.push(flags, this.#fromUid, this.#record, this.#extra, ...more);
   }
 
   /** Answers by its numbers in the step's reply; false: it failed. */

@@ -18,6 +18,7 @@ import {
   type Items,
   SPACE_MS,
 } from "./import-facts.ts";
+import { encodeEntryFacts } from "./log-entry.ts";
 
 const NO_TEXT = streamPayload("");
 
@@ -28,8 +29,9 @@ export function messageFacts(
   const { key, messageSeq: seq, clientMsgNo, header } = message;
   const payload = isStream ? NO_TEXT : message.payload;
   const record = encodeRecord({ ...message, payload });
-  const fields: Items = ["i", `${message.messageId}`, "r", record];
-  fields.push("c", `${counted}`);
+  const { messageId } = message;
+  const fields: Items = ["m", encodeEntryFacts(messageId, counted)];
+  fields.push("r", record);
   if (isStream) fields.push("s", clientMsgNo);
   const endMs = expiresAtMs(message);
   const facts: Fact[] = [];

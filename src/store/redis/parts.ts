@@ -4,7 +4,7 @@
 //   head  HASH   seq (newest), pub (publications so far), red (messages so far that count as unread for as long as they are kept),
 //          `@<uid>` (seq of the user's newest stored message), bare (the log was emptied), info (the channel's record as one number,
 //          `lua/channel_record.lua`; of a user's rules under the key `1:<uid>`)
-//   log   STREAM `<seq>-0`: i messageId, r record, c `red` through it, [s clientMsgNo of the stream it is], [x expiresAtMs]
+//   log   STREAM `<seq>-0`: m messageId and `red` through it (`log-entry.ts`), r record, [s clientMsgNo of the stream it is], [x expiresAtMs]
 //   exp   ZSET   seq → expiresAtMs of messages that expire: what the sweep goes by
 //   dot   ZSET   `<seq>:<expiresAtMs>` → seq of those of them with a red dot: unread is counted from the newest on. Goes with the entry of exp
 //   dd    STRING one per `uid\nclientMsgNo`: `<ms> <messageId> <messageSeq> <pub>[ <more>]`, what a retry is answered (`lua/dedupe.lua`); ends by itself

@@ -3,6 +3,7 @@
 import t, { type Test } from "tap";
 import { STREAM_START } from "../../../src/broker/model.ts";
 import type { HistoryRange } from "../../../src/broker/ports.ts";
+import { encodeEntryFacts } from "../../../src/store/redis/log-entry.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
@@ -29,7 +30,7 @@ async function sendUnreadable(
   const seq = Number(await link.call("hincrby", head, "seq", 1));
   await link.call("hincrby", head, "pub", 1);
   const log = link.keys.channel("log", KEY);
-  const entry = ["i", messageId, "r", FUTURE, "c", 0];
+  const entry = ["m", encodeEntryFacts(messageId, 0), "r", FUTURE];
   await link.call("xadd", log, `${seq}-0`, ...entry);
 }
 

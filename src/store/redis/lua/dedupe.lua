@@ -13,7 +13,10 @@ local function remembered(key, now, window)
   return tonumber(id), tonumber(seq), tonumber(pub), rest ~= '' and string.sub(rest, 2) or nil
 end
 
+local dedupe_keep -- for how long a value is kept, as text; all of a call are kept as long
+
 -- now, id, seq, pub: as text, which most steps have already.
 local function remember(key, window, now, id, seq, pub)
-  redis.call('SET', key, now .. ' ' .. id .. ' ' .. seq .. ' ' .. pub, 'PX', int(window + DEDUPE_SPACE_MS))
+  dedupe_keep = dedupe_keep or int(window + DEDUPE_SPACE_MS)
+  redis.call('SET', key, now .. ' ' .. id .. ' ' .. seq .. ' ' .. pub, 'PX', dedupe_keep)
 end

@@ -1,13 +1,14 @@
--- Reading the log's entries: the fields by name, and what a message's record says without being decoded as a whole (`wire.ts` has its fields).
+-- Reading the log's entries: the fields by name (`m`: `log-entry.ts`), and what a message's record says without being decoded as a whole (`wire.ts` has its fields).
 -- seq, id, record, counted (what counts as unread through it), stream (clientMsgNo of the stream it is, or nil), expires (Unix ms or nil).
 local function log_entry(raw)
   local field = {}
   for at = 1, #raw[2], 2 do field[raw[2][at]] = raw[2][at + 1] end
+  local id, counted = struct.unpack('>dI4', field.m)
   return {
     seq = tonumber(string.match(raw[1], '^%d+')),
-    id = field.i,
+    id = id,
     record = field.r,
-    counted = tonumber(field.c),
+    counted = counted,
     stream = field.s,
     expires = tonumber(field.x),
   }
@@ -18,7 +19,7 @@ end
 local function record_facts(entry)
   local is_read, _, _, _, _, _, no, at, flags = pcall(cmsgpack.unpack_limit, entry.record, 7, 1)
   if is_read and type(no) == 'string' and type(at) == 'number' and type(flags) == 'number' then return no, at, flags end
-  return '', EPOCH + math.floor((tonumber(entry.id) or 0) / 4096), 0
+  return '', EPOCH + math.floor(entry.id / 4096), 0
 end
 
 -- Unix ms of its acceptance.

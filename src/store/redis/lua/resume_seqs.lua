@@ -8,7 +8,7 @@ local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
 
 local function is_shared(through)
   local newest = redis.call('XREVRANGE', KEYS[2], int(through) .. '-0', '-', 'COUNT', 1)[1]
-  return not newest or tonumber(log_entry(newest).id) <= last_id
+  return not newest or log_entry(newest).id <= last_id
 end
 
 if last_id == 0 or last_seq == 0 or is_shared(last_seq) then return { head_seq, last_seq } end

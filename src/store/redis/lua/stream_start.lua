@@ -49,7 +49,7 @@ local id = next_id(KEYS[3], tonumber(ARGV[11]), now)
 place_message(id, ARGV[14], ARGV[16], true, nil, no)
 c_newest_at = ARGV[3]
 close_channel()
-remember(KEYS[5], window, ARGV[3], c_id_text, c_seq_text, int(c_pub))
+remember(KEYS[5], window, ARGV[3], int(id), c_seq_text, int(c_pub))
 local seq, pub = c_seq, c_pub
 local keys = stream_keys(KEYS[1], no)
 redis.call('HSET', keys.s, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
