@@ -74,7 +74,7 @@ export function toDraft(input: SendInput): MessageDraft {
     key: channelKey(input.channel, input.fromUid),
     channel: input.channel,
     fromUid: input.fromUid,
-    clientMsgNo: input.clientMsgNo ?? randomUUID().replaceAll("-", ""),
+    clientMsgNo: input.clientMsgNo ?? newClientMsgNo(),
     dedupe: input.clientMsgNo !== undefined,
     header: { noPersist, redDot },
     expireS: input.expireS,
@@ -85,4 +85,10 @@ export function toDraft(input: SendInput): MessageDraft {
     recipients: undefined,
     permission: "check",
   };
+}
+
+/** 22 characters: it is kept with each message. */
+function newClientMsgNo(): string {
+  const hex = randomUUID().replaceAll("-", "");
+  return Buffer.from(hex, "hex").toString("base64url");
 }
