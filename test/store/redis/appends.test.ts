@@ -76,6 +76,22 @@ t.test(
   },
 );
 
+t.test("a call into many channels takes its ids at once", async (t) => {
+  const own = await startRedis(t);
+  const { store } = await openStore(t, own.url);
+  const groups = Array.from({ length: 32 }, (_, at) => `g${at}`);
+  const ids: number[] = [];
+  for (const turn of [1, 2]) {
+    const before = await callsOf(own, "set");
+    const sent = groups.map((id) => store.append(inGroup(id)));
+    for (const { messageId } of await Promise.all(sent)) ids.push(messageId);
+    // In the same millisecond, which the test's clock is, the ids that others took are skipped.
+    t.equal((await callsOf(own, "set")) - before, turn);
+  }
+  t.equal(new Set(ids).size, 64, "no id comes twice");
+  t.ok(Math.min(...ids.slice(32)) > Math.max(...ids.slice(0, 32)), "they grow");
+});
+
 t.test("a call takes a quarter of a mebibyte at most, or one", async (t) => {
   const own = await startRedis(t);
   const { store } = await openStore(t, own.url);
