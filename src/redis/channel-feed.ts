@@ -11,16 +11,33 @@ export interface ChannelPosition {
   readonly headSeq: number;
   /** No message of it has a greater id so far, stored or not, and every later one has. */
   readonly lastId: number;
+  /** The id of the newest message that is kept; 0: none is. */
+  readonly newestId: number;
+  /** Of the marks that were named, those with this id or a greater one are none of the channel's: lost by a fail-over, or forged. Infinity: all may be. */
+  readonly lostFromId: number;
   /** Its active stream and the requested ones, if they exist. */
   readonly streams: readonly StreamSnapshot[];
 }
 
+/** A message of a channel that a reader was given. */
+export interface DeliveredMark {
+  /** Its seq; of one that is not stored, the channel's newest seq before it. */
+  readonly seq: number;
+  readonly isStored: boolean;
+  readonly messageId: number;
+}
+
+/** What a reader has of a channel. */
+export interface Known {
+  /** clientMsgNos of streams. */
+  readonly streams: readonly string[];
+  /** Ids grow. */
+  readonly marks: readonly DeliveredMark[];
+}
+
 /** All throw `unavailable`. */
 export interface ChannelFeed {
-  position(
-    key: ChannelKey,
-    streams: readonly string[],
-  ): Promise<ChannelPosition>;
+  position(key: ChannelKey, known: Known): Promise<ChannelPosition>;
   /** Number of its newest publication, 0: none. Cheap: shows, for many channels, where something was missed. */
   pubOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;

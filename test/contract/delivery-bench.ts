@@ -51,14 +51,23 @@ export interface DeliveryDriver {
   /** Publications of a personal channel are made by a step for each user, behind the one that stores. */
   readonly tellsApart: boolean;
   /**
-   * A started node of one and the same cluster, or of another one with keys of its own (`prefix`). By default all may see everything. Closes
-   * itself with the test.
+   * A started node of one and the same cluster, or of another one with keys of its own (`prefix`). By default all may see everything, and its clock
+   * is right. Closes itself with the test.
    */
   open(
     t: Test,
-    options?: { readonly judge?: GroupJudge; readonly prefix?: string },
+    options?: {
+      readonly judge?: GroupJudge;
+      readonly prefix?: string;
+      readonly aheadMs?: number;
+    },
   ): Promise<DeliveryNode>;
-  /** As a fail-over to a replica that had not got the last so many publications of the channel, all of messages (`kept`) or of none. */
+  /** Removes messages whose time is over; resolves to their number. */
+  sweep(node: DeliveryNode): Promise<number>;
+  /**
+   * As a fail-over to a replica that had not got the last so many publications of the channel, all of messages (`kept`) or of none, nor any id behind
+   * that of the newest message that is left.
+   */
   forget(
     node: DeliveryNode,
     key: ChannelKey,

@@ -1,6 +1,6 @@
 // What a node that missed publications reads to catch up. No state.
 
-import type { ChannelFeed } from "../../redis/channel-feed.ts";
+import type { ChannelFeed, DeliveredMark } from "../../redis/channel-feed.ts";
 import { bucketOf } from "../../redis/keys.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
 import { readSlice } from "./history.ts";
@@ -9,7 +9,10 @@ import type { RedisStoreParts } from "./parts.ts";
 import { decodeSnapshot } from "./stream-record.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
-const STANDING = loadScript(lua("channel_standing"), lua("snapshot"));
+const STANDING = loadScript(
+  lua("channel_standing"),
+  ...["entry", "snapshot"].map(lua),
+);
 
 /** What the link must know. */
 export const feedScripts: readonly Script[] = [STANDING];
@@ -23,18 +26,22 @@ export type ChannelFeedParts = Pick<
 export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
   const { link, unreadable, personalChannelsSince } = parts;
   return {
-    async position(key, streams) {
+    async position(key, { streams, marks }) {
       const keys = [
-        link.keys.channel("head", key),
-        link.keys.channel("act", key),
+        ...["head", "log", "act"].map((part) => link.keys.channel(part, key)),
         idCounterOf(link, bucketOf(key)).key,
       ];
-      const reply = await link.run(STANDING, keys, streams);
-      const [pub, headSeq, lastId, found] = reply as [
-        ...[number, number, number, unknown[]],
+      const named = marks.toReversed().flatMap(argsOf);
+      const args = [marks.length, ...named, ...streams];
+      const reply = await link.run(STANDING, keys, args);
+      const [pub, headSeq, lastId, newestId, lostId, found] = reply as [
+        ...[number, number, number, number, number, unknown[]],
       ]; // as its header says
       const shown = unreadable.leaveOut(found, decodeSnapshot);
-      return { pub, headSeq, lastId, streams: shown };
+      return {
+        ...{ pub, headSeq, lastId, newestId, streams: shown },
+        lostFromId: lostId > 0 ? lostId : Number.POSITIVE_INFINITY,
+      };
     },
     async pubOf(key) {
       const head = link.keys.channel("head", key);
@@ -43,4 +50,8 @@ export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
     messages: (key, range) => readSlice(parts, key, range),
     personalChannelsSince,
   };
+}
+
+function argsOf({ seq, isStored, messageId }: DeliveredMark): number[] {
+  return [isStored ? seq : -seq, messageId];
 }

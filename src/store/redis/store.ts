@@ -175,7 +175,7 @@ function personCalls(
 
 function feedCalls(life: Life, { feed }: Engine): ChannelFeed {
   return {
-    position: (key, streams) => life.use(() => feed.position(key, streams)),
+    position: (key, known) => life.use(() => feed.position(key, known)),
     pubOf: (key) => life.use(() => feed.pubOf(key)),
     messages: (key, range) => life.use(() => feed.messages(key, range)),
     personalChannelsSince: (uid, sinceMs) =>

@@ -1,6 +1,8 @@
 // Nodes on Redis for the delivery contract: real topics, store and directory, whose connections all go through wires. State: the nodes.
 
 import { randomUUID } from "node:crypto";
+import { bucketOf } from "../../../src/redis/keys.ts";
+import { idCounterOf } from "../../../src/store/redis/message-ids.ts";
 import {
   type DeliveryDriver,
   type DeliveryNode,
@@ -23,18 +25,21 @@ export function deliveryDriver(
   const nodes = new WeakMap<DeliveryNode, WholeNode>();
   return {
     ...{ name, wires, tellsApart: isCluster },
-    async open(t, { judge, prefix = "d" } = {}) {
+    async open(t, { judge, prefix = "d", aheadMs = 0 } = {}) {
       const settings = redisSettings(wires.url, {
         ...{ prefix, cluster: isCluster, timeoutMs: TIMEOUT_MS },
       });
       const nodeId = `n-${randomUUID()}`;
-      const whole = await startWholeNode({ nodeId, settings, ...BEATS }, judge);
+      const clock = () => Date.now() + aheadMs;
+      const about = { nodeId, settings, clock, ...BEATS };
+      const whole = await startWholeNode(about, judge);
       t.teardown(() => whole.close());
       const { cluster, store, events } = whole;
       const node = { cluster, store, events };
       nodes.set(node, whole);
       return node;
     },
+    sweep: async (node) => (await nodes.get(node)?.store.sweep()) ?? 0,
     async forget(node, key, { publications, kept }) {
       const link = nodes.get(node)?.link;
       if (link === undefined) throw new Error("no node of this driver");
@@ -50,6 +55,10 @@ export function deliveryDriver(
         await link.call("hset", head, "seq", left);
       }
       await link.call("hincrby", head, "pub", -publications);
+      const last = await link.call("xrevrange", log, "+", "-", "COUNT", 1);
+      const [[, [, facts] = []] = []] = last as [string, Buffer[]][];
+      const ids = idCounterOf(link, bucketOf(key));
+      await link.call("set", ids.key, facts?.readDoubleBE(0) ?? 0);
     },
   };
 }

@@ -16,6 +16,8 @@ import type { HistoryRange } from "../../../src/broker/ports.ts";
 import type {
   ChannelFeed,
   ChannelPosition,
+  DeliveredMark,
+  Known,
 } from "../../../src/redis/channel-feed.ts";
 import {
   encodeExtra,
@@ -80,7 +82,7 @@ export class FeedLog implements ChannelFeed {
 
   async position(
     _key: ChannelKey,
-    names: readonly string[],
+    { streams: names, marks }: Known,
   ): Promise<ChannelPosition> {
     await this.#read();
     const streams = this.streams
@@ -89,7 +91,13 @@ export class FeedLog implements ChannelFeed {
       )
       .map((one) => ({ ...one }));
     const { pub, headSeq, nextId: lastId } = this;
-    return { pub, headSeq, lastId, streams };
+    const newestId = this.messagesKept.at(-1)?.messageId ?? 0;
+    const lost = marks.filter(
+      (mark) =>
+        mark.isStored && !this.messagesKept.some((one) => isMark(one, mark)),
+    );
+    const lostFromId = lost[0]?.messageId ?? Number.POSITIVE_INFINITY;
+    return { pub, headSeq, lastId, newestId, lostFromId, streams };
   }
 
   async pubOf(): Promise<number> {
@@ -176,4 +184,11 @@ export class FeedLog implements ChannelFeed {
       }),
     });
   }
+}
+
+function isMark(
+  { messageSeq, messageId }: Message,
+  mark: DeliveredMark,
+): boolean {
+  return messageSeq === mark.seq && messageId === mark.messageId;
 }

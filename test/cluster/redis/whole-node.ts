@@ -1,10 +1,6 @@
 // A whole node's storage and cluster on Redis, as the wiring of a server puts them together, without a server. State: none.
 
-import type {
-  ClusterEvent,
-  GroupJudge,
-  Store,
-} from "../../../src/broker/ports.ts";
+import type { ClusterEvent, GroupJudge } from "../../../src/broker/ports.ts";
 import { SessionDirectory } from "../../../src/broker/session-directory.ts";
 import { RedisCluster } from "../../../src/cluster/redis/cluster.ts";
 import { registryScripts } from "../../../src/cluster/redis/nodes/registry.ts";
@@ -13,12 +9,13 @@ import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import {
   createRedisStore,
+  type RedisStore,
   redisStoreScripts,
 } from "../../../src/store/redis/store.ts";
 
 export interface WholeNode {
   readonly cluster: RedisCluster;
-  readonly store: Store;
+  readonly store: RedisStore;
   readonly directory: SessionDirectory;
   readonly link: RedisLink;
   /** What its listener was told. */
@@ -31,6 +28,8 @@ export interface WholeNodeOptions {
   readonly settings: RedisSettings;
   readonly heartbeatMs: number;
   readonly deadAfterMs: number;
+  /** Unix milliseconds. */
+  readonly clock?: () => number;
 }
 
 /** Starts it; by default all may see everything. */
@@ -39,8 +38,8 @@ export async function startWholeNode(
   judge: GroupJudge = async () => {},
 ): Promise<WholeNode> {
   const { nodeId, settings, heartbeatMs, deadAfterMs } = options;
+  const { clock = Date.now } = options;
   const onProblem = () => {}; // servers go away in these tests
-  const clock = Date.now;
   const scripts = [...redisStoreScripts, ...registryScripts];
   const link = new RedisLink(settings, { scripts, name: nodeId, onProblem });
   const store = createRedisStore({

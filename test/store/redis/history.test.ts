@@ -1,11 +1,13 @@
 // Slices of history that take more than one step in Redis.
 
 import t from "tap";
+import type { DeliveredMark } from "../../../src/redis/channel-feed.ts";
 import { ALL, draftOf, seqsOf } from "../../contract/store-bench.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
 
 const server = await startRedis(t);
+const NOTHING = { streams: [], marks: [] };
 const upTo = (n: number) => Array.from({ length: n }, (_, i) => i + 1);
 
 async function send({ store }: OneStore, count: number, over = {}) {
@@ -119,13 +121,56 @@ t.test("retention hides what is past it", async (t) => {
   t.equal(await one.store.headSeq("2:g"), 2);
 });
 
+t.test(
+  "a channel's position tells which messages it never had, or lost",
+  async (t) => {
+    const one = await openStore(t, server.url);
+    const { store } = one;
+    const send = async (over = {}) =>
+      (await store.append(draftOf(over))).messageId;
+    const passing = { header: { noPersist: true, redDot: false } };
+    const [a, b, c] = [await send(), await send({ expireS: 1 }), await send()];
+    const d = await send(passing);
+    const kept = (seq: number, messageId: number) => ({
+      ...{ seq, messageId, isStored: true },
+    });
+    const unkept = (seq: number, messageId: number) => ({
+      ...{ seq, messageId, isStored: false },
+    });
+    const lostOf = async (...marks: readonly DeliveredMark[]) =>
+      (await store.position("2:g", { ...NOTHING, marks })).lostFromId;
+    const whole = [kept(1, a), kept(2, b), kept(3, c), unkept(3, d)];
+    const cases = async (name: string) => {
+      t.equal(await lostOf(...whole), Infinity, `${name}: all are there`);
+      t.equal(await lostOf(kept(3, c - 1)), c - 1, `${name}: another id`);
+      t.equal(await lostOf(kept(4, d)), d, `${name}: a seq to come`);
+      t.equal(await lostOf(unkept(4, d)), d, `${name}: behind one to come`);
+      t.equal(await lostOf(kept(3, d + 1)), d + 1, `${name}: an id to come`);
+      t.equal(await lostOf(kept(2, c + 1)), c + 1, `${name}: too great an id`);
+      t.equal(await lostOf(unkept(2, c + 1)), c + 1, `${name}: of one passing`);
+      t.equal(
+        await lostOf(kept(1, a), kept(2, c + 1), unkept(3, d)),
+        c + 1,
+        `${name}: what came behind a lost one`,
+      );
+    };
+    await cases("whole");
+    one.time.nowMs += 1000;
+    t.equal(await store.sweep(), 1);
+    await cases("a message expired");
+    await one.link.call("del", one.link.keys.channel("log", "2:g"));
+    t.equal(await lostOf(...whole), Infinity, "nothing shows any loss");
+    t.equal(await lostOf(...whole, kept(4, d)), d, "but what is to come");
+  },
+);
+
 t.test("a channel's position tells of its streams", async (t) => {
   const { store } = await openStore(t, server.url);
   t.equal(await store.pubOf("2:g"), 0);
-  t.same(await store.position("2:g", ["s1"]), {
+  t.same(await store.position("2:g", { ...NOTHING, streams: ["s1"] }), {
     pub: 0,
     headSeq: 0,
-    lastId: 0,
+    ...{ lastId: 0, newestId: 0, lostFromId: Number.POSITIVE_INFINITY },
     streams: [],
   });
   const event = (type: string, clientMsgNo: string, data = "") =>
@@ -139,7 +184,10 @@ t.test("a channel's position tells of its streams", async (t) => {
   await event("___TextMessageEnd", "s1");
   await event("___TextMessageStart", "s2");
   await store.append(draftOf());
-  const position = await store.position("2:g", ["s1", "s2", "none"]);
+  const position = await store.position("2:g", {
+    ...NOTHING,
+    streams: ["s1", "s2", "none"],
+  });
   t.match(position, { pub: 7, headSeq: 3 });
   t.equal(await store.pubOf("2:g"), 7);
   t.same(
@@ -150,7 +198,7 @@ t.test("a channel's position tells of its streams", async (t) => {
     ],
   );
   t.same(
-    (await store.position("2:g", [])).streams.map((s) => s.clientMsgNo),
+    (await store.position("2:g", NOTHING)).streams.map((s) => s.clientMsgNo),
     ["s2"],
   );
 });

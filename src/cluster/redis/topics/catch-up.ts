@@ -24,7 +24,7 @@ export async function catchUp(
 ): Promise<void> {
   const { delivered } = sequencer;
   const position = await positionOf(sequencer, feed);
-  delivered.forgetIdsAfter(position.lastId);
+  delivered.forgetLost(position);
   const { headSeq } = delivered;
   for (const snapshot of position.streams)
     if (delivered.knows(snapshot.clientMsgNo))
@@ -61,7 +61,7 @@ export async function startMidway(
     for (const snapshot of position.streams)
       if (!sequencer.delivered.knows(snapshot.clientMsgNo))
         sequencer.delivered.resetTo(snapshot);
-    sequencer.delivered.advanceTo(position.lastId);
+    sequencer.delivered.advanceTo(position);
   }
   sequencer.begin(pub, Math.max(0, headSeq - later)); // each publication is at most one message
   sequencer.expect(newest);
@@ -72,12 +72,15 @@ export async function begin(
   sequencer: Sequencer,
   feed: CatchUpFeed,
 ): Promise<void> {
-  const position = await feed.position(sequencer.key, []);
+  const position = await feed.position(sequencer.key, {
+    streams: [],
+    marks: [],
+  });
   if (!sequencer.isNew) return;
   for (const snapshot of position.streams)
     sequencer.delivered.resetTo(snapshot);
   sequencer.begin(position.pub, position.headSeq);
-  sequencer.delivered.advanceTo(position.lastId); // after the buffered publications, which are delivered
+  sequencer.delivered.advanceTo(position); // after the buffered publications, which are delivered
 }
 
 /**
@@ -89,7 +92,7 @@ async function positionOf(
   feed: CatchUpFeed,
 ): Promise<ChannelPosition> {
   const { bufferedNumbers, key, delivered } = sequencer;
-  const position = await feed.position(key, delivered.streams);
+  const position = await feed.position(key, delivered);
   sequencer.disprove(bufferedNumbers.filter((pub) => pub > position.pub));
   return position;
 }
@@ -100,16 +103,15 @@ async function readForward(
   feed: CatchUpFeed,
   { headSeq, position }: { headSeq: number; position: ChannelPosition },
 ): Promise<boolean> {
-  const { delivered } = sequencer;
-  let fromSeq = delivered.lastId === 0 ? headSeq + 1 : headSeq;
+  const { lastId } = sequencer.delivered;
+  let fromSeq = lastId === 0 ? headSeq + 1 : headSeq;
   while (fromSeq <= position.headSeq && !sequencer.isClosed) {
     const { messages, more } = await feed.messages(sequencer.key, {
       ...{ fromSeq, toSeq: position.headSeq, reverse: false },
       ...{ limit: PAGE_MESSAGES, maxBytes: PAGE_BYTES },
     });
     const [first] = messages;
-    if (first?.messageSeq === headSeq && !delivered.confirms(first))
-      return false;
+    if (first?.messageSeq === headSeq && first.messageId > lastId) return false;
     for (const message of messages) sequencer.deliverMessage(message);
     fromSeq = (messages.at(-1)?.messageSeq ?? position.headSeq) + 1;
     if (!more) break;

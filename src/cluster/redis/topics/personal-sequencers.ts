@@ -235,7 +235,7 @@ export class PersonalSequencers {
   /** Started within a stream or at an unstored message: reads the head seq for a later catch-up. */
   #learn(sequencer: Sequencer): void {
     const { feed, sequencers } = this.#parts;
-    feed.position(sequencer.key, []).then(
+    feed.position(sequencer.key, { streams: [], marks: [] }).then(
       ({ pub, headSeq }) => {
         const later = Math.max(0, pub - sequencer.pub);
         sequencer.delivered.headSeq ??= Math.max(0, headSeq - later);

@@ -12,22 +12,33 @@ import {
   eventsFrom,
   type StreamCursor,
 } from "../../../broker/stream-pieces.ts";
+import type {
+  ChannelPosition,
+  DeliveredMark,
+} from "../../../redis/channel-feed.ts";
 import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
 /** One stream of a channel is active at a time; last events of ended streams may still arrive. */
 const MAX_STREAMS = 32;
+/** As many of the newest messages are compared with the store's, to find where its history departs from what was delivered. */
+const MAX_MARKS = 16;
 
 export class DeliveredPosition {
   /** Seq of the newest delivered message; undefined: unknown, only `lastId` counts. */
   headSeq: number | undefined;
   /** Highest delivered message id, unstored messages included; 0: unknown. */
   lastId = 0;
-  /** `lastId` before the last message. */
-  #priorId = 0;
-  /** The last delivered stored message. */
-  #last: Pick<Message, "messageSeq" | "messageId"> | undefined;
+  /** The newest delivered messages. Of unstored ones in a row only the last one. */
+  readonly #marks: DeliveredMark[] = [];
+  /** Messages through this id, which is below those of the marks, are delivered or not needed; 0: unknown. */
+  #floorId = 0;
   #streams: Map<string, StreamCursor> | undefined;
+
+  /** The newest delivered messages, as far as the store can tell whether it has them. */
+  get marks(): readonly DeliveredMark[] {
+    return this.#marks;
+  }
 
   /** Streams that may miss events. */
   get streams(): readonly string[] {
@@ -46,32 +57,34 @@ export class DeliveredPosition {
       : this.#markEvent(event.event, event.event.stream);
   }
 
-  /** Messages through this id are delivered or not needed. */
-  advanceTo(messageId: number): void {
-    this.lastId = Math.max(this.lastId, messageId);
-    this.#priorId = this.lastId;
+  /** Messages through the position are delivered or not needed. */
+  advanceTo({ headSeq, newestId, lastId }: ChannelPosition): void {
+    const lowestId = this.#marks[0]?.messageId ?? Number.POSITIVE_INFINITY;
+    if (newestId < lowestId) this.#floorId = Math.max(this.#floorId, newestId);
+    if (lastId <= this.lastId) return;
+    this.lastId = lastId;
+    this.#mark({ seq: headSeq, isStored: false, messageId: lastId });
   }
 
-  /** The store has given out no id above `lastId`: a higher last message was never stored, or lost. */
-  forgetIdsAfter(lastId: number): void {
+  /** Whether a message of this seq was delivered that has another id: a fail-over lost it, and the seq is given out again. */
+  hasOther(seq: number, messageId: number): boolean {
+    const mark = this.#marks.find((one) => one.isStored && one.seq === seq);
+    return mark !== undefined && mark.messageId !== messageId;
+  }
+
+  /** Messages that the store's history has not were lost, or forged: others may have their numbers, with any ids. */
+  forgetLost({ lostFromId, lastId }: ChannelPosition): void {
+    let last = this.#marks.at(-1);
+    while (last !== undefined && last.messageId >= lostFromId) {
+      this.#marks.pop();
+      if (last.isStored) this.headSeq = undefined;
+      last = this.#marks.at(-1);
+      this.lastId = last?.messageId ?? this.#floorId;
+    }
     if (this.lastId <= lastId) return;
-    this.lastId = Math.min(this.#priorId, lastId);
-    this.#priorId = this.lastId;
-    this.headSeq = undefined; // it may belong to that message
-  }
-
-  /**
-   * Whether the delivered message with that seq is the store's. If not, it was lost, or forged: then messages after the one before it count as
-   * not delivered.
-   */
-  confirms({ messageSeq, messageId }: Message): boolean {
-    const last = this.#last;
-    if (last?.messageSeq !== messageSeq) return messageId <= this.lastId;
-    if (last.messageId === messageId) return true;
-    this.lastId = Math.min(this.#priorId, messageId - 1);
-    this.#priorId = this.lastId;
-    this.#last = undefined;
-    return false;
+    this.lastId = lastId;
+    this.#floorId = Math.min(this.#floorId, lastId);
+    this.headSeq = undefined;
   }
 
   /** Sets the stream's cursor to the end of `snapshot`. */
@@ -92,17 +105,26 @@ export class DeliveredPosition {
     clientMsgNo,
     stream,
   }: Message): boolean {
-    if (messageSeq > 0) {
+    const isStored = messageSeq > 0;
+    if (isStored) {
       if (messageId <= this.lastId) return false;
       this.headSeq = messageSeq;
-      this.#last = { messageSeq, messageId };
     }
     if (messageId > this.lastId) {
-      this.#priorId = this.lastId;
       this.lastId = messageId;
+      if (this.headSeq !== undefined)
+        this.#mark({ seq: this.headSeq, isStored, messageId });
     }
     if (stream !== undefined) this.#put(clientMsgNo, BEGINNING);
     return true;
+  }
+
+  #mark(mark: DeliveredMark): void {
+    const marks = this.#marks;
+    if (!mark.isStored && marks.at(-1)?.isStored === false) marks.pop();
+    marks.push(mark);
+    if (marks.length <= MAX_MARKS) return;
+    this.#floorId = marks.shift()?.messageId ?? 0;
   }
 
   #markEvent(event: ChannelEvent, place: StreamPlace | undefined): boolean {

@@ -14,6 +14,7 @@ import {
   kindOf,
   MESSAGE_FRAME,
   messageIdOf,
+  messageSeqOf,
   type OrderedEvent,
   pubOf,
   REMOVAL_FRAME,
@@ -247,15 +248,16 @@ export class Sequencer {
   }
 
   /**
-   * After a fail-over numbers are given out again, with new message ids. The last delivered number
-   * belongs to one message only.
+   * After a fail-over numbers are given out again, with new message ids, which are lower if the lost
+   * messages were sent by a node whose clock is ahead.
    */
   #isOfForkedHistory(frame: Buffer): boolean {
     const { lastId } = this.delivered;
     if (kindOf(frame) !== MESSAGE_FRAME || lastId === 0) return false;
     const messageId = messageIdOf(frame);
     if (messageId > lastId) return true;
-    return pubOf(frame) === this.#pub && messageId < lastId;
+    if (pubOf(frame) === this.#pub) return messageId < lastId;
+    return this.delivered.hasOther(messageSeqOf(frame), messageId);
   }
 
   /** The next message's id is above the last one and not far in the future. */
