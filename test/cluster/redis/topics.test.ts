@@ -2,13 +2,12 @@
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
-import { groupTopic, userTopic } from "../../../src/broker/model.ts";
+import { groupTopic } from "../../../src/broker/model.ts";
 import { WIRE_VERSION } from "../../../src/redis/wire.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
 import {
   group,
   type NodeOptions,
-  person,
   range,
   startTopicNode,
   until,
@@ -34,28 +33,6 @@ function world(t: Test) {
       ((await ofServer.call("PUBSUB", "SHARDNUMSUB", name)) as unknown[])[1],
   };
 }
-
-t.test("a read shows nothing that was not told before", async (t) => {
-  const { node } = world(t);
-  const [one, reader] = [await node(), await node()];
-  await reader.topics.listen(groupTopic("g"));
-  await reader.topics.listen(userTopic("b"));
-  const all = { fromSeq: 1, toSeq: 999, limit: 999, reverse: false };
-  const until = Promise.all(
-    range(1, 60).map((at) =>
-      one.send(at % 2 ? group("g") : person("b"), at % 3 ? "a" : "c"),
-    ),
-  );
-  for (const key of ["2:g", "1:a@b", "1:b@c", "2:g", "1:a@b", "1:b@c"]) {
-    const { messages } = await reader.store.readMessages(key, {
-      ...all,
-      maxBytes: 1 << 20,
-    });
-    const told = new Set(reader.told(key).map(({ messageId }) => messageId));
-    t.ok(messages.every(({ messageId }) => told.has(messageId)));
-  }
-  await until;
-});
 
 t.test("unlistened topics linger, and then are let go of", async (t) => {
   const { node, channels } = world(t);
