@@ -29,6 +29,8 @@ interface Followed {
   readonly channel: ChannelRef;
   readonly reader: Reader;
   seenSeq: number;
+  /** The greatest message id it was shown. */
+  seenId: number;
 }
 
 export class ClusterReader {
@@ -59,7 +61,7 @@ export class ClusterReader {
       channels.map((channel) => {
         const key = channelKey(channel, uid);
         const reader = new Reader(`${uid} (${temper})`, key);
-        return [key, { channel, reader, seenSeq: 0 }];
+        return [key, { channel, reader, seenSeq: 0, seenId: 0 }];
       }),
     );
   }
@@ -165,15 +167,23 @@ export class ClusterReader {
     return view()?.text;
   }
 
-  #connect(): Promise<NativeClient> {
+  async #connect(): Promise<NativeClient> {
     const { uid, streams } = this;
-    const resume = [...this.#followed.values()].map(
-      ({ channel, seenSeq: lastSeq }) => ({ channel, lastSeq }),
-    );
+    const all = [...this.#followed.values()];
+    const resume = all.map(({ channel, seenSeq: lastSeq, seenId: lastId }) => ({
+      ...{ channel, lastSeq, lastId },
+    }));
     const port = this.#nodes.clientPort;
-    return connectNative(undefined, {
+    const client = await connectNative(undefined, {
       ...{ uid, port, resume, streams, timeoutMs: CONNECT_MS },
     });
+    // Seqs of messages that were lost are given out again behind the head that it is told.
+    for (const [at, { headSeq, status }] of client.connack.resume.entries()) {
+      const one = all[at];
+      if (one === undefined || status !== "ok") continue;
+      one.seenSeq = Math.min(one.seenSeq, headSeq);
+    }
+    return client;
   }
 
   /** Resolves when the connection is over or it wants to leave. */
@@ -202,6 +212,8 @@ export class ClusterReader {
       if (followed === undefined) continue; // a stage: its streams are judged
       const run = runOf(push);
       followed.seenSeq = Math.max(followed.seenSeq, run.throughSeq);
+      for (const { messageId } of run.messages)
+        followed.seenId = Math.max(followed.seenId, messageId);
       this.#runs.push({ reader: followed.reader, run });
     }
     this.#taken = pushes.length;
