@@ -2,10 +2,10 @@
 // then for those who wait.
 
 import { MOVE_STEPS, type MoveSource } from "../store/moved.ts";
-import { differencesOf } from "../store/redis/import.ts";
-import { MoveCounts, type MovedCount } from "../store/redis/import-counts.ts";
-import type { ImportContext } from "../store/redis/import-facts.ts";
-import type { MoveTarget } from "../store/redis/import-target.ts";
+import { MoveCounts, type MovedCount } from "../store/redis/import/counts.ts";
+import type { ImportContext } from "../store/redis/import/facts.ts";
+import { differencesOf } from "../store/redis/import/import.ts";
+import type { MoveTarget } from "../store/redis/import/target.ts";
 import { pagesOf } from "./pages.ts";
 import {
   type MoveProgress,

@@ -4,7 +4,7 @@
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
 import type { SourceLook } from "../store/moved.ts";
-import { accessTokenOwner } from "../store/redis/managers.ts";
+import { accessTokenOwner } from "../store/redis/steps/managers.ts";
 
 const RETRY_AFTER_MS = 5000;
 

@@ -4,7 +4,7 @@ import type { RedisSettings } from "../redis/client.ts";
 import { RedisLink } from "../redis/link.ts";
 import { openMoveSource } from "../store/embedded/export.ts";
 import { lookInto } from "../store/embedded/export-look.ts";
-import { importScripts } from "../store/redis/import.ts";
+import { importScripts } from "../store/redis/import/import.ts";
 import { Migration, type MigrationParts } from "./migration.ts";
 import { targetScripts } from "./target.ts";
 

@@ -10,7 +10,7 @@ import {
 } from "../../src/migrate/record.ts";
 import { migrationScripts } from "../../src/migrate/wiring.ts";
 import { RedisLink } from "../../src/redis/link.ts";
-import { writeRows } from "../../src/store/redis/import.ts";
+import { writeRows } from "../../src/store/redis/import/import.ts";
 import { codeOf, draftOf, group } from "../contract/store-bench.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis } from "../support/redis.ts";

@@ -9,28 +9,32 @@ import type {
 import type { StreamStore } from "../../broker/stream-ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import type { Script } from "../../redis/script.ts";
+import { createChannelFeed, feedScripts } from "./feed.ts";
+import type { RedisStoreParts } from "./parts.ts";
 import {
   channelScripts,
   createRedisChannels,
   type RedisChannels,
-} from "./channels.ts";
+} from "./steps/channels.ts";
 import {
   conversationScripts,
   createRedisConversations,
-} from "./conversations.ts";
-import { createChannelFeed, feedScripts } from "./feed.ts";
-import { createRedisInbox, inboxScripts, type RedisInbox } from "./inbox.ts";
-import { createRedisManagers, managerScripts } from "./managers.ts";
+} from "./steps/conversations.ts";
+import {
+  createRedisInbox,
+  inboxScripts,
+  type RedisInbox,
+} from "./steps/inbox.ts";
+import { createRedisManagers, managerScripts } from "./steps/managers.ts";
 import {
   createRedisMessages,
   messageScripts,
   type RedisMessages,
-} from "./messages.ts";
-import type { RedisStoreParts } from "./parts.ts";
-import { retentionScripts, Sweep } from "./retention.ts";
-import { createRedisSessions, sessionScripts } from "./sessions.ts";
-import { createRedisStreams, streamScripts } from "./streams.ts";
-import { createRedisUsers, userScripts } from "./users.ts";
+} from "./steps/messages.ts";
+import { retentionScripts, Sweep } from "./steps/retention.ts";
+import { createRedisSessions, sessionScripts } from "./steps/sessions.ts";
+import { createRedisStreams, streamScripts } from "./steps/streams/streams.ts";
+import { createRedisUsers, userScripts } from "./steps/users.ts";
 
 /** Every step the store runs: what its link must know. */
 export const redisStoreScripts: readonly Script[] = [

@@ -3,10 +3,10 @@
 import type { ChannelFeed, DeliveredMark } from "../../redis/channel-feed.ts";
 import { bucketOf } from "../../redis/keys.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
-import { readSlice } from "./history.ts";
-import { idCounterOf } from "./message-ids.ts";
 import type { RedisStoreParts } from "./parts.ts";
-import { decodeSnapshot } from "./stream-record.ts";
+import { readSlice } from "./steps/history.ts";
+import { idCounterOf } from "./steps/message-ids.ts";
+import { decodeSnapshot } from "./steps/streams/record.ts";
 
 const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
 const STANDING = loadScript(

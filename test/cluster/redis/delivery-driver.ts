@@ -2,7 +2,7 @@
 
 import { randomUUID } from "node:crypto";
 import { bucketOf } from "../../../src/redis/keys.ts";
-import { idCounterOf } from "../../../src/store/redis/message-ids.ts";
+import { idCounterOf } from "../../../src/store/redis/steps/message-ids.ts";
 import {
   type DeliveryDriver,
   type DeliveryNode,

@@ -10,20 +10,20 @@ import type {
   UserStore,
 } from "../../../src/broker/ports.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
+import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
 import {
   channelScripts,
   createRedisChannels,
-} from "../../../src/store/redis/channels.ts";
+} from "../../../src/store/redis/steps/channels.ts";
 import {
   createRedisManagers,
   managerScripts,
-} from "../../../src/store/redis/managers.ts";
-import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
-import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
+} from "../../../src/store/redis/steps/managers.ts";
 import {
   createRedisUsers,
   userScripts,
-} from "../../../src/store/redis/users.ts";
+} from "../../../src/store/redis/steps/users.ts";
+import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { redisSettings } from "../../support/redis.ts";
 
 const HOUR_S = 3600;

@@ -11,25 +11,28 @@ import type {
 import type { StreamStore } from "../../../src/broker/stream-ports.ts";
 import type { ChannelFeed } from "../../../src/redis/channel-feed.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
+import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
 import {
   channelScripts,
   createRedisChannels,
-} from "../../../src/store/redis/channels.ts";
+} from "../../../src/store/redis/steps/channels.ts";
 import {
   conversationScripts,
   createRedisConversations,
-} from "../../../src/store/redis/conversations.ts";
+} from "../../../src/store/redis/steps/conversations.ts";
 import {
   createRedisMessages,
   messageScripts,
-} from "../../../src/store/redis/messages.ts";
-import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
-import { personalScripts } from "../../../src/store/redis/personal.ts";
-import { retentionScripts, Sweep } from "../../../src/store/redis/retention.ts";
+} from "../../../src/store/redis/steps/messages.ts";
+import { personalScripts } from "../../../src/store/redis/steps/personal.ts";
+import {
+  retentionScripts,
+  Sweep,
+} from "../../../src/store/redis/steps/retention.ts";
 import {
   createRedisStreams,
   streamScripts,
-} from "../../../src/store/redis/streams.ts";
+} from "../../../src/store/redis/steps/streams/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { redisSettings } from "../../support/redis.ts";
 

@@ -7,15 +7,15 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { decodeFrame, markFrame } from "../../../src/redis/wire.ts";
-import {
-  createRedisInbox,
-  inboxScripts,
-  type RedisInbox,
-} from "../../../src/store/redis/inbox.ts";
 import type {
   RedisStoreLimits,
   RedisStoreParts,
 } from "../../../src/store/redis/parts.ts";
+import {
+  createRedisInbox,
+  inboxScripts,
+  type RedisInbox,
+} from "../../../src/store/redis/steps/inbox.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";

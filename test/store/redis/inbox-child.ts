@@ -5,7 +5,7 @@ import { RedisLink } from "../../../src/redis/link.ts";
 import {
   createRedisInbox,
   inboxScripts,
-} from "../../../src/store/redis/inbox.ts";
+} from "../../../src/store/redis/steps/inbox.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { redisSettings } from "../../support/redis.ts";

@@ -6,8 +6,11 @@ import type { ClusterEvent, CommandDraft } from "../../../src/broker/ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
 import { decodeFrame, markFrame } from "../../../src/redis/wire.ts";
-import { newCommand, put } from "../../../src/store/redis/command-steps.ts";
-import { IndexRepairs } from "../../../src/store/redis/index-repairs.ts";
+import {
+  newCommand,
+  put,
+} from "../../../src/store/redis/steps/command-steps.ts";
+import { IndexRepairs } from "../../../src/store/redis/steps/index-repairs.ts";
 import type { RedisStore } from "../../../src/store/redis/store.ts";
 import {
   codeOf,

@@ -8,7 +8,7 @@ import {
   STREAM_START,
 } from "../../../src/broker/model.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
-import { createStreamSteps } from "../../../src/store/redis/stream-steps.ts";
+import { createStreamSteps } from "../../../src/store/redis/steps/streams/steps.ts";
 import { Bench } from "../../contract/store-bench.ts";
 import {
   ACTIVE,

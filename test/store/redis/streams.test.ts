@@ -7,8 +7,8 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import {
   eventHead,
   eventTail,
-} from "../../../src/store/redis/stream-record.ts";
-import { createRedisStreams } from "../../../src/store/redis/streams.ts";
+} from "../../../src/store/redis/steps/streams/record.ts";
+import { createRedisStreams } from "../../../src/store/redis/steps/streams/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { ALL, Bench, codeOf, draftOf } from "../../contract/store-bench.ts";
 import {

@@ -3,7 +3,7 @@
 import t, { type Test } from "tap";
 import { STREAM_START } from "../../../src/broker/model.ts";
 import type { HistoryRange } from "../../../src/broker/ports.ts";
-import { encodeEntryFacts } from "../../../src/store/redis/log-entry.ts";
+import { encodeEntryFacts } from "../../../src/store/redis/steps/log-entry.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";

@@ -1,4 +1,4 @@
--- A stream as reads show it, and its end as data: for every step that reads or reclaims messages. `stream-record.ts` reads what these return.
+-- A stream as reads show it, and its end as data: for every step that reads or reclaims messages. `steps/streams/record.ts` reads what these return.
 -- Of one stream, behind the name `<channel key>\n<clientMsgNo>`, all in the slot of the channel's head:
 --   s   HASH   h (what the record of each of its events begins with), i messageId, q messageSeq, t Unix ms of its start, n index of the next event,
 --              l UTF-16 units of the text, b bytes counted against its bound, a Unix ms of its last event, e state (place in STREAM_STATES),

@@ -1,0 +1,126 @@
+// The port's command inboxes on Redis. No state but that of the commands on their way.
+
+import { BrokerError } from "../../../broker/errors.ts";
+import type { ChannelKey, InboxCommand } from "../../../broker/model.ts";
+import type { HistoryRange, InboxStore } from "../../../broker/ports.ts";
+import { loadScript, type Script } from "../../../redis/script.ts";
+import { decodeRecord } from "../../../redis/wire.ts";
+import { assertFits, isTooLong } from "../../command-draft.ts";
+import type { RedisStoreParts } from "../parts.ts";
+import { commandScripts } from "./command-steps.ts";
+import { Commands } from "./commands.ts";
+
+const lua = (name: string) => new URL(`../lua/${name}.lua`, import.meta.url);
+const READ = loadScript(lua("inbox_read"));
+const ACKNOWLEDGE = loadScript(lua("inbox_acknowledge"), lua("inbox"));
+
+/** What the link must know. */
+export const inboxScripts: readonly Script[] = [
+  ...commandScripts,
+  ...[READ, ACKNOWLEDGE],
+];
+
+const MAX_INBOX_SEQ = 2 ** 48 - 1;
+/** Copies taken out in one step. */
+const TAKEN = 1000;
+
+export interface RedisInbox extends InboxStore {
+  /**
+   * To be awaited before a retry is answered with a first one whose `pub` is 0, which may be a command: finishes it if some recipients may not have
+   * it. Throws as the link does.
+   */
+  settle(key: ChannelKey, messageId: number): Promise<void>;
+  /** Finishes what nodes that are gone left half done, as far as it can be reached. To be called now and then by any node. */
+  sweep(isStopped?: () => boolean): Promise<void>;
+  readonly counts: Commands["counts"];
+}
+
+/** Every call throws `unavailable` or `overloaded` as the link does. */
+export function createRedisInbox(parts: RedisStoreParts): RedisInbox {
+  const commands = new Commands(parts);
+  return {
+    async appendCommand(draft) {
+      assertFits(draft);
+      return commands.append(draft);
+    },
+    readInbox: (uid, afterSeq, page) =>
+      readInbox(parts, uid, { afterSeq, ...page }),
+    acknowledgeCommands: (uid, inboxSeqs) => acknowledge(parts, uid, inboxSeqs),
+    settle: (key, messageId) => commands.settle(key, messageId),
+    sweep: (isStopped = () => false) => commands.sweep(isStopped),
+    get counts() {
+      return commands.counts;
+    },
+  };
+}
+
+/** How much of an inbox is read at once. */
+type InboxPage = Pick<HistoryRange, "limit" | "maxBytes">;
+
+/** The port's `readInbox`. */
+async function readInbox(
+  parts: RedisStoreParts,
+  uid: string,
+  { afterSeq, limit, maxBytes }: InboxPage & { readonly afterSeq: number },
+): Promise<readonly InboxCommand[]> {
+  const { link, clock, unreadable } = parts;
+  if (isTooLong(uid)) throw new BrokerError("too_large");
+  const from = Math.max(0, Math.floor(afterSeq)) + 1;
+  if (!(limit > 0) || !(from <= MAX_INBOX_SEQ)) {
+    await link.ping(); // an inbox that cannot be reached is not an empty one
+    return [];
+  }
+  const args = [clock(), from, limit, maxBytes];
+  const reply = await link.run(READ, [link.keys.user("inbox", uid)], args);
+  const copies = copiesOf(reply as Buffer[]);
+  const found = unreadable.leaveOut(copies, commandOf);
+  const last = copies.at(-1);
+  if (found.length === 0 && last !== undefined)
+    return readInbox(parts, uid, { afterSeq: last.inboxSeq, limit, maxBytes }); // no copy is the end only where none is left
+  return found;
+}
+
+interface Copy {
+  readonly inboxSeq: number;
+  readonly messageId: number;
+  readonly record: Buffer;
+}
+
+/** Of the reply of `lua/inbox_read.lua`. */
+function copiesOf(fields: readonly Buffer[]): readonly Copy[] {
+  const copies: Copy[] = [];
+  for (let at = 0; at + 2 < fields.length; at += 3) {
+    const [seq, id, record] = fields.slice(at, at + 3);
+    if (record === undefined) break;
+    copies.push({ inboxSeq: Number(seq), messageId: Number(id), record });
+  }
+  return copies;
+}
+
+function commandOf({ inboxSeq, messageId, record }: Copy): InboxCommand {
+  const place = { messageId, messageSeq: inboxSeq };
+  return { inboxSeq, message: decodeRecord(record, place) };
+}
+
+/** The port's `acknowledgeCommands`. */
+async function acknowledge(
+  { link, clock, written }: RedisStoreParts,
+  uid: string,
+  inboxSeqs: readonly number[],
+): Promise<number> {
+  if (isTooLong(uid)) throw new BrokerError("too_large");
+  const seqs = inboxSeqs.filter(
+    (seq) => Number.isInteger(seq) && seq >= 1 && seq <= MAX_INBOX_SEQ,
+  );
+  const keys = ["inbox", "inboxExpiry"].map((part) =>
+    link.keys.user(part, uid),
+  );
+  const steps: Promise<unknown>[] = [];
+  for (let at = 0; at < seqs.length; at += TAKEN) {
+    const some = seqs.slice(at, at + TAKEN);
+    steps.push(link.run(ACKNOWLEDGE, keys, [clock(), ...some]));
+  }
+  const counts = await Promise.all(steps);
+  await written(keys[0]);
+  return counts.reduce<number>((sum, count) => sum + Number(count), 0);
+}

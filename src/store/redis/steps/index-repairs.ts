@@ -1,0 +1,95 @@
+// Index repairs on a Redis Cluster: a fail-over of a user's slot may lose a group from the user's index where the group's slot keeps the membership. What
+// was entered in the last minute over a connection that is lost is entered again, blindly: an entry too many does no harm. The user's sessions are
+// notified: they may have connected without it. Nothing is lost with `redis.minReplicas`. State: those entries, bounded; it ends with the process.
+
+import { isAway } from "../../../broker/errors.ts";
+import type { RedisStoreParts } from "../parts.ts";
+
+export interface IndexRepairsParts
+  extends Pick<RedisStoreParts, "link" | "clock" | "onProblem"> {
+  /** Enters the group into the user's index, notes that, and notifies the user's sessions. */
+  readonly add: (groupId: string, uid: string) => Promise<void>;
+}
+
+interface IndexEntry {
+  readonly groupId: string;
+  readonly uid: string;
+  /** See `connectionOf`. */
+  readonly connection: unknown;
+}
+
+/** Longer than a primary that was cut off from the others takes writes. */
+const KEPT_MS = 60_000;
+const MAX_ENTRIES = 200_000;
+const AT_ONCE = 256;
+
+export class IndexRepairs {
+  readonly #parts: IndexRepairsParts;
+  readonly #mayLose: boolean;
+  readonly #entries = new Map<IndexEntry, number>();
+
+  constructor(parts: IndexRepairsParts) {
+    this.#parts = parts;
+    const { link } = parts;
+    this.#mayLose = link.isCluster && link.settings.minReplicas === 0;
+  }
+
+  /**
+   * Over which connection an entry is written that is sent now; undefined: one that is not made yet. As nobody knows whether that was lost meanwhile,
+   * such an entry is repeated. Throws `unavailable`.
+   */
+  connectionOf(index: string): unknown {
+    return this.#parts.link.primaryOf(index).stream;
+  }
+
+  /** It was written. */
+  note(entry: IndexEntry): void {
+    if (!this.#mayLose) return;
+    this.#entries.set(entry, this.#parts.clock());
+    if (this.#entries.size <= MAX_ENTRIES) return;
+    const oldest = this.#entries.keys().next();
+    if (!oldest.done) this.#entries.delete(oldest.value);
+  }
+
+  /** What cannot be reached stays, behind the others, and ends the sweep: a server that does not answer is waited for once. */
+  async sweep(isStopped: () => boolean): Promise<void> {
+    const lost = this.#lost();
+    for (let at = 0; at < lost.length && !isStopped(); at += AT_ONCE) {
+      const some = lost.slice(at, at + AT_ONCE);
+      const done = await Promise.all(some.map((entry) => this.#repeat(entry)));
+      if (done.includes(false)) return;
+    }
+  }
+
+  /** Those whose connection is lost. Others that are old enough are forgotten. */
+  #lost(): readonly IndexEntry[] {
+    const { link, clock } = this.#parts;
+    const oldMs = clock() - KEPT_MS;
+    const alive = new Set<unknown>();
+    for (const { status, stream } of link.primaries())
+      if (status === "ready") alive.add(stream);
+    const lost: IndexEntry[] = [];
+    for (const [entry, writtenMs] of this.#entries)
+      if (!alive.has(entry.connection)) lost.push(entry);
+      else if (writtenMs <= oldMs) this.#entries.delete(entry);
+    return lost;
+  }
+
+  /** False: its server is away. */
+  async #repeat(entry: IndexEntry): Promise<boolean> {
+    const writtenMs = this.#entries.get(entry) ?? 0;
+    this.#entries.delete(entry);
+    try {
+      await this.#parts.add(entry.groupId, entry.uid);
+      return true;
+    } catch (error) {
+      if (!isAway(error)) {
+        const what = "The group index of a user could not be repaired";
+        this.#parts.onProblem(error, what);
+        return true;
+      }
+      this.#entries.set(entry, writtenMs);
+      return false;
+    }
+  }
+}

@@ -1,0 +1,101 @@
+// The rule of `broker/permissions.ts` as tables for `lua/permission.lua`, which says what their bits are: a digit for each case of facts. Made once.
+
+import type { SendRefusal } from "../../../broker/errors.ts";
+import {
+  type ChannelInfo,
+  type ChannelType,
+  GROUP_CHANNEL,
+  PERSON_CHANNEL,
+  SYSTEM_UID,
+} from "../../../broker/model.ts";
+import {
+  refuseGroupSend,
+  refusePersonSend,
+} from "../../../broker/permissions.ts";
+
+/** In a step. The numbers are no format: both sides are of one build. */
+const REFUSALS = {
+  channel_disbanded: 1,
+  channel_banned: 2,
+  send_banned: 3,
+  not_subscriber: 4,
+  stranger_refused: 5,
+} as const satisfies Record<SendRefusal, number>;
+
+const BY_CODE = new Map<number, SendRefusal>(
+  Object.entries(REFUSALS).map(([refused, code]) => [
+    code,
+    refused as SendRefusal, // the keys of the table
+  ]),
+);
+
+const BAN = 1;
+const DISBAND = 2;
+const SEND_BAN = 4;
+const ALLOW_STRANGER = 8;
+const MEMBER = 8;
+const STRANGER = 16;
+const GROUP_SYSTEM = 16;
+const PERSON_SYSTEM = 32;
+const SENDER = "sender";
+
+/** How a step is given a refusal, and gives one; 0: none. */
+export function codeOf(refused: SendRefusal | undefined): number {
+  return refused === undefined ? 0 : REFUSALS[refused];
+}
+
+/** The refusal of a step's reply; undefined: there is none of that number. */
+export function refusalOf(code: number): SendRefusal | undefined {
+  return BY_CODE.get(code);
+}
+
+/** Lua that defines the tables, in front of `permission.lua`. */
+export function permissionTables(): string {
+  return [
+    `local SYSTEM_UID = '${SYSTEM_UID}'`,
+    `local GROUP_REFUSALS = '${table(GROUP_SYSTEM, refuseInGroup)}'`,
+    `local PERSON_REFUSALS = '${table(PERSON_SYSTEM, refuseToPerson)}'`,
+  ].join("\n");
+}
+
+function table(
+  topBit: number,
+  refuse: (bits: number) => SendRefusal | undefined,
+): string {
+  return Array.from({ length: 2 * topBit }, (_, bits) =>
+    codeOf(refuse(bits)),
+  ).join("");
+}
+
+function refuseInGroup(bits: number): SendRefusal | undefined {
+  return refuseGroupSend(
+    {
+      info: infoOf(GROUP_CHANNEL, bits),
+      isSubscriber: (bits & MEMBER) !== 0,
+    },
+    (bits & GROUP_SYSTEM) !== 0 ? SYSTEM_UID : SENDER,
+  );
+}
+
+function refuseToPerson(bits: number): SendRefusal | undefined {
+  return refusePersonSend(
+    {
+      receiver: infoOf(PERSON_CHANNEL, bits & ~SEND_BAN),
+      receiverHasContacts: (bits & STRANGER) !== 0,
+      isContact: false,
+      sender: infoOf(PERSON_CHANNEL, bits & SEND_BAN),
+    },
+    (bits & PERSON_SYSTEM) !== 0 ? SYSTEM_UID : SENDER,
+    "receiver",
+  );
+}
+
+function infoOf(type: ChannelType, bits: number): ChannelInfo {
+  return {
+    ...{ id: "", type, large: false },
+    ban: (bits & BAN) !== 0,
+    disband: (bits & DISBAND) !== 0,
+    sendBan: (bits & SEND_BAN) !== 0,
+    allowStranger: (bits & ALLOW_STRANGER) !== 0,
+  };
+}

@@ -1,0 +1,187 @@
+// Removes from the channels' logs what expired, is past retention or beyond what a channel keeps. What has a time reads hide before; this gives Redis
+// its memory back. Any node does it, each channel in steps of its own: two at once do no harm. State: the timer and the run under way.
+
+import { BUCKETS } from "../../../redis/keys.ts";
+import type { RedisLink } from "../../../redis/link.ts";
+import { loadScript, type Script } from "../../../redis/script.ts";
+import type { RedisStoreParts } from "../parts.ts";
+
+const lua = (name: string) => new URL(`../lua/${name}.lua`, import.meta.url);
+const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
+
+/** What the link must know. */
+export const retentionScripts: readonly Script[] = [RECLAIM];
+
+/** Messages removed in one step, and channels looked for at once: about a millisecond. */
+const STEP = 200;
+const CHANNELS = 50;
+/** How far a node's clock may be ahead of Redis'. */
+const MAX_AHEAD_MS = 60_000;
+/** With a limit of messages each channel is looked at so often at least: it may have been another one. */
+const LOOK_MS = 86_400_000;
+
+const AHEAD = "The clock is ahead of Redis': nothing is removed";
+const UNKNOWN = "A Redis server's clock is not known: nothing there is removed";
+
+type Server = ReturnType<RedisLink["primaryOf"]>;
+/** What the servers' clocks said about a reading of this node's. */
+interface Clocks {
+  /** The reading: what it was not compared with removes nothing. */
+  readonly nowMs: number;
+  /** Whether a server's clock is far behind it. Of one that did not answer nothing is known. */
+  readonly areBehind: ReadonlyMap<Server, boolean>;
+}
+/** Of scores, as Redis takes them. */
+type Range = readonly [from: string, to: string];
+
+export interface SweepParts
+  extends Pick<RedisStoreParts, "link" | "clock" | "limits" | "onProblem"> {
+  /** What else is to be done each time. It ends early once the sweep is stopped. */
+  readonly also: readonly ((isStopped: () => boolean) => Promise<unknown>)[];
+}
+
+export class Sweep {
+  readonly #parts: SweepParts;
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<number> | undefined;
+  #isStopped = false;
+
+  constructor(parts: SweepParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    const { sweepIntervalMs } = this.#parts.limits;
+    this.#timer = setInterval(() => void this.#tick(), sweepIntervalMs);
+    this.#timer.unref();
+  }
+
+  /**
+   * Removes everything that is due and returns how many messages that were. Joins a run under way. Throws as the link does, when all was done that
+   * could be: of a Cluster some servers may be away.
+   */
+  run(): Promise<number> {
+    return this.#run(async () => undefined);
+  }
+
+  /** Ends the timer and, after its step, the run under way. Safe to call twice. */
+  async close(): Promise<void> {
+    this.#isStopped = true;
+    clearInterval(this.#timer);
+    await this.#running?.catch(() => 0); // its caller hears of it
+  }
+
+  async #tick(): Promise<void> {
+    const { link, onProblem } = this.#parts;
+    if (!link.isUp) return;
+    try {
+      await this.#run(() => this.#clocks());
+    } catch (error) {
+      onProblem(error, "Expired data could not be removed");
+    }
+  }
+
+  #run(clocks: () => Promise<Clocks | undefined>): Promise<number> {
+    this.#running ??= clocks()
+      .then((found) => this.#sweep(found))
+      .finally(() => {
+        this.#running = undefined;
+      });
+    return this.#running;
+  }
+
+  /** Of the servers that answer. */
+  async #clocks(): Promise<Clocks> {
+    const { link, clock } = this.#parts;
+    const nowMs = clock();
+    const areBehind = new Map<Server, boolean>();
+    const looks = link.primaries().map(async (server) => {
+      const [seconds] = await server.time();
+      areBehind.set(server, nowMs > Number(seconds) * 1000 + MAX_AHEAD_MS);
+    });
+    await Promise.allSettled(looks);
+    return { nowMs, areBehind };
+  }
+
+  /** Nothing is removed by a clock that may be wrong: where a server's is behind, and nowhere if all are, for then it is the node's that is wrong. */
+  async #sweep(clocks: Clocks | undefined): Promise<number> {
+    const areBehind = [...(clocks?.areBehind.values() ?? [])];
+    if (areBehind.length > 0 && areBehind.every((isBehind) => isBehind))
+      throw new Error(AHEAD);
+    const buckets = Array.from({ length: BUCKETS }, (_, bucket) =>
+      this.#sweepBucket(bucket, clocks),
+    );
+    const counts = await Promise.allSettled(buckets);
+    const others: PromiseSettledResult<unknown>[] = [];
+    for (const also of this.#parts.also)
+      if (!this.#isStopped)
+        others.push(
+          ...(await Promise.allSettled([also(() => this.#isStopped)])),
+        );
+    let removed = 0;
+    for (const result of counts)
+      if (result.status === "fulfilled") removed += result.value;
+    for (const result of [...counts, ...others])
+      if (result.status === "rejected") throw result.reason;
+    return removed;
+  }
+
+  async #sweepBucket(
+    bucket: number,
+    clocks: Clocks | undefined,
+  ): Promise<number> {
+    const { link, clock } = this.#parts;
+    const due = link.keys.bucket("due", bucket);
+    const isBehind = clocks?.areBehind.get(link.primaryOf(due));
+    if (isBehind === true) throw new Error(AHEAD);
+    if (clocks !== undefined && isBehind === undefined)
+      throw new Error(UNKNOWN);
+    const nowMs = clocks?.nowMs ?? clock();
+    let removed = 0;
+    let channels: readonly string[];
+    do {
+      channels = await this.#channelsIn(due, ["-inf", `${nowMs}`]);
+      const unlooked = this.#unlooked(nowMs);
+      if (unlooked !== undefined)
+        channels = channels.concat(await this.#channelsIn(due, unlooked));
+      for (const key of channels) {
+        if (this.#isStopped) return removed;
+        removed += await this.#reclaim(key, due, nowMs);
+      }
+    } while (channels.length > 0);
+    return removed;
+  }
+
+  /** Where in `due` channels stand that the limits of now were not applied to: they were to keep more when they were entered. */
+  #unlooked(nowMs: number): Range | undefined {
+    const { retentionS, maxChannelMessages } = this.#parts.limits;
+    if (maxChannelMessages > 0) return [`(${nowMs + LOOK_MS}`, "+inf"];
+    return retentionS > 0 ? ["+inf", "+inf"] : undefined;
+  }
+
+  async #channelsIn(
+    due: string,
+    [from, to]: Range,
+  ): Promise<readonly string[]> {
+    const { link } = this.#parts;
+    const found = await link.call(
+      ...(["zrangebyscore", due, from, to, "LIMIT", 0, CHANNELS] as const),
+    );
+    return (found as readonly Buffer[]).map(String);
+  }
+
+  async #reclaim(key: string, due: string, nowMs: number): Promise<number> {
+    const { link, limits } = this.#parts;
+    const names = ["head", "log", "exp", "dot"].map((part) =>
+      link.keys.channel(part, key),
+    );
+    const { retentionS, maxChannelMessages: keeps } = limits;
+    const lookMs = keeps > 0 ? nowMs + LOOK_MS : 0;
+    const removed = await link.run(
+      RECLAIM,
+      [...names, due],
+      [nowMs, retentionS * 1000, key, STEP, keeps, lookMs],
+    );
+    return Number(removed);
+  }
+}

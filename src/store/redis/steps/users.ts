@@ -1,0 +1,88 @@
+// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token. And how users stand. No state.
+
+import { BrokerError } from "../../../broker/errors.ts";
+import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
+import type { UserState, UserStore } from "../../../broker/ports.ts";
+import { loadScript, type Script } from "../../../redis/script.ts";
+import type { RedisStoreParts } from "../parts.ts";
+import { SESSION_RULES } from "./sessions.ts";
+
+const FORMAT = 1;
+const PUT = loadScript(
+  new URL("../lua/device_put.lua", import.meta.url),
+  ...SESSION_RULES,
+);
+
+const STATES = loadScript(new URL("../lua/user_states.lua", import.meta.url));
+
+export const userScripts: readonly Script[] = [PUT, STATES];
+
+/** Users read by one script: it keeps others from their turn for less than a millisecond. */
+const STATES_PER_CALL = 50;
+
+/** The users of a store on Redis. */
+export function createRedisUsers({
+  link,
+  written,
+}: Pick<RedisStoreParts, "link" | "written">): UserStore {
+  const perCall = link.isCluster ? 1 : STATES_PER_CALL; // users are in slots of their own
+
+  async function statesOf(uids: readonly string[]): Promise<UserState[]> {
+    const keys = uids.flatMap((uid) =>
+      ["groups", "inbox"].map((part) => link.keys.user(part, uid)),
+    );
+    const reply = await link.run(STATES, keys, []);
+    const states = reply as readonly (readonly [readonly Buffer[], number])[]; // as its header says
+    return states.map(([groups, inboxSeq]) => ({
+      groups: groups.map(String),
+      inboxSeq,
+    }));
+  }
+
+  return {
+    async device(uid, flag) {
+      const reply = await link.call("hget", link.keys.user("dev", uid), flag);
+      return deviceOf(uid, flag, reply);
+    },
+
+    async putDevice(device) {
+      const { uid, flag, tokenHash } = device;
+      const key = link.keys.user("sess", uid);
+      const hasNoToken = tokenHash.length === 0 ? 1 : 0;
+      const args = [flag, encodeDevice(device), hasNoToken];
+      const before = await link.run(PUT, [key], args);
+      await written(key);
+      return deviceOf(uid, flag, before);
+    },
+
+    async userStates(uids) {
+      const calls: Promise<UserState[]>[] = [];
+      for (let at = 0; at < uids.length; at += perCall)
+        calls.push(statesOf(uids.slice(at, at + perCall)));
+      return (await Promise.all(calls)).flat();
+    },
+  };
+}
+
+/** A device as a value of its user's hash `dev`. */
+export function encodeDevice({
+  level,
+  tokenHash,
+}: Pick<Device, "level" | "tokenHash">): Buffer {
+  return Buffer.from([FORMAT, level, ...tokenHash]);
+}
+
+function deviceOf(
+  uid: string,
+  flag: DeviceFlag,
+  reply: unknown,
+): Device | undefined {
+  if (reply === null) return undefined;
+  const stored = reply as Buffer; // a hash's value
+  if (stored[0] !== FORMAT)
+    throw new BrokerError("internal", {
+      message: `Redis holds a device of format ${stored[0]}; this build reads ${FORMAT}`,
+    });
+  const level = stored[1] as DeviceLevel; // as written by putDevice
+  return { uid, flag, level, tokenHash: new Uint8Array(stored.subarray(2)) };
+}
