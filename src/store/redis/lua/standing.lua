@@ -52,22 +52,21 @@ local function membership(info)
   return { join = tonumber(redis.call('HGET', KEYS[5], UID) or '0'), large = bit.band(bits, LARGE) ~= 0 }
 end
 
--- pub, head, red (all that counts), large, read, deleted, changed (ms; 0: the user changed nothing); nil: as of `membership`.
+-- head, red (all that counts), large, read, deleted, changed (ms; 0: the user changed nothing); nil: as of `membership`.
 local function standing()
-  local head = redis.call('HMGET', KEYS[1], 'seq', 'pub', 'red', 'info', '@' .. UID)
-  local member = membership(head[4])
+  local head = redis.call('HMGET', KEYS[1], 'seq', 'red', 'info', '@' .. UID)
+  local member = membership(head[3])
   if not member then return nil end
   local s = {
     head = tonumber(head[1] or '0'),
-    pub = tonumber(head[2] or '0'),
-    red = tonumber(head[3] or '0'),
+    red = tonumber(head[2] or '0'),
     large = member.large,
     deleted = 0,
     changed = 0,
   }
   s.read = s.head
   if s.large then return s end
-  local own = tonumber(head[5] or '0')
+  local own = tonumber(head[4] or '0')
   local position = redis.call('HGET', KEYS[4], UID)
   if not position then
     s.read = math.min(s.head, math.max(member.join, own))
@@ -130,18 +129,18 @@ local function newest(s, to)
   return nil, 0
 end
 
--- pub, head, read, unread, deleted, changedAtMs, how many entries the log has, the seq through which to look on for the newest shown message (0: all was
+-- head, read, unread, deleted, changedAtMs, how many entries the log has, the seq through which to look on for the newest shown message (0: all was
 -- looked at), then of that message, where there is one: its id and seq, and its clientMsgNo and time, or as a whole its record and `stream_snapshot` of its stream (false: it is none).
 local function conversation_reply(s, through)
   local last, look_on = newest(s, through)
   local changed = math.max(last and last.at or 0, s.changed)
-  local reply = { s.pub, s.head, s.read, unread(s), s.deleted, changed, redis.call('XLEN', KEYS[2]), look_on }
+  local reply = { s.head, s.read, unread(s), s.deleted, changed, redis.call('XLEN', KEYS[2]), look_on }
   if not last then return reply end
-  reply[9], reply[10] = last.id, last.seq
+  reply[8], reply[9] = last.id, last.seq
   if ARGV[5] == '0' then
-    reply[11], reply[12] = last.no, last.at
+    reply[10], reply[11] = last.no, last.at
   else
-    reply[11], reply[12] = last.record, last.stream and stream_snapshot(KEYS[1], last.stream) or false
+    reply[10], reply[11] = last.record, last.stream and stream_snapshot(KEYS[1], last.stream) or false
   end
   return reply
 end

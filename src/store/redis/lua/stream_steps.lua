@@ -1,6 +1,6 @@
 -- What the steps that change streams share; behind `snapshot.lua`. A step's `c`: head, channel (key), now, uids (list: KEYS of the users' hint sets
 -- where they are in reach, else empty), tells (ARGV index of the first topic; none there: the caller is to tell the users itself).
--- A step's reply: {verdict, place of the stream's state in STREAM_STATES or -1, the channel's pub, then, for a caller that tells the users itself:
+-- A step's reply: {verdict, place of the stream's state in STREAM_STATES or -1, then, for a caller that tells the users itself:
 -- name in `live` of a stream that ended or "", the frames to tell, in order}.
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local STREAM_END = '___TextMessageEnd'
@@ -88,10 +88,9 @@ local function tell_again(c, s)
 end
 
 local function step_reply(c, verdict, state)
-  local pub = tonumber(redis.call('HGET', c.head, 'pub') or '0')
-  local reply = { verdict, state or -1, pub }
+  local reply = { verdict, state or -1 }
   if c.frames then
-    reply[4] = c.ended or ''
+    reply[3] = c.ended or ''
     for _, frame in ipairs(c.frames) do reply[#reply + 1] = frame end
   end
   return reply

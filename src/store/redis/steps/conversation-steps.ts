@@ -39,11 +39,11 @@ export interface Glance {
 const NOTHING: Glance = { head: undefined, isEmpty: false };
 
 /** The places in a reply of the head, how much the log has, and of where to look on. */
-const HEAD = 1;
-const LOGGED = 6;
-const LOOK_ON = 7;
+const HEAD = 0;
+const LOGGED = 5;
+const LOOK_ON = 6;
 /** Behind these of a reply comes what tells of the newest message. */
-const FACTS = 8;
+const FACTS = 7;
 
 export class ConversationSteps {
   readonly #parts: RedisStoreParts;
@@ -156,8 +156,7 @@ function factsOf(
   { id, type }: ChannelRef,
   reply: Reply,
 ): Omit<Conversation, "last"> {
-  const [, headSeq, readSeq, unread, deletedSeq, changedAtMs] =
-    reply.map(Number);
+  const [headSeq, readSeq, unread, deletedSeq, changedAtMs] = reply.map(Number);
   return {
     channel: { id, type },
     headSeq: headSeq ?? 0,

@@ -48,8 +48,8 @@ export function createFinishStep(parts: RedisStoreParts): FinishStep {
   }
 
   return async (key, reply) => {
-    const [verdict, state, , ended = "", ...frames] = reply as [
-      ...[Buffer, number, number, Buffer?, ...Buffer[]],
+    const [verdict, state, ended = "", ...frames] = reply as [
+      ...[Buffer, number, Buffer?, ...Buffer[]],
     ]; // Redis' reply
     if (frames.length > 0) await tell(key, String(ended), frames);
     await written(link.keys.channel("head", key));
