@@ -1,4 +1,4 @@
-// A channel's log in memory for the tests of arrivals: what Redis would have stored and published, frame by frame, so that a test may deliver them as it
+// A channel's log in memory for the tests of sequencers: what Redis would have stored and published, frame by frame, so that a test may deliver them as it
 // likes.
 
 import {

@@ -1,4 +1,4 @@
-// A line of arrivals and its surroundings for tests: what the listener was told, what failed.
+// A sequencer and its surroundings for tests: what the listener was told, what failed.
 
 import type { Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
@@ -16,7 +16,7 @@ import {
 } from "../../../src/redis/wire.ts";
 import type { FeedLog } from "./feed-log.ts";
 
-/** A line, its surroundings, and what the listener was told; ends with the test. */
+/** A sequencer, its surroundings, and what the listener was given; ends with the test. */
 export function bench(
   t: Test,
   log: FeedLog,
@@ -68,7 +68,7 @@ export type Bench = ReturnType<typeof bench>;
 export const idle = ({ catchUpQueue }: Bench) => catchUpQueue.settled();
 
 /** All sequencers of a node. */
-export function nodeLines(
+export function nodeSequencers(
   { sequencers, catchUpQueue, mayReorder }: Bench,
   log: FeedLog,
   over: { max?: number; now?: () => number } = {},
@@ -109,7 +109,7 @@ export function oneTopic(
 ) {
   const { uid = "a", ...rest } = over;
   const one = bench(t, log, { mayReorder: false });
-  const sequencers = nodeLines(one, log, rest);
+  const sequencers = nodeSequencers(one, log, rest);
   const topic = listened(uid);
   sequencers.personal.opened(uid, topic);
   return { one, sequencers, topic };

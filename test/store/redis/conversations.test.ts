@@ -1,4 +1,4 @@
-// Conversations on Redis beside the contract and the model: bounds of counting, what a list costs, peers that come and go, waiting for arrivals
+// Conversations on Redis beside the contract and the model: bounds of counting, what a list costs, peers that come and go, changes that are durable
 // and for replicas, Redis away.
 
 import t, { type Test } from "tap";

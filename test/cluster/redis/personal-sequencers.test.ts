@@ -1,5 +1,5 @@
-// Arrivals of personal channels, which a node hears of on the topics of its users: made when first heard of, forgotten, begun anew; on a Redis Cluster
-// what two nodes publish may come in any order.
+// Sequencers of personal channels, whose frames come on the topics of both users: created by the first frame, evicted, created anew; on a Redis Cluster
+// frames of two nodes may come in any order. No port shows which sequencers a node has.
 
 import t from "tap";
 import { FeedLog } from "./feed-log.ts";
@@ -10,7 +10,7 @@ import {
   idle,
   listened,
   lose,
-  nodeLines,
+  nodeSequencers,
   oneTopic,
 } from "./sequencer-bench.ts";
 import { range } from "./topic-nodes.ts";
@@ -20,7 +20,7 @@ for (const first of [0, 1, 2, 3])
   t.test(`first heard of by number ${first + 1}`, async (t) => {
     const log = new FeedLog("personal");
     const one = bench(t, log);
-    const sequencers = nodeLines(one, log);
+    const sequencers = nodeSequencers(one, log);
     sequencers.personal.opened("a", listened("a"));
     const frames = range(1, 4).map(() => log.message());
     const rest = [0, 1, 2, 3].filter((at) => at !== first);
@@ -36,7 +36,7 @@ t.test("what is older than the node's interest is not told", async (t) => {
   let now = 1e6 - 60_000;
   const log = new FeedLog("personal", () => now);
   const one = bench(t, log);
-  const sequencers = nodeLines(one, log, { now: () => now });
+  const sequencers = nodeSequencers(one, log, { now: () => now });
   for (const _ of range(1, 3)) log.message();
   now = 1e6;
   sequencers.personal.opened("a", listened("a"));
@@ -49,7 +49,7 @@ t.test("a forgotten sequencer repeats nothing when it is back", async (t) => {
   let now = 1e6;
   const log = new FeedLog("personal", () => now);
   const one = bench(t, log);
-  const sequencers = nodeLines(one, log, { max: 4, now: () => now });
+  const sequencers = nodeSequencers(one, log, { max: 4, now: () => now });
   sequencers.personal.opened("a", listened("a"));
   hear(sequencers, log.message());
   await idle(one);
@@ -64,7 +64,7 @@ t.test("a topic that was let go of is begun anew", async (t) => {
   let now = 1e6;
   const log = new FeedLog("personal", () => now);
   const one = bench(t, log);
-  const sequencers = nodeLines(one, log, { now: () => now });
+  const sequencers = nodeSequencers(one, log, { now: () => now });
   const before = listened("a");
   sequencers.personal.opened("a", before);
   hear(sequencers, log.message());
@@ -85,7 +85,7 @@ for (const mayReorder of [true, false])
     async (t) => {
       const log = new FeedLog("personal");
       const one = bench(t, log, { mayReorder });
-      const sequencers = nodeLines(one, log);
+      const sequencers = nodeSequencers(one, log);
       const topic = listened("a", { isUp: false, lostAtMs: 1e6 });
       sequencers.personal.opened("a", topic);
       sequencers.personal.suspend(new Set([topic]));
@@ -100,7 +100,7 @@ for (const mayReorder of [true, false])
 t.test("what was overtaken when first heard of is told before", async (t) => {
   const log = new FeedLog("personal");
   const one = bench(t, log);
-  const sequencers = nodeLines(one, log);
+  const sequencers = nodeSequencers(one, log);
   sequencers.personal.opened("a", listened("a"));
   const late = log.message();
   hear(sequencers, log.message({ origin: "mine" }));
@@ -180,7 +180,7 @@ t.test(
 t.test("what came over the whole topic is not told again", async (t) => {
   const log = new FeedLog("personal");
   const one = bench(t, log, { mayReorder: false });
-  const sequencers = nodeLines(one, log, { max: 4 });
+  const sequencers = nodeSequencers(one, log, { max: 4 });
   const a = listened("a");
   sequencers.personal.opened("a", a);
   sequencers.personal.opened("b", listened("b"));
@@ -197,7 +197,7 @@ t.test(
   async (t) => {
     const log = new FeedLog("personal");
     const one = bench(t, log, { mayReorder: false });
-    const sequencers = nodeLines(one, log);
+    const sequencers = nodeSequencers(one, log);
     const a = listened("a", { isUp: false, lostAtMs: 1e6 });
     sequencers.personal.opened("a", a);
     const begun = sequencers.personal.unheard(log.key);

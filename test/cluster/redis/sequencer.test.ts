@@ -1,11 +1,12 @@
-// Lines of arrivals, fed frame by frame: whatever is lost, late, doubled or read meanwhile, the listener is told everything once and in order.
+// A sequencer that gets frame by frame: whatever is lost, late, doubled, forged or read meanwhile, the listener gets each event once and in order.
+// No port plays single frames of one channel against single reads.
 
 import t from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
 import type { Sequencer } from "../../../src/cluster/redis/topics/sequencer.ts";
 import type { OrderedEvent } from "../../../src/redis/wire.ts";
 import { FeedLog } from "./feed-log.ts";
-import { bench, nodeLines } from "./sequencer-bench.ts";
+import { bench, nodeSequencers } from "./sequencer-bench.ts";
 import { range, until } from "./topic-nodes.ts";
 
 /** Takes frames in the order of these places. */
@@ -250,7 +251,7 @@ for (const isHeard of [true, false])
     async (t) => {
       const log = new FeedLog("group");
       const one = bench(t, log);
-      const sequencers = nodeLines(one, log);
+      const sequencers = nodeSequencers(one, log);
       t.teardown(() => sequencers.close());
       for (const _ of range(1, 5)) log.message();
       const unstored = log.message({ stored: false });
@@ -274,7 +275,7 @@ t.test(
   async (t) => {
     const log = new FeedLog("group");
     const one = bench(t, log);
-    const sequencers = nodeLines(one, log);
+    const sequencers = nodeSequencers(one, log);
     t.teardown(() => sequencers.close());
     for (const _ of range(1, 3)) log.message();
     const sequencer = sequencers.openGroup(log.key);

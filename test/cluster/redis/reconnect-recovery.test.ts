@@ -22,7 +22,7 @@ import {
   idle,
   listened,
   lose,
-  nodeLines,
+  nodeSequencers,
   oneTopic,
 } from "./sequencer-bench.ts";
 import {
@@ -146,7 +146,7 @@ t.test(
     let sentMs = 0;
     const log = new FeedLog("personal", () => sentMs);
     const one = bench(t, log);
-    const sequencers = nodeLines(one, log);
+    const sequencers = nodeSequencers(one, log);
     sequencers.personal.opened("a", listened("a"));
     for (const _ of range(1, 8)) log.message();
     sentMs = 1e6;
@@ -239,7 +239,7 @@ for (const opens of [true, false])
     async (t) => {
       const log = new FeedLog("group");
       const one = bench(t, log);
-      const topics = topicsByHand(nodeLines(one, log));
+      const topics = topicsByHand(nodeSequencers(one, log));
       t.teardown(() => topics.close());
       const name = groupTopic("g");
       let answer = () => {};
@@ -274,7 +274,7 @@ t.test(
   async (t) => {
     const log = new FeedLog("personal");
     const one = bench(t, log, { mayReorder: false });
-    const sequencers = nodeLines(one, log);
+    const sequencers = nodeSequencers(one, log);
     const topics = topicsByHand(sequencers);
     t.teardown(() => topics.close());
     await topics.listen(userTopic("a"));
