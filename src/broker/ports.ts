@@ -1,7 +1,7 @@
 // What the domain asks of the outside: a store, a cluster, a clock. Each method is a domain step; its prose is the contract
 // every driver keeps and `test/contract/` checks. A driver that cannot be reached throws BrokerError("unavailable").
 
-import type { Answer } from "../lib/answer.ts";
+import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type {
   ConversationChange,
   ConversationStore,
@@ -121,8 +121,8 @@ export interface ChannelStore {
     membership: Membership,
   ): Promise<SubscriberRemoval>;
   /** A driver that has the facts at hand answers at once: they are asked for with every command and event. */
-  groupFacts(channelId: string, uid: string): Answer<GroupFacts>;
-  personFacts(fromUid: string, toUid: string): Answer<PersonFacts>;
+  groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
+  personFacts(fromUid: string, toUid: string): MaybePromise<PersonFacts>;
   /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
   groupsOf(uid: string): Promise<readonly string[]>;
   /**
@@ -439,7 +439,7 @@ export interface Liveness {
   /** Under which this node's sessions are entered. */
   readonly incarnation: Incarnation;
   /** Whether an incarnation that the store names lives. One that does not is dead, and what is left of it counts for nothing. */
-  isLive(incarnation: Incarnation): Answer<boolean>;
+  isLive(incarnation: Incarnation): MaybePromise<boolean>;
   /** Resolves once the other nodes count this one among the living again, under `incarnation`. */
   heartbeat(): Promise<void>;
 }

@@ -1,8 +1,8 @@
 // Who may send where, on the facts of the store: one rule for commands, events and stop buttons; of plain messages the store judges by the same
 // rule. State: the lanes of senders whose facts are waited for, in the order of the calls. Decisions are `permissions.ts`'s.
 
-import type { Answer } from "../lib/answer.ts";
-import { Lanes } from "../lib/lanes.ts";
+import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
+import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { SendRefusal } from "./errors.ts";
 import { type ChannelRef, GROUP_CHANNEL } from "./model.ts";
 import { refuseGroupSend, refusePersonSend } from "./permissions.ts";
@@ -17,7 +17,7 @@ export interface SendRule {
     fromUid: string,
     channel: ChannelRef,
     lane: string | undefined,
-  ): Answer<SendRefusal | undefined>;
+  ): MaybePromise<SendRefusal | undefined>;
   /** `ready`, in the lane's turn. */
   inTurn<T>(lane: string | undefined, ready: Promise<T>): Promise<T>;
   /** Resolves in the lane's turn; undefined: nobody of the lane waits. */
@@ -27,12 +27,12 @@ export interface SendRule {
 export function createSendRule(
   store: Pick<ChannelStore, "groupFacts" | "personFacts">,
 ): SendRule {
-  const lanes = new Lanes();
+  const lanes = new KeyedSequencer();
 
   function decide(
     fromUid: string,
     channel: ChannelRef,
-  ): Answer<SendRefusal | undefined> {
+  ): MaybePromise<SendRefusal | undefined> {
     if (channel.type === GROUP_CHANNEL) {
       const facts = store.groupFacts(channel.id, fromUid);
       return facts instanceof Promise

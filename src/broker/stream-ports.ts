@@ -1,7 +1,7 @@
 // What the domain asks of a store for streams: the part of the Store port (`ports.ts`) that is the stream state machine. Prose is contract,
 // as there.
 
-import type { Answer } from "../lib/answer.ts";
+import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type {
   ChannelKey,
   ChannelRef,
@@ -62,15 +62,15 @@ export interface StreamStore {
   stream(
     key: ChannelKey,
     clientMsgNo: string,
-  ): Answer<StreamSnapshot | undefined>;
+  ): MaybePromise<StreamSnapshot | undefined>;
   /** The active stream of a channel. */
-  activeStream(key: ChannelKey): Answer<StreamSnapshot | undefined>;
+  activeStream(key: ChannelKey): MaybePromise<StreamSnapshot | undefined>;
   /** The active streams of all personal channels of `uid`. */
-  personalStreamsOf(uid: string): Answer<readonly StreamSnapshot[]>;
+  personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
   /** UTF-16 units of the stream's text before the event at `index` (at most its nextIndex); undefined: no such stream or index. */
   streamTextOffset(
     key: ChannelKey,
     clientMsgNo: string,
     index: number,
-  ): Answer<number | undefined>;
+  ): MaybePromise<number | undefined>;
 }

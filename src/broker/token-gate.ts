@@ -3,8 +3,8 @@
 // the pairs of network and user that connected. All bounded, the attempts by the connections they come on.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
-import { Line } from "../lib/line.ts";
 import { networkOf } from "../lib/network.ts";
+import { Semaphore } from "../lib/semaphore.ts";
 import { BrokerError } from "./errors.ts";
 import { KnownPairs } from "./known-pairs.ts";
 import type { Clock, Throttle } from "./ports.ts";
@@ -41,7 +41,7 @@ interface Held {
 }
 
 interface Checks {
-  readonly line: Line;
+  readonly line: Semaphore;
   /** Attempts that run in it or wait for it. */
   underWay: number;
 }
@@ -104,7 +104,7 @@ export class TokenGate {
 
   async #inTurn<T>(key: string, step: () => Promise<T>): Promise<T> {
     const checks = this.#checks.get(key) ?? {
-      line: new Line(MAX_CHECKS),
+      line: new Semaphore(MAX_CHECKS),
       underWay: 0,
     };
     this.#checks.set(key, checks);

@@ -3,7 +3,7 @@
 
 import type { ChannelStore } from "../broker/ports.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
-import { Line } from "../lib/line.ts";
+import { Semaphore } from "../lib/semaphore.ts";
 import { type JoinParts, type JoinPorts, joinGroup } from "./join.ts";
 import type { Session } from "./session.ts";
 
@@ -16,9 +16,9 @@ export class Admissions {
   /** A session holds the messages of one group at a time. */
   readonly #turns = new KeyedLock();
   /** Thousands of sessions may be added to a group at once. */
-  readonly #reads = new Line(READS_AT_ONCE);
+  readonly #reads = new Semaphore(READS_AT_ONCE);
   /** Of who may see what others wait for: those that wait hold none of its places. */
-  readonly #judgements = new Line(READS_AT_ONCE);
+  readonly #judgements = new Semaphore(READS_AT_ONCE);
   readonly #joinSeqs: ChannelStore["joinSeqs"];
 
   constructor({ store, ...parts }: AdmissionsParts) {

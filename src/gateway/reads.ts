@@ -4,7 +4,7 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
-import { Line } from "../lib/line.ts";
+import { Semaphore } from "../lib/semaphore.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
 import type { Rate } from "./work.ts";
 
@@ -54,8 +54,8 @@ export class Reads {
   readonly #reader: Reader;
   readonly #maxUnreadBytes: number;
   readonly #turns: FairSemaphore;
-  readonly #all = new Line(READS_AT_ONCE);
-  readonly #lists = new Line(LISTS_AT_ONCE);
+  readonly #all = new Semaphore(READS_AT_ONCE);
+  readonly #lists = new Semaphore(LISTS_AT_ONCE);
 
   /** While more than `maxUnreadBytes` wait to be taken by the client, a read keeps its place. */
   constructor(reader: Reader, maxUnreadBytes: number, turns: FairSemaphore) {

@@ -5,7 +5,7 @@
 import { BrokerError } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
 import type { ChannelStore, UserState, UserStore } from "../broker/ports.ts";
-import { Line } from "../lib/line.ts";
+import { Semaphore } from "../lib/semaphore.ts";
 import { type InboxParts, pullInbox } from "./inbox.ts";
 import type { Session } from "./session.ts";
 
@@ -27,7 +27,7 @@ type Resync = (state: UserState | undefined) => void;
 
 export class Rereads {
   readonly #parts: RereadParts;
-  readonly #line = new Line(READS_AT_ONCE);
+  readonly #line = new Semaphore(READS_AT_ONCE);
   /** Users whose events may be lost. */
   readonly #missed = new Map<string, Resync>();
   readonly #settling = new Set<Session>();

@@ -13,7 +13,7 @@ import { UserRates, type WorkLimits } from "../gateway/rates.ts";
 import { createHistoryTurns } from "../gateway/reads.ts";
 import { Rereads } from "../gateway/rereads.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
-import { Line } from "../lib/line.ts";
+import { Semaphore } from "../lib/semaphore.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
 import { NATIVE_VERSION } from "../protocol/native/ops.ts";
@@ -66,7 +66,7 @@ function createCatchUps({
   logger,
 }: Node): CatchUps {
   const log = roomLogger(logger, "gateway");
-  const looks = new Line(LOOKS);
+  const looks = new Semaphore(LOOKS);
   return new CatchUps({
     ...{ store, cluster, directory },
     inTurn: (look) => looks.run(look),
@@ -159,7 +159,7 @@ function clientContext(
   const { config, store, cluster, directory, metrics, logger } = node;
   const { client, messages, auth } = config;
   const log = roomLogger(logger, "gateway");
-  const openings = new Line(OPENINGS);
+  const openings = new Semaphore(OPENINGS);
   let sessionCount = 0;
   return {
     clients: new Set(),

@@ -27,7 +27,7 @@ import type { AdmissionsParts } from "../../src/gateway/admissions.ts";
 import type { CatchUpParts } from "../../src/gateway/catch-ups.ts";
 import type { PlanPorts } from "../../src/gateway/join.ts";
 import type { RereadParts } from "../../src/gateway/rereads.ts";
-import type { Answer } from "../../src/lib/answer.ts";
+import type { MaybePromise } from "../../src/lib/maybe-promise.ts";
 import type { Random } from "./random.ts";
 import { StreamLog } from "./stream-log.ts";
 
@@ -333,7 +333,7 @@ export class SharedServer {
       : this.#subscribed(() => this.#listened.add(topic));
   }
 
-  #answer<T>(compute: () => T): Answer<T> {
+  #answer<T>(compute: () => T): MaybePromise<T> {
     if (this.isDown) return Promise.reject(new BrokerError("unavailable"));
     return this.answersNow ? compute() : this.#ask(compute);
   }

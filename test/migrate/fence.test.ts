@@ -1,7 +1,7 @@
 // What a mover may do that was frozen while another one moved everything, and what it may ask of Redis at once.
 
 import t, { type Test } from "tap";
-import { Line } from "../../src/lib/line.ts";
+import { Semaphore } from "../../src/lib/semaphore.ts";
 import { Lease } from "../../src/migrate/lease.ts";
 import {
   enterRecord,
@@ -61,7 +61,7 @@ t.test("rows that come too late change nothing in Redis", async (t) => {
   const write = async (leftMs: number) => {
     const [seconds] = await client.time();
     const until = () => Number(seconds) * 1000 + leftMs;
-    const target = { link, line: new Line(4), until };
+    const target = { link, line: new Semaphore(4), until };
     return codeOf(writeRows(target, context, [own]));
   };
   t.equal(await write(0), "unavailable");

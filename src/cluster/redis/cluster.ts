@@ -9,7 +9,7 @@ import type {
   NodeInfo,
   Resync,
 } from "../../broker/ports.ts";
-import type { Answer } from "../../lib/answer.ts";
+import type { MaybePromise } from "../../lib/maybe-promise.ts";
 import type { RedisLink } from "../../redis/link.ts";
 import { type AboutNode, createNodeDescription } from "../about-node.ts";
 import { Registry, type RegistryParts } from "./nodes/registry.ts";
@@ -149,7 +149,7 @@ export class RedisCluster implements Cluster {
     return this.#registry.incarnation;
   }
 
-  isLive(incarnation: Incarnation): Answer<boolean> {
+  isLive(incarnation: Incarnation): MaybePromise<boolean> {
     return this.#registry.isLive(incarnation);
   }
 

@@ -3,7 +3,7 @@
 // BrokerError.
 
 import { BrokerError } from "../../broker/errors.ts";
-import type { Answer } from "../../lib/answer.ts";
+import type { MaybePromise } from "../../lib/maybe-promise.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
 import { type Engine, openEngine } from "./engine.ts";
 
@@ -23,7 +23,7 @@ export interface Life {
   /** Runs a step of a call, or refuses it. */
   use<T>(step: (engine: Engine) => T | Promise<T>): Promise<T>;
   /** For what is asked with every message: no promise where the answer is at hand. */
-  useNow<T>(step: (engine: Engine) => Answer<T>): Answer<T>;
+  useNow<T>(step: (engine: Engine) => MaybePromise<T>): MaybePromise<T>;
 }
 
 export function createLife(options: EmbeddedOptions): Life {
@@ -48,7 +48,9 @@ export function createLife(options: EmbeddedOptions): Life {
     }
   }
 
-  function useNow<T>(step: (engine: Engine) => Answer<T>): Answer<T> {
+  function useNow<T>(
+    step: (engine: Engine) => MaybePromise<T>,
+  ): MaybePromise<T> {
     if (status !== "running" || engine === undefined)
       return Promise.reject(notRunning());
     try {

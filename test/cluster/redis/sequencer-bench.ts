@@ -101,7 +101,7 @@ export function listened(
   };
 }
 
-/** The lines of a node on one server that hears the topic of `uid`, followed since the beginning. */
+/** The sequencers of a node on one server that hears the topic of `uid`, followed since the beginning. */
 export function oneTopic(
   t: Test,
   log: FeedLog,

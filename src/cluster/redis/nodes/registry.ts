@@ -4,8 +4,8 @@
 import { randomBytes } from "node:crypto";
 import { BrokerError, isAway } from "../../../broker/errors.ts";
 import type { Incarnation, NodeInfo } from "../../../broker/ports.ts";
-import type { Answer } from "../../../lib/answer.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
+import type { MaybePromise } from "../../../lib/maybe-promise.ts";
 import { isUnanswered } from "../../../redis/errors.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
@@ -118,7 +118,7 @@ export class Registry {
   }
 
   /** Whether an incarnation that the store names lives. Throws `unavailable` when that cannot be found out now. */
-  isLive(incarnation: Incarnation): Answer<boolean> {
+  isLive(incarnation: Incarnation): MaybePromise<boolean> {
     if (this.#living.has(incarnation)) return true;
     if (this.#dead.get(incarnation) === true) return false;
     return this.#find(incarnation);

@@ -2,7 +2,7 @@
 // channel that stays unreadable continues without. State: running catch-ups.
 
 import { isAway } from "../../../broker/errors.ts";
-import { Line } from "../../../lib/line.ts";
+import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { begin, type CatchUpFeed, catchUp, startMidway } from "./catch-up.ts";
 import { Gate } from "./deadline.ts";
@@ -35,7 +35,7 @@ const MAX_WRONG = 3;
 
 export class CatchUpQueue {
   readonly #parts: CatchUpQueueParts;
-  readonly #turns = new Line(AT_ONCE);
+  readonly #turns = new Semaphore(AT_ONCE);
   readonly #running = new Map<Sequencer, RunningCatchUp>();
 
   constructor(parts: CatchUpQueueParts) {

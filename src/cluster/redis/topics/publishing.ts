@@ -3,7 +3,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
-import { Line } from "../../../lib/line.ts";
+import { Semaphore } from "../../../lib/semaphore.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import type { OnProblem } from "./topics-parts.ts";
 import { UnorderedFrames } from "./unordered.ts";
@@ -20,7 +20,7 @@ export class Publishing {
   readonly #onProblem: OnProblem;
   readonly #frames = new UnorderedFrames();
   readonly #underWay = new Set<Promise<void>>();
-  readonly #turns = new Line(ANNOUNCED_AT_ONCE / TURN);
+  readonly #turns = new Semaphore(ANNOUNCED_AT_ONCE / TURN);
   /** Events in waiting batches. */
   #waiting = 0;
 

@@ -3,7 +3,7 @@
 
 import { isAway } from "../../../broker/errors.ts";
 import type { ChannelKey } from "../../../broker/model.ts";
-import { Line } from "../../../lib/line.ts";
+import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import type { CatchUpQueue } from "./catch-up-queue.ts";
 import type { Covered, PersonalSequencers } from "./personal-sequencers.ts";
@@ -28,7 +28,7 @@ const LOST_BY_REDIS_MS = 10_000;
 
 export class ReconnectRecovery {
   readonly #parts: ReconnectRecoveryParts;
-  readonly #reads = new Line(READS_AT_ONCE);
+  readonly #reads = new Semaphore(READS_AT_ONCE);
 
   constructor(parts: ReconnectRecoveryParts) {
     this.#parts = parts;

@@ -2,7 +2,7 @@
 // was not moved. State: the sums.
 
 import { GROUP_CHANNEL } from "../../../broker/model.ts";
-import type { Line } from "../../../lib/line.ts";
+import type { Semaphore } from "../../../lib/semaphore.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import type { Moved } from "../../moved.ts";
 import { recordKey } from "../steps/channel-record.ts";
@@ -39,7 +39,7 @@ export interface MovedCount {
 
 export class MoveCounts {
   readonly #link: Pick<RedisLink, "call" | "keys">;
-  readonly #line: Line;
+  readonly #line: Semaphore;
   readonly #wanted = new Map<Part, number>();
   /** What may be there beyond: it ended a short while ago. */
   readonly #allowed = new Map<Part, number>();
@@ -50,7 +50,7 @@ export class MoveCounts {
   /** `line` bounds what is asked at once. */
   constructor(parts: {
     readonly link: Pick<RedisLink, "call" | "keys">;
-    readonly line: Line;
+    readonly line: Semaphore;
   }) {
     this.#link = parts.link;
     this.#line = parts.line;

@@ -1,6 +1,6 @@
 // Where the rows of a move go, how many of its calls wait at once, and until when they may write. State: who stands in the line.
 
-import { Line } from "../../../lib/line.ts";
+import { Semaphore } from "../../../lib/semaphore.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 
 export type MoveLink = Pick<
@@ -11,7 +11,7 @@ export type MoveLink = Pick<
 export interface MoveTarget {
   readonly link: MoveLink;
   /** Bounds what waits for Redis at once: less than the link takes, whatever a page comes to. */
-  readonly line: Line;
+  readonly line: Semaphore;
   /**
    * Until when the server of a key takes this process's writes, Unix milliseconds of that server's clock: one that was frozen writes nothing over what
    * others did since. Throws `unavailable` when it may not write any more.
@@ -28,5 +28,5 @@ export function moveTarget(
   until: MoveTarget["until"],
 ): MoveTarget {
   const share = Math.floor(link.settings.maxInFlight / SHARE);
-  return { link, until, line: new Line(Math.min(MAX_AT_ONCE, share)) };
+  return { link, until, line: new Semaphore(Math.min(MAX_AT_ONCE, share)) };
 }

@@ -10,7 +10,7 @@ import {
 } from "../../../broker/model.ts";
 import type { Appended, CommandDraft } from "../../../broker/ports.ts";
 import { KeyedLock } from "../../../lib/keyed-lock.ts";
-import { Line } from "../../../lib/line.ts";
+import { Semaphore } from "../../../lib/semaphore.ts";
 import { isUnanswered } from "../../../redis/errors.ts";
 import { BUCKETS } from "../../../redis/keys.ts";
 import { commandFrame } from "../../../redis/wire.ts";
@@ -55,7 +55,7 @@ export class Commands {
   /** How many get their copies by the step that accepts the command. */
   readonly #atFirst: number;
   readonly #group: number;
-  readonly #groups: Line;
+  readonly #groups: Semaphore;
   readonly #lanes = new KeyedLock();
   #heldBytes = 0;
   /** By sender: one may hold as much as is free, so that others find room. */
@@ -71,7 +71,9 @@ export class Commands {
     this.#atFirst = isCluster ? 0 : TOGETHER;
     const most = Math.floor(settings.maxInFlight * SHARE) * this.#together;
     this.#group = Math.min(GROUP, most);
-    this.#groups = new Line(Math.min(GROUPS, Math.floor(most / this.#group)));
+    this.#groups = new Semaphore(
+      Math.min(GROUPS, Math.floor(most / this.#group)),
+    );
   }
 
   /** Since the start: new commands, retries of them, copies that left because their inbox was full. */
@@ -266,7 +268,7 @@ export class Commands {
       isAwayTold ||= isAway(error);
     };
     const how = { silent: new Set(), isStopped, failed };
-    const line = new Line(BUCKETS_AT_ONCE);
+    const line = new Semaphore(BUCKETS_AT_ONCE);
     const sweeps = Array.from({ length: BUCKETS }, (_, bucket) =>
       line.run(() => this.#sweepBucket(bucket, how).catch(failed)),
     );

@@ -14,7 +14,7 @@ import type {
   ConversationSlice,
   ConversationStore,
 } from "../../../broker/ports.ts";
-import { Line } from "../../../lib/line.ts";
+import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { loadScript, type Script } from "../../../redis/script.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
@@ -60,7 +60,7 @@ export function createRedisConversations(
       peers(uid, "0", "-1", "WITHSCORES"),
     ]);
     const found: ConversationHead[] = [];
-    const line = new Line(STEPS_AT_ONCE);
+    const line = new Semaphore(STEPS_AT_ONCE);
     const look = (channel: ChannelRef, peer?: Peer) =>
       line.run(async () => {
         const { head, isEmpty } = await steps.glance(uid, channel);

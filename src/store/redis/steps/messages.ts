@@ -12,7 +12,7 @@ import type {
   MessageDraft,
   MessageStore,
 } from "../../../broker/ports.ts";
-import { Lanes } from "../../../lib/lanes.ts";
+import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import type { RedisStoreParts } from "../parts.ts";
 import { Appends, appendScripts } from "./append.ts";
 import type { Placed } from "./append-call.ts";
@@ -58,7 +58,7 @@ class Messages {
   readonly #names: ChannelNamesOf;
   readonly #appends: Appends;
   /** Personal messages whose users' rules are being read, by channel and sender: none overtakes one whose rules could not be read. */
-  readonly #judging = new Lanes("fail");
+  readonly #judging = new KeyedSequencer("fail");
   #appended = 0;
   #duplicates = 0;
 

@@ -2,7 +2,7 @@
 
 import type { ChannelKey, StreamSnapshot } from "../../../../broker/model.ts";
 import type { StreamStore } from "../../../../broker/stream-ports.ts";
-import { Line } from "../../../../lib/line.ts";
+import { Semaphore } from "../../../../lib/semaphore.ts";
 import { loadScript, type Script } from "../../../../redis/script.ts";
 import type { RedisStoreParts } from "../../parts.ts";
 import { StreamCache } from "./cache.ts";
@@ -82,7 +82,7 @@ export function createStreamReads({
       const hints = keys.user("streams", uid);
       const reply = await link.call("smembers", hints);
       const channels = (reply as readonly Buffer[]).map(String); // Redis' reply
-      const line = new Line(MAX_ASKED);
+      const line = new Semaphore(MAX_ASKED);
       const found = await Promise.all(
         channels.map((key) => line.run(() => hinted(hints, key))),
       );

@@ -2,7 +2,7 @@
 // have the hint of a stream that begins. State: the lanes of calls that wait for that.
 
 import type { ChannelKey } from "../../../../broker/model.ts";
-import { Lanes } from "../../../../lib/lanes.ts";
+import { KeyedSequencer } from "../../../../lib/keyed-sequencer.ts";
 import type { RedisLink } from "../../../../redis/link.ts";
 import type { RedisStoreParts } from "../../parts.ts";
 import { areUsersApart } from "../channel-names.ts";
@@ -11,7 +11,7 @@ import { addHints } from "./hints.ts";
 export class StreamTurns {
   readonly #link: RedisLink;
   readonly #clock: () => number;
-  readonly #lanes = new Lanes();
+  readonly #lanes = new KeyedSequencer();
 
   constructor({ link, clock }: Pick<RedisStoreParts, "link" | "clock">) {
     this.#link = link;

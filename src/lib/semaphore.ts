@@ -1,7 +1,7 @@
-// A line for work that takes a place: so many steps at once, further ones wait in the order they came. State: the places taken and who waits.
-// Has no bound of its own: who lets others stand in it bounds them.
+// Semaphore: a fixed number of tasks run at once, further ones wait in order. State: free permits, waiting
+// tasks. The queue has no limit of its own; callers must limit it.
 
-export class Line {
+export class Semaphore {
   #free: number;
   #waiting: (() => void)[] | undefined;
 
@@ -9,7 +9,7 @@ export class Line {
     this.#free = places;
   }
 
-  /** Runs `step` when there is a place for it, at once where there is one now, and gives back what it gives. */
+  /** Runs `step` as soon as a permit is free, and returns its result. */
   async run<T>(step: () => Promise<T> | T): Promise<T> {
     if (this.#free > 0) this.#free -= 1;
     else await this.#turn();
@@ -18,7 +18,7 @@ export class Line {
     } finally {
       const next = this.#waiting?.shift();
       if (next === undefined) this.#free += 1;
-      else next(); // has this one's place
+      else next(); // passes the permit on
     }
   }
 

@@ -1,7 +1,7 @@
 // Who takes a place and who waits for one.
 
 import t from "tap";
-import { Line } from "../../src/lib/line.ts";
+import { Semaphore } from "../../src/lib/semaphore.ts";
 
 /** Steps that go on when they are told to; `begun` lists those that have begun. */
 class Steps {
@@ -26,7 +26,7 @@ class Steps {
 t.test(
   "as many steps run at once as there are places, the rest in the order they came",
   async (t) => {
-    const line = new Line(2);
+    const line = new Semaphore(2);
     const steps = new Steps();
     const done = ["a", "b", "c", "d", "e"].map((name) =>
       line.run(steps.step(name)),
@@ -44,7 +44,7 @@ t.test(
 );
 
 t.test("a step that fails gives up its place", async (t) => {
-  const line = new Line(1);
+  const line = new Semaphore(1);
   const steps = new Steps();
   const failing = t.rejects(line.run(steps.step("a")), { message: "no" });
   const thrown = t.rejects(

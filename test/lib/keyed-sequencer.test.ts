@@ -1,8 +1,8 @@
-// Lanes: calls go on in the order they entered, whatever each had to wait for first.
+// KeyedSequencer: calls go on in the order they entered, whatever each had to wait for first.
 
 import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
-import { Lanes } from "../../src/lib/lanes.ts";
+import { KeyedSequencer } from "../../src/lib/keyed-sequencer.ts";
 import { seeded } from "../gateway/random.ts";
 
 interface Gate<T> {
@@ -22,7 +22,7 @@ function gate<T>(): Gate<T> {
 }
 
 t.test("the second waits for the first to prepare", async (t) => {
-  const lanes = new Lanes();
+  const lanes = new KeyedSequencer();
   const [first, second] = [gate<string>(), gate<string>()];
   const order: string[] = [];
   const log = async (ready: Promise<string>): Promise<void> => {
@@ -38,7 +38,7 @@ t.test("the second waits for the first to prepare", async (t) => {
 });
 
 t.test("nobody waits for what another does after its turn", async (t) => {
-  const lanes = new Lanes();
+  const lanes = new KeyedSequencer();
   const result = gate<void>();
   const slow = (async () => {
     await lanes.enter("a", Promise.resolve());
@@ -50,7 +50,7 @@ t.test("nobody waits for what another does after its turn", async (t) => {
 });
 
 t.test("lanes do not wait for each other", async (t) => {
-  const lanes = new Lanes();
+  const lanes = new KeyedSequencer();
   const stuck = gate<void>();
   const waiting = lanes.enter("a", stuck.promise);
   t.equal(await lanes.enter("b", Promise.resolve(1)), 1);
@@ -59,7 +59,7 @@ t.test("lanes do not wait for each other", async (t) => {
 });
 
 t.test("a rejection reaches its caller only, in its turn", async (t) => {
-  const lanes = new Lanes();
+  const lanes = new KeyedSequencer();
   const first = gate<number>();
   const results = Promise.allSettled([
     lanes.enter("a", first.promise),
@@ -76,7 +76,7 @@ t.test("a rejection reaches its caller only, in its turn", async (t) => {
 });
 
 t.test("a first one that fails passes the turn on", async (t) => {
-  const lanes = new Lanes();
+  const lanes = new KeyedSequencer();
   const first = gate<number>();
   const failing = lanes.enter("a", first.promise);
   const second = lanes.enter("a", Promise.resolve(2));
@@ -86,7 +86,7 @@ t.test("a first one that fails passes the turn on", async (t) => {
 });
 
 t.test("a lane that ran empty starts afresh", async (t) => {
-  const lanes = new Lanes();
+  const lanes = new KeyedSequencer();
   await t.rejects(lanes.enter("a", Promise.reject(new Error("gone"))));
   await lanes.enter("a", Promise.resolve());
   const late = gate<string>();
@@ -100,7 +100,7 @@ t.test(
   async (t) => {
     for (let seed = 1; seed <= 100; seed++) {
       const random = seeded(seed);
-      const lanes = new Lanes();
+      const lanes = new KeyedSequencer();
       const order: number[] = [];
       const gates = Array.from({ length: 12 }, () => gate<void>());
       const enter = async (at: number): Promise<void> => {
@@ -130,7 +130,7 @@ t.test(
 );
 
 t.test("where followers fail, nobody overtakes one that failed", async (t) => {
-  const lanes = new Lanes("fail");
+  const lanes = new KeyedSequencer("fail");
   const [first, second] = [gate<string>(), gate<string>()];
   const waiting = [
     lanes.enter("a", first.promise),

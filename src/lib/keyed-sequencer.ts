@@ -1,29 +1,29 @@
-// Lanes keep the order of calls that prepare for different lengths of time: each call goes on in the order it entered, and nobody waits
-// for what a call does after its turn. State: the last entrant of each busy lane; a lane that is empty is forgotten.
+// Keeps calls of one key in order although their preparations take different times: each call continues in
+// the order in which it entered, without waiting for what earlier calls do next. State: the last call per key.
 
-export class Lanes {
+export class KeyedSequencer {
   readonly #last = new Map<string, Promise<unknown>>();
   readonly #followers: "go_on" | "fail";
 
-  /** `followers`: what becomes of those who wait behind a call whose `ready` is rejected. */
+  /** `followers`: whether calls behind a rejected `ready` continue or fail too. */
   constructor(followers: "go_on" | "fail" = "go_on") {
     this.#followers = followers;
   }
 
-  /** Nobody waits in any lane. */
+  /** No call waits. */
   get isEmpty(): boolean {
     return this.#last.size === 0;
   }
 
-  /** Somebody waits in lane `key`. */
+  /** A call waits for `key`. */
   isBusy(key: string): boolean {
     return this.#last.has(key);
   }
 
   /**
-   * Waits for `ready` and for the turn of everybody who entered lane `key` before, then gives back what `ready` gave.
-   * Whatever the caller does synchronously after the await is in lane order. A rejected `ready` gives up its turn, or takes those who entered
-   * before with it.
+   * Waits for `ready` and for the turns of earlier calls of `key`, then returns the result of `ready`. Code
+   * that runs synchronously after the await is in order. After a rejected `ready` the following calls
+   * continue or fail, as `followers` says.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {
     const before = this.#last.get(key);
@@ -38,7 +38,7 @@ export class Lanes {
   }
 
   async #after<T>(before: Promise<unknown>, ready: Promise<T>): Promise<T> {
-    ready.catch(ignore); // its caller hears of it in its turn
+    ready.catch(ignore); // reported to its caller in its turn
     await before;
     return ready;
   }
