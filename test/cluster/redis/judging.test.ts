@@ -192,12 +192,18 @@ t.test(
     const ids = range(1, 200).map((at) => `g${at}`);
     for (const id of ids) await one.topics.listen(groupTopic(id));
     const { store } = await startTopicNode(t, own);
-    await store.createChannel(groupInfo("g7"), ["a"]);
+    for (const id of ["g7", "other"])
+      await store.createChannel(groupInfo(id), ["a"]);
+    const remove = (id: string) =>
+      store.removeSubscribers(group(id), ["a"], "permanent");
+    await admin.call("CONFIG", "RESETSTAT");
+    await remove("other");
+    const ofRemoval = await calls(admin, "hget");
     await admin.call("CONFIG", "RESETSTAT");
     await cut();
-    await store.removeSubscribers(group("g7"), ["a"], "permanent");
+    await remove("g7");
     await until(() => restored === ids.length, "it is back");
-    t.equal(await calls(admin, "hget"), ids.length);
+    t.equal(await calls(admin, "hget"), ids.length + ofRemoval);
     t.same(new Set(judge.asked), new Set(["g7 behind 0 at 0"]));
     t.ok((await calls(admin, "evalsha")) < 20, "scripts for one group");
   },
