@@ -5,5 +5,5 @@
 local user = user_of(KEYS[1], '')
 local before = redis.call('HGET', user.devices, ARGV[1])
 redis.call('HSET', user.devices, ARGV[1], ARGV[2])
-if before and ARGV[3] == '1' then end_device(user, ARGV[1], 'logged_out') end
+if ARGV[3] == '1' then end_device(user, ARGV[1], 'logged_out') end
 return before
