@@ -2,7 +2,7 @@
 // store is asked by few at a time, and again until it answers; meanwhile sessions stay as they are. State: the users to be looked at, the reads that
 // have not begun, whose memberships are being read.
 
-import { BrokerError } from "../broker/errors.ts";
+import { BrokerError, isAway } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
 import type { ChannelStore, UserState, UserStore } from "../broker/ports.ts";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -66,7 +66,7 @@ export class Rereads {
       const uids = users.map(([uid]) => uid);
       states = await this.#line.run(() => store.userStates(uids));
     } catch (error) {
-      if (error instanceof BrokerError) {
+      if (isAway(error)) {
         await new Promise((go) => setTimeout(go, retryMs).unref());
         for (const [uid, resync] of users) this.missed(uid, resync);
         return;
