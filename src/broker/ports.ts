@@ -476,6 +476,11 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
    * right meanwhile; what was read before is to be read again. Rejects `unavailable` in time.
    */
   recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined;
+  /**
+   * Resolves once everything published to this node's topics before the call has reached the listener, or cannot be had now: `recovery` knows of that.
+   * Undefined: nothing to wait for, or no order between topics (a Redis Cluster).
+   */
+  delivered(): Promise<void> | undefined;
   start(): Promise<void>;
   close(): Promise<void>;
   ping(): Promise<void>;

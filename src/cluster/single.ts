@@ -53,6 +53,7 @@ export class SingleNode implements Cluster {
   unlisten(): void {}
   async barrier(): Promise<void> {}
   recovery(): undefined {}
+  delivered(): undefined {}
   async start(): Promise<void> {}
   async close(): Promise<void> {}
   async ping(): Promise<void> {}

@@ -17,7 +17,7 @@ export interface CatchUpParts {
     StreamStore,
     "stream" | "activeStream" | "personalStreamsOf"
   >;
-  readonly cluster: Pick<Cluster, "barrier" | "recovery">;
+  readonly cluster: Pick<Cluster, "barrier" | "recovery" | "delivered">;
   readonly directory: Pick<SessionDirectory, "endedBy">;
   /** Of a connection. */
   readonly maxBufferedBytes: number;
@@ -171,9 +171,11 @@ export class CatchUps {
     clientMsgNo,
   }: StreamName): Promise<StreamSnapshot | undefined> {
     const { store, cluster } = this.#parts;
-    return readJudged(cluster, concernOfAll(key), () =>
+    const found = await readJudged(cluster, concernOfAll(key), () =>
       store.stream(key, clientMsgNo),
     );
+    await cluster.barrier(); // a session whose user was removed before the read has left
+    return found;
   }
 
   #lags({ connection }: Session): boolean {

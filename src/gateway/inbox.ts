@@ -18,7 +18,7 @@ type CommandEvent = Extract<ClusterEvent, { readonly kind: "command" }>;
 
 export interface InboxParts {
   readonly store: Pick<InboxStore, "readInbox">;
-  readonly cluster: Pick<Cluster, "recovery">;
+  readonly cluster: Pick<Cluster, "recovery" | "delivered">;
   readonly metrics: Pick<GatewayMetrics, "commandsPushed">;
   readonly limits: {
     /** Most commands and payload bytes read and pushed before the client must have read. */

@@ -21,7 +21,7 @@ export interface JoinPorts {
   readonly store: Pick<ChannelStore, "groupsOf" | "joinSeqs"> &
     Pick<MessageStore, "readMessages" | "headSeq"> &
     InboxParts["store"];
-  readonly cluster: Pick<Cluster, "barrier" | "recovery">;
+  readonly cluster: Pick<Cluster, "barrier" | "recovery" | "delivered">;
   readonly hub: Hub;
   readonly metrics: Pick<GatewayMetrics, "resumed" | "levelling"> &
     InboxParts["metrics"];
@@ -263,6 +263,7 @@ class Joining {
         if (!groups.has(id)) hub.unfollow(session, id);
       const missing = [...groups].filter((id) => !session.follows(id));
       await hub.subscribe(session, missing); // before the store is asked about each: no removal is missed
+      await hub.warm(session);
       const slice = hub.slice();
       for (const id of missing) {
         if (slice.isUsedUp()) await slice.rest();
@@ -332,6 +333,16 @@ class Joining {
       more = await this.#readPage(key, channel);
   }
 
+  /** Asked after a read: a removal before it may not have been delivered here. */
+  async #mayRead({ id, type }: ChannelRef): Promise<boolean> {
+    if (type !== GROUP_CHANNEL) return true;
+    const session = this.#session;
+    const [joinSeq] = await this.#parts.store.joinSeqs(id, [session.uid]);
+    if (joinSeq !== undefined) return !this.#isOver({ id, type });
+    await this.#parts.cluster.barrier(); // the removal is delivered, and ends the resume, unless the user is back
+    return false;
+  }
+
   /** Pushes the next run, and tells whether there is more. A run covers what expired inside it and at its end. */
   async #readPage(key: ChannelKey, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics, hub } = this.#parts;
@@ -349,6 +360,7 @@ class Joining {
       }),
     );
     if (this.#isOver(channel)) return false;
+    if (!(await this.#mayRead(channel))) return true; // read again, unless it is over
     const lastSeq = messages.at(-1)?.messageSeq ?? afterSeq;
     const throughSeq = more ? lastSeq : headSeq;
     this.#cursors.set(key, throughSeq);
@@ -360,9 +372,7 @@ class Joining {
       throughSeq,
       messages,
     });
-    const last = messages.at(-1);
-    if (channel.type !== GROUP_CHANNEL && last !== undefined)
-      this.#session.noteRead(last);
+    if (channel.type !== GROUP_CHANNEL) this.#session.noteRead(key, messages);
     for (const { stream } of messages) hub.shown(this.#session, stream);
     await this.#session.writable(limits.maxUnreadBytes);
     return more;

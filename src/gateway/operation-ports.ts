@@ -21,7 +21,7 @@ export interface OperationPorts {
   readonly conversations: Conversations;
   readonly store: Pick<ChannelStore, "groupFacts"> &
     Pick<InboxStore, "acknowledgeCommands">;
-  readonly cluster: Pick<Cluster, "barrier" | "recovery">;
+  readonly cluster: Pick<Cluster, "barrier" | "recovery" | "delivered">;
   readonly directory: Pick<SessionDirectory, "presence">;
   readonly hub: Pick<Hub, "shown">;
   readonly watch: Pick<PresenceWatch, "watch">;

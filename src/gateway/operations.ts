@@ -231,7 +231,7 @@ function rowOf(operation: Operation): OperationRow<OperationKind> {
   return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
 }
 
-/** What `read` gives, unless the user is no member when it was read. Answered at once where the node knows that, or pushes would come between. */
+/** What `read` gives, unless the user is no member when it was read: a removal before it may not have been delivered here. */
 async function readAsMember<T>(
   session: Session,
   channel: ChannelRef,
@@ -241,8 +241,7 @@ async function readAsMember<T>(
   await requireMembership(session, channel, ports);
   const concerns = concernOf(session.uid, channel);
   const found = await readJudged(ports.cluster, concerns, read);
-  const isSeen = channel.type !== GROUP_CHANNEL || session.follows(channel.id);
-  if (!isSeen) await requireMembership(session, channel, ports);
+  await requireMembership(session, channel, ports);
   return found;
 }
 

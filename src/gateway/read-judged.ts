@@ -37,12 +37,13 @@ export function concernOfAll(key: ChannelKey): Concern {
  * been told out by then. Rejects `unavailable` where the node does not recover in time.
  */
 export async function readJudged<T>(
-  cluster: Pick<Cluster, "recovery">,
+  cluster: Pick<Cluster, "recovery" | "delivered">,
   concerns: Concern,
   read: () => Promise<T> | T,
 ): Promise<T> {
   for (;;) {
     const found = await read();
+    await cluster.delivered();
     const recovery = cluster.recovery(concerns);
     if (recovery === undefined) return found;
     await recovery;

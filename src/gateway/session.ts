@@ -66,6 +66,8 @@ export type CommandPush = Extract<Push, { readonly kind: "command" }>;
 export type HeldPush = Extract<Push, { readonly kind: "event" | "stream" }>;
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
+/** Publications of more messages are not late together. */
+const MAX_READ_IDS = 64;
 /** Of more personal streams that a session read, late events are pushed again. */
 const MAX_READ_STREAMS = 100;
 /** Of more groups that a session left it is not remembered what it had. */
@@ -110,8 +112,8 @@ export class Session {
   /** Of groups it got messages of and was told out of: through which seq. */
   #had: Map<string, number> | undefined;
   #waiting: (() => void)[] | undefined;
-  /** Newest message that a resume read in each personal channel, and end of each personal stream that was read, by `streamName`. */
-  #readThrough: Map<ChannelKey, number> | undefined;
+  /** Newest messages that a resume read in each personal channel, and end of each personal stream that was read, by `streamName`. */
+  #readIds: Map<ChannelKey, readonly number[]> | undefined;
   #readStreams: Map<string, StreamCursor> | undefined;
   /** Active streams the client was shown in groups whose events it does not get yet. */
   #openStreams: Map<ChannelKey, Map<string, StreamCursor>> | undefined;
@@ -241,18 +243,21 @@ export class Session {
       }
   }
 
-  /** A resume read the message of a personal channel: a later publication of it, or of an older one, is not pushed. */
-  noteRead({ key, messageId }: Message): void {
-    this.#readThrough ??= new Map();
-    this.#readThrough.set(key, messageId);
+  /** A resume read these messages of a personal channel: later publications of the newest are not pushed. */
+  noteRead(key: ChannelKey, messages: readonly Message[]): void {
+    if (messages.length === 0) return;
+    this.#readIds ??= new Map();
+    const before = this.#readIds.get(key) ?? [];
+    const ids = messages.slice(-MAX_READ_IDS).map((one) => one.messageId);
+    this.#readIds.set(key, [...before, ...ids].slice(-MAX_READ_IDS));
   }
 
   /** False: the client has the message of a personal channel. */
   lacks({ key, messageId, messageSeq }: Message): boolean {
-    const readId = this.#readThrough?.get(key);
-    if (readId === undefined || messageSeq === 0) return true;
-    if (messageId <= readId) return false;
-    this.#readThrough?.delete(key); // publications of a channel come in their order
+    const ids = this.#readIds?.get(key);
+    if (ids === undefined || messageSeq === 0) return true;
+    if (ids.includes(messageId)) return false;
+    this.#readIds?.delete(key); // publications of a channel come in their order
     return true;
   }
 

@@ -173,7 +173,7 @@ t.test("no more of an inbox is read at once than is pushed", async (t) => {
   session.inbox = { hasMore: false, told: [] };
   const pulling = pullInbox(session, {
     store: reading,
-    cluster: { recovery: () => undefined },
+    cluster: { recovery: () => undefined, delivered: () => undefined },
     metrics: { commandsPushed: () => {} },
     limits: { pageMessages: 100, pageBytes: 40, maxUnreadBytes: 1000 },
   });

@@ -207,7 +207,7 @@ t.test(
         readInbox: async () => [],
         userStates: async () => [],
       },
-      cluster: { recovery: () => undefined },
+      cluster: { recovery: () => undefined, delivered: () => undefined },
       metrics: { commandsPushed: () => {} },
       limits: { pageMessages: 10, pageBytes: 1000, maxUnreadBytes: 1000 },
       retryMs: 1,

@@ -152,7 +152,7 @@ export class SharedServer {
 
   readonly cluster: Pick<
     Cluster,
-    "listen" | "subscribe" | "unlisten" | "barrier" | "recovery"
+    "listen" | "subscribe" | "unlisten" | "barrier" | "recovery" | "delivered"
   > = {
     listen: (topic) => this.#listen(topic),
     subscribe: (topic) => this.#listen(topic),
@@ -161,6 +161,7 @@ export class SharedServer {
     },
     barrier: () => this.#subscribed(() => {}),
     recovery: () => undefined,
+    delivered: () => undefined,
   };
 
   /** Who is online, as the directory knows it. */

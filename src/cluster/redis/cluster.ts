@@ -26,6 +26,7 @@ export interface ClusterTopics
     | "unlisten"
     | "barrier"
     | "recovery"
+    | "delivered"
     | "start"
     | "close"
     | "ping"
@@ -143,6 +144,10 @@ export class RedisCluster implements Cluster {
     ...asked: Parameters<Cluster["recovery"]>
   ): Promise<void> | undefined {
     return this.#topics.recovery(...asked);
+  }
+
+  delivered(): Promise<void> | undefined {
+    return this.#topics.delivered();
   }
 
   get incarnation(): Incarnation {

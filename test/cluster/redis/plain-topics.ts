@@ -60,6 +60,7 @@ export function plainTopics(
       await subscriber.ping();
     },
     recovery: () => undefined,
+    delivered: () => undefined,
     start: async () => {},
     close: async () => {},
     ping: async () => {},

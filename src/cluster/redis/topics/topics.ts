@@ -161,6 +161,12 @@ export class RedisTopics {
     return this.#topics.areWhole(concerns) ? undefined : this.#arrived();
   }
 
+  /** See `Cluster`. Never rejects. */
+  delivered(): Promise<void> | undefined {
+    if (this.#parts.link.isCluster) return undefined;
+    return this.#arrived().catch(() => {});
+  }
+
   /** Resolves once everything published to the node's topics before the call was delivered. Rejects `unavailable` in time. */
   async #arrived(): Promise<void> {
     await this.#subscriber.mark();
