@@ -1,6 +1,6 @@
-// What a message must be before anything is asked of the store, and the draft it becomes. Pure, but for the number it makes up.
+// What a message must be before anything is asked of the store, and the draft it becomes. State: random bytes for the numbers it makes up.
 
-import { randomUUID } from "node:crypto";
+import { randomFillSync } from "node:crypto";
 import {
   COMMAND_TYPE,
   type ContentValidation,
@@ -10,6 +10,13 @@ import { BrokerError } from "./errors.ts";
 import { assertId, assertLabel } from "./ids.ts";
 import { type ChannelRef, channelKey, type MessageHeader } from "./model.ts";
 import type { MessageDraft } from "./ports.ts";
+
+/** As many as a UUID has. */
+const NUMBER_BYTES = 16;
+
+/** Random bytes for numbers to come: made one by one they would cost more than all checks of a message. */
+const randomBytes = Buffer.alloc(256 * NUMBER_BYTES);
+let randomAt = randomBytes.length;
 
 /** How many copies of commands a sender may make. */
 export interface CopyLimit {
@@ -89,6 +96,11 @@ export function toDraft(input: SendInput): MessageDraft {
 
 /** 22 characters: it is kept with each message. */
 function newClientMsgNo(): string {
-  const hex = randomUUID().replaceAll("-", "");
-  return Buffer.from(hex, "hex").toString("base64url");
+  if (randomAt === randomBytes.length) {
+    randomFillSync(randomBytes);
+    randomAt = 0;
+  }
+  const start = randomAt;
+  randomAt += NUMBER_BYTES;
+  return randomBytes.toString("base64url", start, randomAt);
 }

@@ -448,7 +448,7 @@ export interface Liveness {
 export interface Resync {
   /**
    * Ends the sessions of these users that may not go on, and gives back the users of whom that could not be found out. Called before anything that the
-   * node missed of theirs is told. Rejects `unavailable`: of all of them.
+   * node missed of theirs is delivered. Rejects `unavailable`: of all of them.
    */
   judgeUsers(uids: readonly string[]): Promise<readonly string[]>;
   readonly judgeGroup: GroupJudge;

@@ -10,6 +10,7 @@ import {
   MAIN_DEVICE,
   type Presence,
   type SessionRecord,
+  type Topic,
 } from "./model.ts";
 import type { Cluster, ClusterEvent, GroupJudge } from "./ports.ts";
 import type {
@@ -26,7 +27,7 @@ export interface SessionDirectoryParts {
   readonly store: SessionStore;
   readonly cluster: Pick<
     Cluster,
-    "onEvent" | "incarnation" | "isLive" | "heartbeat"
+    "onEvent" | "incarnation" | "isLive" | "heartbeat" | "recovery"
   >;
   /** Receives failures that no caller gets. */
   readonly onProblem: (error: unknown, what: string) => void;
@@ -58,6 +59,8 @@ export class SessionDirectory {
   /** Sessions to be confirmed without a reason; broken, because a beat may be due less than one. */
   #due = 0;
   #beatMs = performance.now();
+  /** All are to be confirmed, since the store was away or this node was dead for the others. */
+  #isAnew = false;
   #running: Promise<void> | undefined;
 
   constructor(parts: SessionDirectoryParts) {
@@ -193,9 +196,10 @@ export class SessionDirectory {
     if (all.length === 0) return [];
     // While the others take this node for dead, its sessions may be in though they were ended.
     await this.#parts.cluster.heartbeat();
-    const left = await this.#confirm(all, ({ session }) =>
-      this.#letGo(session, "unavailable"),
-    );
+    const left = await this.#confirm(all, {
+      isDue: (id) => this.#local.has(id), // others ended meanwhile
+      unknown: ({ session }) => this.#letGo(session, "unavailable"),
+    });
     return [...new Set(left.map(({ session }) => session.uid))];
   }
 
@@ -212,6 +216,7 @@ export class SessionDirectory {
     const count = isAnew ? 0 : Math.floor(Math.min(due, size));
     this.#due = Math.min(due, size) - count;
     this.#beatMs = nowMs;
+    this.#isAnew ||= isAnew;
     if (isAnew) this.#local.confirmAllSoon();
     else this.#local.confirmNextSoon(count);
     this.#proceed();
@@ -233,16 +238,24 @@ export class SessionDirectory {
   /** False: something is left for the next beat. Neither half keeps the other from its turn: of a Redis Cluster one server may be away. */
   async #run(): Promise<boolean> {
     const isRemoved = await this.#removeAll();
+    if (this.#isAnew) await this.#judged();
     const { unconfirmed } = this.#local;
     const all = [...unconfirmed].flatMap((id) => this.#local.get(id) ?? []);
-    unconfirmed.clear();
+    const isDue = (id: string) => unconfirmed.has(id); // else it was asked about meanwhile
     let left: readonly LoggedIn[] = all;
     try {
-      left = await this.#confirm(all, () => {});
+      left = await this.#confirm(all, { isDue, unknown() {} });
     } finally {
       this.#local.confirmSoon(left);
     }
     return isRemoved && left.length === 0;
+  }
+
+  /** Users whose topics were lost with the store are judged when these are back: that confirms their sessions. */
+  async #judged(): Promise<void> {
+    this.#isAnew = false;
+    const isUser = (topic: Topic) => topic.startsWith("u:");
+    await this.#parts.cluster.recovery(isUser)?.catch(() => {}); // not in time: they are confirmed now
   }
 
   /**
@@ -251,13 +264,21 @@ export class SessionDirectory {
    */
   async #confirm(
     all: readonly LoggedIn[],
-    unknown: (one: LoggedIn) => void,
+    {
+      isDue,
+      unknown,
+    }: {
+      readonly isDue: (sessionId: string) => boolean;
+      readonly unknown: (one: LoggedIn) => void;
+    },
   ): Promise<readonly LoggedIn[]> {
     const left: LoggedIn[] = [];
     for (let at = 0; at < all.length; at += CONFIRMED_AT_ONCE) {
       const some = all
         .slice(at, at + CONFIRMED_AT_ONCE)
-        .filter(({ session }) => this.#local.has(session.sessionId)); // others ended meanwhile
+        .filter(({ session }) => isDue(session.sessionId));
+      for (const { session } of some)
+        this.#local.unconfirmed.delete(session.sessionId); // for all who asked
       const results = await this.#ask(some);
       let away = 0;
       for (const [place, one] of some.entries()) {

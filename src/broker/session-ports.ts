@@ -78,7 +78,7 @@ export interface SessionStore {
   /**
    * Enters a session under `incarnation`, comparing its token and deciding which sessions it ends: every other main session of the same uid and flag
    * when it is a main one, any session of the same uid, flag and (non-empty) deviceId, and the session it continues. The ended ones are out when the
-   * promise resolves; their nodes are told to end them (`end_session`, published here only, once).
+   * promise resolves; their nodes are notified to end them (`end_session`, published here only, once).
    *
    * Without a claim it is a login, later than all before. With one it continues an earlier session and keeps the order of its login: a main session
    * is refused when another device logged in later (whether or not that session is still in) or when it was ended by `endSession`. A claim that is
