@@ -134,7 +134,7 @@ export class CatchUps {
   async #catchUp(behind: Behind): Promise<void> {
     if (behind.isJoining) await this.#present(behind);
     for (const name of behind.unread.slice(0, -1)) {
-      const snapshot = await this.#stream(name);
+      const snapshot = await this.#settled(name);
       if (behind.isOver) return;
       behind.advance(name, snapshot);
       this.#parts.metrics.caughtUp(1);
@@ -146,7 +146,7 @@ export class CatchUps {
   /** Of personal channels many may be active. */
   async #present(behind: Behind): Promise<void> {
     for (const name of (await this.#active(behind)).slice(1)) {
-      const snapshot = await this.#stream(name);
+      const snapshot = await this.#settled(name);
       if (behind.isOver) return;
       if (snapshot?.state === "active") behind.present(snapshot);
       await behind.session.writable(this.#maxUnreadBytes);
@@ -166,16 +166,21 @@ export class CatchUps {
     if (streams > 0) this.#parts.metrics.caughtUp(streams);
   }
 
+  /** Removals before the read are delivered: a session whose user was removed has left. */
+  async #settled(name: StreamName): Promise<StreamSnapshot | undefined> {
+    const found = await this.#stream(name);
+    await this.#parts.cluster.barrier();
+    return found;
+  }
+
   async #stream({
     key,
     clientMsgNo,
   }: StreamName): Promise<StreamSnapshot | undefined> {
     const { store, cluster } = this.#parts;
-    const found = await readJudged(cluster, concernOfAll(key), () =>
+    return readJudged(cluster, concernOfAll(key), () =>
       store.stream(key, clientMsgNo),
     );
-    await cluster.barrier(); // a session whose user was removed before the read has left
-    return found;
   }
 
   #lags({ connection }: Session): boolean {

@@ -423,7 +423,7 @@ export class Hub {
     this.#rereads.missed(uid, (state) => this.#resync(uid, state));
   }
 
-  /** The user's sessions read again what they have otherwise than the user stands; undefined: all. A removal is told under the group's topic, too. */
+  /** The user's sessions read again what they have otherwise than the user stands; undefined: all. A removal is published on the group's topic, too. */
   #resync(uid: string, state: UserState | undefined): void {
     for (const session of this.sessionsOf(uid)) {
       if (state === undefined || mayLackCommands(session, state.inboxSeq))

@@ -7,6 +7,7 @@ import {
   type ChannelRef,
   channelKey,
   GROUP_CHANNEL,
+  messageTimeMs,
 } from "../broker/model.ts";
 import type { ChannelStore, Cluster, MessageStore } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
@@ -38,6 +39,9 @@ export interface JoinLimits {
   /** The next page waits until no more than this is unread by the client. */
   readonly maxUnreadBytes: number;
 }
+
+/** More than a node catches up from before it listened to a user. */
+const LATELY_MS = 10_000;
 
 /** What planning asks. */
 export interface PlanPorts {
@@ -100,11 +104,29 @@ export async function planJoin(
     const isOut = channel.type === GROUP_CHANNEL && !mine.has(channel.id);
     return isOut ? denied(one.point) : one;
   });
+  noteNamed(session, judged);
   return {
     groups,
     points: judged.map(({ point }) => point),
     results: judged.map(({ result }) => result),
   };
+}
+
+/**
+ * A node that is cut off may catch up from a little before it listened to the user. The client may have got that at another node: of those personal
+ * channels that it heard last, what it has is not pushed again.
+ */
+function noteNamed(session: Session, named: readonly Named[]): void {
+  const personal = named.flatMap(({ point, result: { status } }) => {
+    const { channel, lastSeq: messageSeq, lastId: messageId = 0 } = point;
+    const isNamed = channel.type !== GROUP_CHANNEL && status === "ok";
+    const key = channelKey(channel, session.uid);
+    return isNamed && messageId > 0 ? [{ key, messageSeq, messageId }] : [];
+  });
+  const newestId = Math.max(0, ...personal.map((one) => one.messageId));
+  const sinceMs = messageTimeMs(newestId) - LATELY_MS;
+  for (const { key, ...place } of personal)
+    if (messageTimeMs(place.messageId) >= sinceMs) session.noteRead(key, place);
 }
 
 function denied(point: ResumePoint): Named {
@@ -113,8 +135,8 @@ function denied(point: ResumePoint): Named {
 }
 
 /**
- * How a named channel stands. A client may remember more than a restored store has, or what was lost in a fail-over: it is told
- * through where it shares the history before anything else comes, so that no receipt is taken for a sign that it has what precedes it.
+ * How a named channel stands. A client may remember more than a restored store has, or what was lost in a fail-over: it gets
+ * the seq through which it shares the history before anything else comes, so that no receipt is taken for a sign that it has what precedes it.
  */
 async function stand(
   uid: string,
@@ -126,7 +148,7 @@ async function stand(
   const { headSeq, sharedSeq } = found;
   const has = Math.min(sharedSeq, headSeq);
   return {
-    point: { channel, lastSeq: has },
+    point: { channel, lastSeq: has, lastId },
     result: { channel, status: "ok", headSeq: has < lastSeq ? has : headSeq },
   };
 }
@@ -361,8 +383,8 @@ class Joining {
     );
     if (this.#isOver(channel)) return false;
     if (!(await this.#mayRead(channel))) return true; // read again, unless it is over
-    const lastSeq = messages.at(-1)?.messageSeq ?? afterSeq;
-    const throughSeq = more ? lastSeq : headSeq;
+    const last = messages.at(-1);
+    const throughSeq = more ? (last?.messageSeq ?? afterSeq) : headSeq;
     this.#cursors.set(key, throughSeq);
     metrics.resumed(messages.length);
     this.#session.push({
@@ -372,7 +394,8 @@ class Joining {
       throughSeq,
       messages,
     });
-    if (channel.type !== GROUP_CHANNEL) this.#session.noteRead(key, messages);
+    if (last !== undefined && channel.type !== GROUP_CHANNEL)
+      this.#session.noteRead(key, last);
     for (const { stream } of messages) hub.shown(this.#session, stream);
     await this.#session.writable(limits.maxUnreadBytes);
     return more;

@@ -34,6 +34,9 @@ export interface StreamName {
   readonly clientMsgNo: string;
 }
 
+/** Where a message stands in its channel. */
+export type MessagePlace = Pick<Message, "messageSeq" | "messageId">;
+
 /** Distinguishes streams of all channels; keys hold no line break. */
 export function streamName({ key, clientMsgNo }: StreamName): string {
   return `${key}\n${clientMsgNo}`;
@@ -66,8 +69,6 @@ export type CommandPush = Extract<Push, { readonly kind: "command" }>;
 export type HeldPush = Extract<Push, { readonly kind: "event" | "stream" }>;
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
-/** Publications of more messages are not late together. */
-const MAX_READ_IDS = 64;
 /** Of more personal streams that a session read, late events are pushed again. */
 const MAX_READ_STREAMS = 100;
 /** Of more groups that a session left it is not remembered what it had. */
@@ -112,8 +113,8 @@ export class Session {
   /** Of groups it got messages of and was told out of: through which seq. */
   #had: Map<string, number> | undefined;
   #waiting: (() => void)[] | undefined;
-  /** Newest messages that a resume read in each personal channel, and end of each personal stream that was read, by `streamName`. */
-  #readIds: Map<ChannelKey, readonly number[]> | undefined;
+  /** Newest message that it has of personal channels it resumed, and end of each personal stream that was read, by `streamName`. */
+  #readThrough: Map<ChannelKey, MessagePlace> | undefined;
   #readStreams: Map<string, StreamCursor> | undefined;
   /** Active streams the client was shown in groups whose events it does not get yet. */
   #openStreams: Map<ChannelKey, Map<string, StreamCursor>> | undefined;
@@ -243,21 +244,19 @@ export class Session {
       }
   }
 
-  /** A resume read these messages of a personal channel: later publications of the newest are not pushed. */
-  noteRead(key: ChannelKey, messages: readonly Message[]): void {
-    if (messages.length === 0) return;
-    this.#readIds ??= new Map();
-    const before = this.#readIds.get(key) ?? [];
-    const ids = messages.slice(-MAX_READ_IDS).map((one) => one.messageId);
-    this.#readIds.set(key, [...before, ...ids].slice(-MAX_READ_IDS));
+  /** Its client has a personal channel through this message: what is published later of that is not pushed. */
+  noteRead(key: ChannelKey, { messageSeq, messageId }: MessagePlace): void {
+    this.#readThrough ??= new Map();
+    this.#readThrough.set(key, { messageSeq, messageId });
   }
 
-  /** False: the client has the message of a personal channel. */
+  /** False: the client has the message of a personal channel. Equal seqs alone prove nothing: a fail-over may have given them out again. */
   lacks({ key, messageId, messageSeq }: Message): boolean {
-    const ids = this.#readIds?.get(key);
-    if (ids === undefined || messageSeq === 0) return true;
-    if (ids.includes(messageId)) return false;
-    this.#readIds?.delete(key); // publications of a channel come in their order
+    const through = this.#readThrough?.get(key);
+    if (through === undefined || messageSeq === 0) return true;
+    const { messageSeq: lastSeq, messageId: lastId } = through;
+    if (messageSeq <= lastSeq && messageId <= lastId) return false;
+    this.#readThrough?.delete(key); // publications of a channel come in their order
     return true;
   }
 

@@ -44,6 +44,7 @@ export function deliverMessage(
     for (const session of sessionsOf(uid)) {
       if (session === to.origin) continue;
       if (!isGroup && !session.lacks(message)) continue;
+      if (message.messageSeq === 0 && !session.isWelcome) continue; // its user was shown it at another node, or was not online
       count += 1;
       if (session.isHolding) session.hold(message);
       else session.pushFrame(messageFrame(session, message, frames));

@@ -280,6 +280,25 @@ t.test("asking for a stream one may not see is refused", async (t) => {
   await t.rejects(ask("g", "unknown"), { code: "stream_unknown" });
 });
 
+t.test(
+  "history read behind a removal is refused before the removal is delivered",
+  async (t) => {
+    const { world, sessions } = await liveWorld(["alice"]);
+    const [alice] = sessions;
+    if (alice === undefined) throw new Error("none");
+    const history = async () => {
+      world.server.setMember("g", "alice", false); // its event is on the way
+      return { messages: [], more: false, headSeq: 0 };
+    };
+    const asking = operator(world, { history })(alice, {
+      ...{ kind: "history", ref: 1, channel: group("g") },
+      ...{ fromSeq: 1, toSeq: 0, limit: 10, reverse: false },
+    });
+    await t.rejects(asking, { code: "not_in_channel" });
+    t.ok(alice.session.follows("g"), "the node does not know yet");
+  },
+);
+
 const CONVERSATION: Conversation = {
   channel: group("g"),
   ...{ headSeq: 3, readSeq: 2, unread: 1, deletedSeq: 0, changedAtMs: 1 },

@@ -146,6 +146,31 @@ t.test(
   },
 );
 
+t.test(
+  "an unstored message of before its connack is not a session's",
+  async (t) => {
+    const { world } = await liveWorld(["bob"]);
+    const alice = world.session({ uid: "alice" });
+    const before: string[] = [];
+    const since: string[] = [];
+    world.onDelivered = (event) => {
+      if (event.kind !== "message") return;
+      const { isWelcome } = alice.session;
+      (isWelcome ? since : before).push(event.message.clientMsgNo);
+    };
+    const joining = world.join(alice);
+    const to = { channel: person("alice"), fromUid: "bob", noPersist: true };
+    while (!alice.isLive) {
+      world.server.append(to);
+      await world.server.step();
+    }
+    await world.server.settle();
+    await joining;
+    t.ok(before.length > 0, "some came before");
+    t.same(alice.connection.messageNos, since);
+  },
+);
+
 t.test("ending a session tells its client why and closes", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "alice"]);
   const [first, second] = sessions;

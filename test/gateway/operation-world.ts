@@ -2,6 +2,7 @@
 
 import type { Conversations } from "../../src/broker/conversations.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
+import type { Messages } from "../../src/broker/messages.ts";
 import { channelKey, type StreamState } from "../../src/broker/model.ts";
 import type { OperationPorts } from "../../src/gateway/operation-ports.ts";
 import { operate } from "../../src/gateway/operations.ts";
@@ -16,6 +17,7 @@ const ignore = (): void => {};
 
 export interface OperationWorld {
   readonly conversations?: Pick<Conversations, "list" | "change">;
+  readonly history?: Messages["history"];
   readonly cancel?: (uid: string) => Promise<StreamState>;
   readonly acknowledge?: (
     uid: string,
@@ -29,7 +31,7 @@ export function operationPorts(
 ): OperationPorts {
   const { server, hub, watch } = world;
   return {
-    messages: { send: unused, history: unused },
+    messages: { send: unused, history: given.history ?? unused },
     streams: {
       async read({ channel, uid }, clientMsgNo) {
         const key = channelKey(channel, uid ?? "");
