@@ -4,12 +4,14 @@
 
 import { BrokerError } from "../broker/errors.ts";
 import { MOVE_STEPS, type MoveStep } from "../store/moved.ts";
-import { MoveGap, raiseIds, writeRows } from "../store/redis/import/import.ts";
 import {
+  MoveGap,
   type MoveLink,
   type MoveTarget,
   moveTarget,
-} from "../store/redis/import/target.ts";
+  raiseIds,
+  writeRows,
+} from "../store/redis/import/import.ts";
 import { type Compared, type CompareParts, compare } from "./compare.ts";
 import { type Page, pagesOf } from "./pages.ts";
 import { type MoveRecord, type RecordWriter, saveRecord } from "./record.ts";

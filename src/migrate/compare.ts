@@ -4,8 +4,8 @@
 import { MOVE_STEPS, type MoveSource } from "../store/moved.ts";
 import { MoveCounts, type MovedCount } from "../store/redis/import/counts.ts";
 import type { ImportContext } from "../store/redis/import/facts.ts";
+import type { MoveTarget } from "../store/redis/import/import.ts";
 import { differencesOf } from "../store/redis/import/import.ts";
-import type { MoveTarget } from "../store/redis/import/target.ts";
 import { pagesOf } from "./pages.ts";
 import {
   type MoveProgress,

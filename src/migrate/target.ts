@@ -24,7 +24,7 @@ const SCAN = 1000;
  * What may be there before anything is moved: what tells whose data it is, and traces of moves, of nodes that left or died, with their sessions, of failed
  * logins and of waiting for replicas. */
 const OURS =
-  /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|clock|fails:.*)|\{u:.*\}:sess|\{w\d*\}:wait)$/s;
+  /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|clock|fails:.*)|\{u:.*\}:(sessions|logins|ended)|\{w\d*\}:wait)$/s;
 
 export interface Claim {
   readonly link: RedisLink;

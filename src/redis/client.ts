@@ -153,17 +153,22 @@ export function isFull(client: Redis, maxCommands: number): boolean {
   return waiting >= maxCommands || unread >= MAX_UNREAD_BYTES;
 }
 
-/**
- * Sends a command, named in lower case. Replies are Buffers, numbers, null or arrays of these; rejects with the library's errors. `timeoutMs`: how long
- * it may take, where that is less than for all commands of the connection.
- */
+/** How a command goes out. */
+export interface Sending {
+  /** How long its answer is waited for, where that is less than for all commands of the connection. */
+  readonly timeoutMs?: number;
+  /** It gathers what came in a turn of the event loop: it leaves with what this callback sends, and waits for no further turn. */
+  readonly isGathered?: boolean;
+}
+
+/** Sends a command, named in lower case. Replies are Buffers, numbers, null or arrays of these; rejects with the library's errors. */
 export function send(
   client: Redis,
   name: string,
   args: readonly Arg[],
-  timeoutMs?: number,
+  { timeoutMs, isGathered = false }: Sending,
 ): Promise<unknown> {
-  gather(client);
+  gather(client, isGathered);
   const command = new EncodedCommand(name, args);
   if (timeoutMs !== undefined) command.setTimeout(timeoutMs); // the first that is set counts
   client.sendCommand(command);
@@ -174,10 +179,12 @@ export function send(
  * What is sent in one turn of the event loop leaves in one write. ioredis' automatic pipelining would do that too, but it holds everything back while
  * an earlier pipeline waits for its answers, and takes a fifth more processor time.
  */
-function gather({ stream }: Redis): void {
+function gather({ stream }: Redis, isGathered: boolean): void {
   if (!stream || stream.writableCorked > 0) return;
   stream.cork();
-  setImmediate(() => stream.uncork());
+  const flush = () => stream.uncork();
+  if (isGathered) process.nextTick(flush);
+  else setImmediate(flush);
 }
 
 interface Address {

@@ -1,5 +1,5 @@
 // The names of everything in Redis. A channel's keys share the hash tag of its bucket, a user's keys the user's, so that what one step touches is
-// in one slot. There are 64 buckets: on a Redis Cluster each has its own counter of message ids (`store/redis/message-ids.ts`), which makes ids
+// in one slot. There are 64 buckets: on a Redis Cluster each has its own counter of message ids (`store/redis/steps/channel-names.ts`), which makes ids
 // unique and growing without any clock or lease.
 // State: the hash tags of the channels named lately: each message needs them several times.
 
@@ -59,11 +59,11 @@ export class Keys {
     const id = topic.slice(2);
     switch (topic.slice(0, 2)) {
       case "g:":
-        return this.channel("t", `2:${id}`);
+        return this.channel("topic", `2:${id}`);
       case "p:":
-        return this.user("p", id);
+        return this.user("presence", id);
       default:
-        return this.user("t", id);
+        return this.user("topic", id);
     }
   }
 

@@ -10,6 +10,7 @@ import {
   isFull,
   type RedisClient,
   type RedisSettings,
+  type Sending,
   send,
 } from "./client.ts";
 import { asBrokerError, isMissingScript } from "./errors.ts";
@@ -31,16 +32,12 @@ export interface LinkParts {
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
-/** How a step goes out. */
-interface Sending {
+/** How a step goes out. Of one that is `isGathered` its parts have places among the calls in flight that `admit` gave. */
+interface StepSending extends Sending {
   /**
    * However much waits for an answer: a sign of life, or a busy node would pass for a dead one, and what follows a step that is done.
    */
   readonly isVital?: boolean;
-  /** With places among the calls in flight that `admit` gave. */
-  readonly isAdmitted?: boolean;
-  /** How long its answer is waited for, where that is less than `redis.timeoutMs`. */
-  readonly timeoutMs?: number;
 }
 
 export class RedisLink {
@@ -151,7 +148,7 @@ export class RedisLink {
     script: Script,
     keys: readonly string[],
     args: readonly Arg[],
-    how: Sending = {},
+    how: StepSending = {},
   ): Promise<unknown> {
     const numbered = [script.sha, keys.length, ...keys, ...args];
     return this.#send("evalsha", numbered, how);
@@ -163,7 +160,7 @@ export class RedisLink {
   }
 
   /**
-   * Takes a place among the calls in flight for something that goes out with others in one call (`isAdmitted`); `release` gives it back.
+   * Takes a place among the calls in flight for something that goes out with others in one call (`isGathered`); `release` gives it back.
    * Throws `unavailable`, `overloaded`.
    */
   admit(): void {
@@ -175,9 +172,9 @@ export class RedisLink {
     if (this.#inFlight === 0) this.#drained?.();
   }
 
-  #enter({ isVital, isAdmitted }: Sending): void {
+  #enter({ isVital, isGathered }: StepSending): void {
     if (this.#status !== "up") throw new BrokerError("unavailable");
-    const isFree = isVital === true || isAdmitted === true;
+    const isFree = isVital === true || isGathered === true;
     if (!isFree && this.#inFlight >= this.settings.maxInFlight)
       throw new BrokerError("overloaded");
     this.#inFlight += 1;
@@ -186,7 +183,7 @@ export class RedisLink {
   async #send(
     command: string,
     args: readonly Arg[],
-    how: Sending,
+    how: StepSending,
   ): Promise<unknown> {
     this.#enter(how);
     try {
@@ -194,7 +191,7 @@ export class RedisLink {
       const server = this.#route(key === undefined ? key : String(key));
       if (how.isVital !== true && isFull(server, this.settings.maxInFlight))
         throw new BrokerError("overloaded");
-      return await send(server, command, args, how.timeoutMs);
+      return await send(server, command, args, how);
     } catch (error) {
       this.#primaries?.failed(error);
       if (isMissingScript(error)) this.#missesScripts();

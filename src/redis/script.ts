@@ -29,15 +29,30 @@ export function loadScript(
   const parts = [...before, file].map((part) =>
     typeof part === "string" ? part : readFileSync(part, "utf8"),
   );
-  const source = withoutUnused([shared, ...parts].join("\n"));
+  const source = withoutUnused(withConstants([shared, ...parts].join("\n")));
   const sha = createHash("sha1").update(source).digest("hex");
   return { name: file.pathname.split("/").at(-1) ?? "", source, sha };
 }
 
 /** From `local function` to an `end` that closes it, as our files are written: both at the beginning of a line, or on one. */
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
+/** A name for a number or text, as our files are written: on a line of its own, in capitals. */
+const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')(?: +--.*)?\n/gm;
 const COMMENT = /^ *--.*\n/gm;
 const WORD = /\w+/g;
+
+/** Puts what constants stand for in their place: each one that a function names is made anew at each call. */
+function withConstants(source: string): string {
+  const values = new Map<string, string>();
+  const rest = source.replace(
+    CONSTANT,
+    (_line, name: string, value: string) => {
+      values.set(name, value.startsWith("-") ? `(${value})` : value);
+      return "";
+    },
+  );
+  return rest.replace(WORD, (word) => values.get(word) ?? word);
+}
 
 /** Leaves out the functions that nothing names, for Redis makes all that a step has anew at each call. */
 function withoutUnused(source: string): string {

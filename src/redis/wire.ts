@@ -3,13 +3,13 @@
 // What is read may be anything: every field is checked, so that nothing behind it has to. Pure.
 //
 // Frames, numbers big-endian (doubles are integers below 2^53):
-//   u8 version, u8 MESSAGE, f64 pub, f64 messageId, f64 messageSeq, u32 record length, record, extra
+//   u8 version, u8 MESSAGE, f64 pub, f64 messageId, f64 messageSeq, MessagePack string of the record, MessagePack string of the extra
 //   u8 version, u8 EVENT,   f64 pub, f64 messageSeq, f64 index, f64 textOffset, u8 state, event record
 //   u8 version, u8 LOOSE,   msgpack [id, event]
 //   u8 version, u8 MARK,    bytes of who published it
-//   u8 version, u8 BATCH,   then of each frame in it: u32 length, the frame, which is no BATCH
 //   u8 version, u8 REMOVAL, f64 pub, msgpack [group, uids or false]
 //   u8 version, u8 COMMAND, f64 messageId, f64 inboxSeq, u32 record length, record, u16 uid length, uid, origin (empty: none)
+// A publication is a frame that is no MESSAGE, or a MessagePack list of strings: of each MESSAGE in it the part before its record, record and extra.
 
 import { Packr } from "msgpackr";
 import { BrokerError } from "../broker/errors.ts";
@@ -42,7 +42,6 @@ export const EVENT_FRAME = 2;
 export const LOOSE_FRAME = 3;
 const MARK_FRAME = 4;
 export const COMMAND_FRAME = 5;
-export const BATCH_FRAME = 6;
 export const REMOVAL_FRAME = 7;
 
 /** The order is part of the format. */
@@ -53,27 +52,35 @@ export const STREAM_STATES: readonly StreamState[] = [
   "interrupted",
 ];
 
-const MESSAGE_BODY_AT = 30;
+/** Behind the fields of fixed length. */
+const MESSAGE_RECORD_AT = 26;
 const EVENT_BODY_AT = 35;
 const REMOVAL_BODY_AT = 10;
 const COMMAND_BODY_AT = 22;
-const LENGTH_BYTES = 4;
-const MIN_FRAME_BYTES = 2;
+/** Strings of a message in a publication. */
+const PARTS = 3;
+// MessagePack, as Redis' Lua writes it.
+const FIXED_LIST = 0x90;
+const LIST_16 = 0xdc;
+const FIXED_STRING = 0xa0;
+const STRING_8 = 0xd9;
+const STRING_16 = 0xda;
+const STRING_32 = 0xdb;
 const NO_PERSIST = 1;
 const RED_DOT = 2;
 
 /** How values are packed in all that is written into Redis. */
 export const packr = new Packr({ useRecords: false, int64AsType: "number" });
 
-const NO_EXTRA = packr.pack([null, null, null]);
+const NOTHING_MORE = [null, null, null];
+const NO_EXTRA = packr.pack(NOTHING_MORE);
 
-/** A message without its place. */
+/** A message without its place and time. */
 type RecordedMessage = Pick<
   Message,
   | "channel"
   | "fromUid"
   | "clientMsgNo"
-  | "timestampMs"
   | "header"
   | "expireS"
   | "streamNo"
@@ -86,11 +93,14 @@ interface MessageExtra {
   readonly origin: string | undefined;
   readonly recipients: readonly string[] | undefined;
   /** Of a stream's message: what the stream begins with. */
-  readonly startData: string | undefined;
+  readonly startData?: string | undefined;
 }
 
-/** A message as kept in a channel's log and in inboxes. */
-export function encodeRecord(message: RecordedMessage): Buffer {
+/** A message as kept in a channel's log and in inboxes. `timestampMs`: when it was accepted. */
+export function encodeRecord(
+  message: RecordedMessage,
+  timestampMs: number,
+): Buffer {
   const { channel, header, streamNo, tagKey, payload } = message;
   return packr.pack([
     WIRE_VERSION,
@@ -98,7 +108,7 @@ export function encodeRecord(message: RecordedMessage): Buffer {
     channel.id,
     message.fromUid,
     message.clientMsgNo,
-    message.timestampMs,
+    timestampMs,
     (header.noPersist ? NO_PERSIST : 0) | (header.redDot ? RED_DOT : 0),
     message.expireS,
     streamNo ?? null,
@@ -119,15 +129,14 @@ export function decodeRecord(
   },
 ): Message {
   const fields = unpackVersioned(record);
-  const [, type, id, from, clientMsgNo, timestampMs, flags] = fields;
-  const [expireS, streamNo, tagKey, payload] = fields.slice(7);
-  const channel = channelOf(type, id);
-  const fromUid = text(from);
-  const bits = uint(flags);
+  const channel = channelOf(fields[1], fields[2]);
+  const fromUid = text(fields[3]);
+  const bits = uint(fields[6]);
   const header: MessageHeader = {
     noPersist: (bits & NO_PERSIST) !== 0,
     redDot: (bits & RED_DOT) !== 0,
   };
+  const payload = fields[10];
   if (!(payload instanceof Uint8Array)) throw unreadable("a payload");
   return {
     messageId: place.messageId,
@@ -135,15 +144,21 @@ export function decodeRecord(
     key: channelKey(channel, fromUid),
     channel,
     fromUid,
-    clientMsgNo: text(clientMsgNo),
-    timestampMs: uint(timestampMs),
+    clientMsgNo: text(fields[4]),
+    timestampMs: uint(fields[5]),
     header,
-    expireS: uint(expireS),
-    streamNo: label(streamNo),
-    tagKey: label(tagKey),
-    payload: place.payload ?? new Uint8Array(payload),
+    expireS: uint(fields[7]),
+    streamNo: label(fields[8]),
+    tagKey: label(fields[9]),
+    payload: place.payload ?? copied(payload),
     stream: place.stream,
   };
+}
+
+/** Plain bytes, in memory of Buffer's pool: memory of its own costs more than all else that reading a record does. */
+function copied(bytes: Uint8Array): Uint8Array {
+  const { buffer, byteOffset, length } = Buffer.from(bytes);
+  return new Uint8Array(buffer, byteOffset, length);
 }
 
 /** An event of a stream without its place. */
@@ -195,23 +210,27 @@ export type Publication =
     }
   | { readonly kind: "mark"; readonly mark: string };
 
-/** What the steps in Lua publish, for a node that publishes it itself (Redis Cluster: a user's topic is not in the channel's slot). */
-export function messageFrame(parts: {
+/** What the steps in Lua publish of a message, for a node that publishes it itself (Redis Cluster: a user's topic is not in the channel's slot). */
+export function messagePublication(parts: {
   readonly pub: number;
   readonly messageId: number;
   readonly messageSeq: number;
   readonly record: Uint8Array;
   readonly extra: Uint8Array;
 }): Buffer {
-  const { record, extra } = parts;
-  const head = Buffer.alloc(MESSAGE_BODY_AT);
+  const head = Buffer.alloc(MESSAGE_RECORD_AT);
   head[0] = WIRE_VERSION;
   head[1] = MESSAGE_FRAME;
   head.writeDoubleBE(parts.pub, 2);
   head.writeDoubleBE(parts.messageId, 10);
   head.writeDoubleBE(parts.messageSeq, 18);
-  head.writeUInt32BE(record.length, 26);
-  return Buffer.concat([head, record, extra]);
+  return Buffer.concat([
+    Buffer.from([FIXED_LIST | PARTS]),
+    ...[head, parts.record, parts.extra].flatMap((part) => [
+      stringHead(part.length),
+      part,
+    ]),
+  ]);
 }
 
 export function looseFrame(id: string, event: ClusterEvent): Buffer {
@@ -285,33 +304,88 @@ export function decodeFrame(frame: Buffer): Publication {
   }
 }
 
-/** The frames within a BATCH, in order, and whether it ends where one does: what is behind that cannot be read. */
-export function framesOf(batch: Buffer): {
+/** Whether a publication is a list of messages. */
+export function isMessages(publication: Buffer): boolean {
+  const [first = 0] = publication;
+  return (first & 0xf0) === FIXED_LIST || first === LIST_16;
+}
+
+/** The frames of a list of messages, in order, and whether it ends where one does: what is behind that cannot be read. */
+export function framesOf(messages: Buffer): {
   readonly frames: readonly Buffer[];
   readonly isWhole: boolean;
 } {
   const frames: Buffer[] = [];
-  let at = 2;
-  while (at + LENGTH_BYTES <= batch.length) {
-    const start = at + LENGTH_BYTES;
-    const end = start + batch.readUInt32BE(at);
-    if (end > batch.length || end < start + MIN_FRAME_BYTES) break;
-    frames.push(batch.subarray(start, end));
+  const isLong = messages[0] === LIST_16;
+  let at = isLong ? 3 : 1;
+  while (at < messages.length) {
+    const start = contentAt(messages, at);
+    const recordAt = endOfString(messages, at);
+    const end = endOfString(messages, endOfString(messages, recordAt));
+    if (!(end <= messages.length) || recordAt - start !== MESSAGE_RECORD_AT)
+      break;
+    frames.push(messages.subarray(start, end));
     at = end;
   }
-  return { frames, isWhole: at === batch.length };
+  const [first = 0, high = 0, low = 0] = messages;
+  const strings = isLong ? high * 256 + low : first & 0x0f;
+  const isWhole = at === messages.length && strings === frames.length * PARTS;
+  return { frames, isWhole };
+}
+
+function stringHead(bytes: number): Buffer {
+  const head = Buffer.alloc(5);
+  if (bytes < 32) return head.fill(FIXED_STRING | bytes).subarray(0, 1);
+  if (bytes < 2 ** 8) {
+    head[0] = STRING_8;
+    return head.subarray(0, head.writeUInt8(bytes, 1));
+  }
+  if (bytes < 2 ** 16) {
+    head[0] = STRING_16;
+    return head.subarray(0, head.writeUInt16BE(bytes, 1));
+  }
+  head[0] = STRING_32;
+  head.writeUInt32BE(bytes, 1);
+  return head;
+}
+
+/** Where the content of the string at `at` begins; NaN: there is no string. */
+function contentAt(bytes: Buffer, at: number): number {
+  const kind = bytes[at] ?? 0;
+  if ((kind & 0xe0) === FIXED_STRING) return at + 1;
+  if (kind === STRING_8) return at + 2;
+  if (kind === STRING_16) return at + 3;
+  return kind === STRING_32 ? at + 5 : Number.NaN;
+}
+
+/** Where the string at `at` ends, which may be behind the bytes; NaN: there is no string. */
+function endOfString(bytes: Buffer, at: number): number {
+  const start = contentAt(bytes, at);
+  if (!(start <= bytes.length)) return Number.NaN;
+  switch (start - at) {
+    case 1:
+      return start + ((bytes[at] ?? 0) & 0x1f);
+    case 2:
+      return start + bytes.readUInt8(at + 1);
+    case 3:
+      return start + bytes.readUInt16BE(at + 1);
+    default:
+      return start + bytes.readUInt32BE(at + 1);
+  }
 }
 
 function decodeMessageFrame(frame: Buffer): Publication {
-  const end = MESSAGE_BODY_AT + frame.readUInt32BE(26);
-  const [origin, recipients, startData] = unpackList(frame.subarray(end));
+  const end = endOfString(frame, MESSAGE_RECORD_AT);
+  const record = frame.subarray(contentAt(frame, MESSAGE_RECORD_AT), end);
+  const extra = frame.subarray(contentAt(frame, end), endOfString(frame, end));
+  const [origin, recipients, startData] = unpackExtra(extra);
   const pub = positive(frame.readDoubleBE(2));
   const place = {
     messageId: positive(frame.readDoubleBE(10)),
     messageSeq: uint(frame.readDoubleBE(18)),
   };
   if (place.messageSeq > pub) throw unreadable("a seq"); // each message takes a number
-  const plain = decodeRecord(frame.subarray(MESSAGE_BODY_AT, end), place);
+  const plain = decodeRecord(record, place);
   const message = startData === null ? plain : withStream(plain, startData);
   return {
     kind: "ordered",
@@ -323,6 +397,10 @@ function decodeMessageFrame(frame: Buffer): Publication {
       recipients: recipients === null ? undefined : list(recipients).map(text),
     },
   };
+}
+
+function unpackExtra(extra: Buffer): readonly unknown[] {
+  return NO_EXTRA.equals(extra) ? NOTHING_MORE : unpackList(extra);
 }
 
 function withStream(plain: Message, startData: unknown): Message {

@@ -1,7 +1,7 @@
 // One of many nodes on a Redis that they share: link, topics, store and cluster, and who of them knows whom. State: none of its own.
 
 import { BrokerError } from "../broker/errors.ts";
-import { RedisCluster } from "../cluster/redis/cluster.ts";
+import { createRedisCluster } from "../cluster/redis/cluster.ts";
 import { ClockCheck } from "../cluster/redis/nodes/clock-check.ts";
 import { registryScripts } from "../cluster/redis/nodes/registry.ts";
 import {
@@ -41,7 +41,7 @@ export function createRedisDrivers(parts: DriverParts): Drivers {
     metrics: topicsMetrics(parts.metrics),
   });
   const clockCheck = createClockCheck(parts);
-  const cluster = new RedisCluster({
+  const cluster = createRedisCluster({
     ...{ ...common, topics, about, heartbeatMs, deadAfterMs },
     onNewIncarnation: parts.onNewIncarnation,
     asksTime: () => clockCheck.asks(),

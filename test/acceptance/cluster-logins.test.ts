@@ -40,7 +40,7 @@ async function standing(uid: string) {
       return { online, device_flag };
     }),
   );
-  const entries = await client.hlen(new Keys("jd").user("sess", uid));
+  const entries = await client.hlen(new Keys("jd").user("sessions", uid));
   return { statuses, entries };
 }
 

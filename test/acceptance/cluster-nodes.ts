@@ -47,6 +47,8 @@ interface Seat {
 
 export interface ClusterNodesOptions {
   readonly redisUrl: string;
+  /** Where the way to Redis of the first node is another one. */
+  readonly firstRedisUrl?: string;
   readonly random: Random;
   /** Default: 3. */
   readonly count?: number;
@@ -66,14 +68,16 @@ export class ClusterNodes {
 
   static async start(
     t: Test,
-    { redisUrl, random, count = 3, settings = {} }: ClusterNodesOptions,
+    options: ClusterNodesOptions,
   ): Promise<ClusterNodes> {
+    const { redisUrl, random, count = 3, settings = {} } = options;
+    const { firstRedisUrl = redisUrl } = options;
     const numbers = Array.from({ length: count }, (_, at) => at);
     const seats = await Promise.all(
       numbers.map(async (at) => {
         const [apiPort, clientPort] = [await freePort(), await freePort()];
         const own = {
-          JINDOU_REDIS_URL: redisUrl,
+          JINDOU_REDIS_URL: at === 0 ? firstRedisUrl : redisUrl,
           JINDOU_NODE_ID: `n${at}`,
           JINDOU_API_LISTEN: `127.0.0.1:${apiPort}`,
           JINDOU_CLIENT_LISTEN: `127.0.0.1:${clientPort}`,

@@ -29,8 +29,13 @@ async function lateRedis(t: Test, redisPort: number) {
       socket.on("error", () => {});
     }
     near.on("data", (data) => far.write(data));
+    const waiting: Buffer[] = [];
+    let dueMs = 0; // a later answer overtakes none, however late they are
     far.on("data", (data) => {
-      setTimeout(() => near.write(data), settings.lateMs);
+      waiting.push(data);
+      const nowMs = performance.now();
+      dueMs = Math.max(dueMs, nowMs + settings.lateMs);
+      setTimeout(() => near.write(waiting.shift() ?? ""), dueMs - nowMs);
     });
     near.on("close", () => far.destroy());
     far.on("close", () => near.destroy());

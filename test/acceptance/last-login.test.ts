@@ -138,7 +138,7 @@ t.test(`three nodes, ${ROUNDS} rounds: the last login wins`, async (t) => {
         nodes.ok("/user/token", {
           ...{ uid, token: TOKEN, device_flag: 0, device_level: 1 },
         }),
-      sessions: (uid) => client.hlen(keys.user("sess", uid)),
+      sessions: (uid) => client.hlen(keys.user("sessions", uid)),
     },
     ROUNDS,
   );

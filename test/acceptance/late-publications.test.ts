@@ -1,5 +1,6 @@
 // A publication that comes after its message was read: on a Redis Cluster a personal message is published to its users by a step of its own, which may be
-// late or be repeated. A session that read the message when it resumed, or the stream when it joined, is not pushed it again. Two broker processes.
+// late or be repeated. A session that read the message when it resumed, or the stream when it joined, is not pushed it again. The same of what its node
+// reads of before the session, once it was cut off. Two broker processes.
 
 import { Cluster } from "ioredis";
 import t from "tap";
@@ -9,6 +10,7 @@ import { connectNative } from "../support/native-client.ts";
 import { textOf } from "../support/native-session.ts";
 import {
   type RedisClusterServers,
+  startRedis,
   startRedisCluster,
 } from "../support/redis.ts";
 
@@ -86,4 +88,36 @@ t.test("what was read is not pushed when it is published late", async (t) => {
     [[3, ", and more"]],
     "of the stream only what is behind the snapshot",
   );
+});
+
+t.test("what the client has is not pushed after a cut", async (t) => {
+  const redis = await startRedis(t);
+  const raw = redis.client();
+  const settings = { JINDOU_REDIS_URL: redis.url };
+  const [one, other] = await Promise.all([
+    spawnBroker(t, { ...settings, JINDOU_AUTH_CLIENTS: "none" }),
+    spawnBroker(t, { ...settings, JINDOU_AUTH_CLIENTS: "none" }),
+  ]);
+  const send = async (text: string) => {
+    const { status } = await one.call("/message/send", {
+      ...{ from_uid: "alice", channel_id: "bob", channel_type: 1 },
+      payload: textPayload(text),
+    });
+    t.equal(status, 200, text);
+  };
+  const before = await connectNative(t, { port: one.clientPort, uid: "bob" });
+  for (const text of ["first", "second", "third"]) await send(text);
+  await before.waitFor(({ messages }) => messages.length === 3);
+  const lastId = before.messages.at(-1)?.messageId ?? 0;
+  before.kill();
+  const bob = await connectNative(t, {
+    ...{ port: other.clientPort, uid: "bob" },
+    resume: [{ channel: ALICE, lastSeq: 3, lastId }],
+  });
+  await bob.ping();
+  await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
+  await send("last");
+  const texts = () => bob.messages.map((message) => textOf(message));
+  await bob.waitFor(() => texts().includes("last"), "the last message");
+  t.same(texts(), ["last"]);
 });

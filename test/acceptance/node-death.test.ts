@@ -38,7 +38,7 @@ t.test("entries of a dead node count as offline, and expire", async (t) => {
   t.comment(`offline after ${(performance.now() - killedMs).toFixed(0)} ms`);
 
   // Private, since no door shows what is left in Redis.
-  const key = "jd:{u:there}:sess";
+  const key = "jd:{u:there}:sessions";
   t.equal(await client.hlen(key), 1, "nobody has removed the entry");
   const keptMs = await client.pttl(key);
   t.ok(keptMs > 0 && keptMs <= 600_000, `it expires: ${keptMs} ms`);

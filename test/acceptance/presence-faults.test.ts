@@ -146,9 +146,9 @@ t.test("Redis forgets a session: it is online again", async (t) => {
     uids.map((uid) => connect(there, uid)),
   )) as [NativeClient, NativeClient];
   for (const uid of uids)
-    await raw.del(keys.user("sess", uid), keys.user("login", uid));
+    await raw.del(keys.user("sessions", uid), keys.user("logins", uid));
   t.notOk(await isOnline(here, "forgotten"), "Redis forgot it");
-  await raw.hset(keys.user("dev", "revoked"), "0", Buffer.from([1, 1])); // a logout of which nobody was told
+  await raw.hset(keys.user("devices", "revoked"), "0", Buffer.from([1, 1])); // a logout of which nobody was told
   await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
   await until("it online", () => isOnline(here, "forgotten"));
   t.equal((await stays.ping()).kind, "pong", "it was never ended");

@@ -27,7 +27,7 @@ const SETTINGS = {
 };
 
 /** A group's, a user's, what those hear who watch a user, and the node's own for marks: by tag and part of the name. */
-const TOPIC_KINDS = ["c:t", "u:t", "u:p", "m:mark"];
+const TOPIC_KINDS = ["c:topic", "u:topic", "u:presence", "m:mark"];
 
 /** A frame as it was published. */
 interface Captured {

@@ -1,5 +1,5 @@
 // What a node asks Redis when it may have missed events of its users: a little of each user, many at once, however many sessions and groups the
-// users have; the rest only where something has changed. One broker process, commands counted at Redis.
+// users have; the rest only where something has changed. After a restart of Redis, too. One broker process, commands counted at Redis.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
@@ -8,6 +8,9 @@ import { spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import { calls, startRedis } from "../support/redis.ts";
+
+/** Its number, time, microseconds and arguments. */
+type SlowCommand = readonly [number, number, number, readonly string[]];
 
 const USERS = 100;
 const SESSIONS_EACH = 3;
@@ -44,7 +47,7 @@ t.test("a resync asks for what has changed", async (t) => {
   const message = { from_uid: "writer", payload };
   const userKey = (part: string, uid: string) => `x:{u:${uid}}:${part}`;
   await raw.hset(userKey("groups", "u0"), "late", 0);
-  const [perm = ""] = await raw.keys("x:{c*}:perm:2:late");
+  const [perm = ""] = await raw.keys("x:{c*}:permanent:2:late");
   await raw.sadd(perm, "u0");
   const late = { channel_id: "late", channel_type: 2 };
   await node.call("/message/send", { ...message, ...late });
@@ -76,6 +79,44 @@ t.test("a resync asks for what has changed", async (t) => {
   t.ok(scripts <= most, `${scripts} scripts, ${most} at most`);
   t.ok(lists >= USERS, "the index of each user");
   t.ok(lists <= USERS + CHANGED, `${lists} lists: once`);
+});
+
+t.test("after a restart of Redis each session is confirmed once", async (t) => {
+  const redis = await startRedis(t, [
+    ...["--appendonly", "yes", "--appendfsync", "always"],
+    ...["--slowlog-log-slower-than", "0", "--slowlog-max-len", "100000"],
+  ]);
+  const node = await spawnBroker(t, {
+    ...{ JINDOU_REDIS_URL: redis.url, JINDOU_REDIS_PREFIX: "x" },
+    JINDOU_AUTH_CLIENTS: "none",
+  });
+  const { clientPort: port } = node;
+  const sessions: NativeClient[] = [];
+  for (let at = 0; at < USERS; at++)
+    for (let count = 0; count < SESSIONS_EACH; count++)
+      sessions.push(await connectNative(t, { port, uid: `u${at}` }));
+  await redis.stop("SIGTERM");
+  await redis.restart();
+  const raw = redis.client();
+  const [first] = sessions;
+  const isBack = async () => {
+    const answer = await node.call("/message/send", {
+      ...{ from_uid: "writer", channel_id: "u0", channel_type: 1 },
+      payload: Buffer.from('{"type":1}').toString("base64"),
+    });
+    return answer.status === 200;
+  };
+  while (!(await isBack())) await pause(50);
+  await first?.waitFor(({ messages }) => messages.length > 0);
+  await quiet(raw);
+  const log = (await raw.call("SLOWLOG", "GET", -1)) as SlowCommand[];
+  const confirmed = log.reduce((sum, [, , , [name, , keys, key = ""]]) => {
+    const isConfirm = name === "evalsha" && key.endsWith(":sessions");
+    return isConfirm ? sum + Number(keys) : sum;
+  }, 0);
+  const minutes = sessions.length / 10; // some are confirmed for their minute
+  t.ok(confirmed >= sessions.length, `${confirmed} of ${sessions.length}`);
+  t.ok(confirmed <= sessions.length + minutes, `${confirmed} once`);
 });
 
 /** Resolves when nothing but heartbeats comes to Redis. */

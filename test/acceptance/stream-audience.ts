@@ -151,7 +151,10 @@ export async function readOverHttp(
 ): Promise<string | undefined> {
   const { stage, script } = show.parts;
   const reader = new SseReader(from);
-  for (const at of drops) show.cue(at, () => reader.drop());
+  // What is due already runs with the next event: behind the last one it would cut off who reads the end.
+  for (const at of drops)
+    if (at < show.length - 1 && from < show.length - 2)
+      show.cue(at, () => reader.drop());
   while (!reader.isDone) {
     await stage.up();
     const { kills } = stage;

@@ -5,7 +5,11 @@ import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
 import { textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
-import { type NativeClient, textOf } from "../support/native-session.ts";
+import {
+  type NativeClient,
+  NativeClientError,
+  textOf,
+} from "../support/native-session.ts";
 import { Random } from "../support/random.ts";
 import { startRedis } from "../support/redis.ts";
 import { ClusterNodes, DEAD_AFTER_MS } from "./cluster-nodes.ts";
@@ -28,16 +32,29 @@ async function send(to: string, text: string, over = {}): Promise<void> {
   if (answer.status !== 200) throw new Error(JSON.stringify(answer.body));
 }
 
+/** A node that got no processor for as long as the others wait for it refuses a connect: it is to come back (4102). */
+async function connected(uid: string): Promise<NativeClient> {
+  const port = nodes.clientPortOf(FROZEN);
+  for (;;)
+    try {
+      return await connectNative(t, { uid, port });
+    } catch (error) {
+      const isLater =
+        error instanceof NativeClientError && error.code === "closed_4102";
+      if (!isLater) throw error;
+      await pause(100);
+    }
+}
+
 const textsOf = ({ messages }: NativeClient) => messages.map(textOf);
 
 t.test(
   "a node that wakes delivers no unstored message of before",
   async (t) => {
     await nodes.untilReady();
-    const port = nodes.clientPortOf(FROZEN);
     const [known, fresh] = await Promise.all([
-      connectNative(t, { uid: "known", port }),
-      connectNative(t, { uid: "fresh", port }),
+      connected("known"),
+      connected("fresh"),
     ]);
     await send("known", "before");
     await known.waitFor(() => textsOf(known).includes("before"));

@@ -123,6 +123,19 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
     },
   );
 
+  t.test("so does one of a device that needed no token", async (t) => {
+    const uid = freshUid();
+    const asked = sessionOf(cluster, uid);
+    const first = await store.login(asked, "n:1", {});
+    if (first.kind !== "entered") throw new Error(first.kind);
+    await store.removeSession(asked);
+    await store.putDevice({ ...device(uid, ""), tokenHash: NO_TOKEN });
+    const claim = { order: first.order };
+    t.same(await store.login(sessionOf(cluster, uid), "n:2", { claim }), {
+      ...{ kind: "refused", reason: "logged_out" },
+    });
+  });
+
   t.test("who changes the token then finds every session of it", async (t) => {
     const wrong: string[] = [];
     for (let round = 0; round < RACES; round++) {

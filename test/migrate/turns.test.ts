@@ -100,7 +100,8 @@ t.test("of a node that begins to serve and a move one gives way", async (t) => {
   t.equal(await waiter.isPending(), false); // nor for what nobody withdraws
   t.equal(await codeOf(waiter.assertNoneBegan()), undefined);
   t.equal(await client.zcard("jd:{all}:beats"), 1); // nobody says that it died
-  await client.hset("jd:{u:a}:b}:sess", "a", "session of the dead");
+  for (const part of ["sessions", "logins", "ended"])
+    await client.hset(`jd:{u:a}:b}:${part}`, "a", "session of the dead");
   const move = mover({ from, redis });
   await move.once();
   t.equal(move.state.status, "completed");
@@ -176,14 +177,19 @@ t.test("what differs in Redis is found, and moved again", async (t) => {
   };
   const spoils: Readonly<Record<string, () => Promise<unknown>>> = {
     "a foreign key": () => client.hset("jd:{x}:none", "a", "b"),
-    "no device": async () => client.del("jd:{u:bob}:dev"),
-    "no number": async () => client.del(await keyOf("dd:2:g\nalice\nn0")),
+    "no device": async () => client.del("jd:{u:bob}:devices"),
+    "no number": async () => client.del(await keyOf("dedupe:2:g\nalice\nn0")),
     "another seq": async () =>
       client.hset(await keyOf("head:2:g"), "@bob", "1"),
     "a stranger's seq": async () =>
       client.hset(await keyOf("head:2:g"), "@stranger", "1"),
-    "no message": async () => client.xdel(await keyOf("log:2:g"), "7-0"),
-    "a stranger": async () => client.sadd(await keyOf("perm:2:g"), "stranger"),
+    "no message": async () => {
+      const log = await keyOf("log:2:g");
+      const [[place] = [""]] = await client.xrange(log, "7", "7");
+      return client.xdel(log, place);
+    },
+    "a stranger": async () =>
+      client.sadd(await keyOf("permanent:2:g"), "stranger"),
   };
   const outcomes: Record<string, readonly string[]> = {};
   const said: Record<string, readonly (string | null)[]> = {};

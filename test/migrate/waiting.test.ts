@@ -175,7 +175,7 @@ t.test(
     await client.hdel(RECORD, "done");
     await client.hset("jd:{all}:managers", "eve", "1\nhash");
     const bucket = (await client.keys("jd:{*}:head:2:large"))[0] ?? "";
-    await client.set(bucket.replace(":head:", ":act:"), "stray");
+    await client.set(bucket.replace(":head:", ":activeStream:"), "stray");
     for (let seq = 90; seq < 99; seq++)
       await client.xadd("jd:{u:bob}:inbox", `${seq}-0`, "x", "1");
     const again = mover(moving);

@@ -4,6 +4,7 @@ import type { StreamState } from "../../src/broker/model.ts";
 import {
   EVENT_FRAME,
   packr,
+  REMOVAL_FRAME,
   type RecordedEvent,
   STREAM_STATES,
   WIRE_VERSION,
@@ -42,4 +43,17 @@ export function eventFrame(parts: {
   head.writeDoubleBE(parts.textOffset, 26);
   head[34] = STREAM_STATES.indexOf(parts.state);
   return Buffer.concat([head, parts.record]);
+}
+
+/** Members of a group were removed; no uids: a list was replaced. */
+export function removalFrame(
+  pub: number,
+  channelId: string,
+  uids: readonly string[] | undefined,
+): Buffer {
+  const head = Buffer.alloc(10);
+  head[0] = WIRE_VERSION;
+  head[1] = REMOVAL_FRAME;
+  head.writeDoubleBE(pub, 2);
+  return Buffer.concat([head, packr.pack([channelId, uids ?? false])]);
 }

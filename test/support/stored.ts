@@ -24,7 +24,7 @@ export async function countStored(
   const keys = new Keys(prefixOf(dataPath));
   return async () => ({
     messages: await client.xlen(keys.channel("log", key)),
-    expiries: await client.zcard(keys.channel("exp", key)),
+    expiries: await client.zcard(keys.channel("expiry", key)),
   });
 }
 

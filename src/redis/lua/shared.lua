@@ -33,18 +33,13 @@ end
 
 local function next_id(key, bucket, now) return id_behind(take_ids(key, bucket, now, 1), bucket, now) end
 
--- What stands in front of the record and the extra of a message's frame.
-local function message_head(pub, id, seq, bytes) return struct.pack('>BBdddI4', 2, 1, pub, id, seq, bytes) end
+-- What stands in front of a message's record and extra on a topic.
+local function message_head(pub, id, seq) return struct.pack('>BBddd', 2, 1, pub, id, seq) end
 
-local function message_frame(pub, id, seq, record, extra) return message_head(pub, id, seq, #record) .. record .. extra end
+-- A publication of messages: head, record and extra of each, in their order. MessagePack joins many texts in one go.
+local function messages_frame(parts) return cmsgpack.pack(parts) end
 
--- In front of several frames, each behind its length (u32): a topic is told of all that a step has for it at once.
-local BATCH_HEAD = '\2\6'
-
--- As `message_head`, behind the frame's length; more: bytes of the extra.
-local function batched_head(pub, id, seq, bytes, more)
-  return struct.pack('>I4BBdddI4', 30 + bytes + more, 2, 1, pub, id, seq, bytes)
-end
+local function message_frame(pub, id, seq, record, extra) return messages_frame({ message_head(pub, id, seq), record, extra }) end
 
 local function event_frame(pub, seq, index, offset, state, record)
   return struct.pack('>BBddddB', 2, 2, pub, seq, index, offset, state) .. record

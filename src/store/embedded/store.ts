@@ -13,9 +13,13 @@ import type {
   UserStore,
 } from "../../broker/ports.ts";
 import type { StreamStore } from "../../broker/stream-ports.ts";
+import {
+  createLifecycle,
+  type Lifecycle,
+  toBrokerError,
+} from "../lifecycle.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
-import type { Engine } from "./engine.ts";
-import { createLife, type Life } from "./life.ts";
+import { type Engine, openEngine } from "./engine.ts";
 
 export type { EmbeddedOptions } from "./embedded-options.ts";
 
@@ -49,9 +53,27 @@ export interface EmbeddedStore extends Store {
   checkpoint(): Promise<void>;
 }
 
+/** Closing finishes the commands that wait, for so long; the rest is refused. */
+const COMMANDS_MS = 1500;
+
+type Life = Lifecycle<Engine>;
+
 /** Nothing is opened before `start`. */
 export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
-  const life = createLife(options);
+  const life: Life = createLifecycle({
+    open: () =>
+      openEngine(options).catch((error: unknown) => {
+        throw toBrokerError(error);
+      }),
+    async shut(engine, idle) {
+      engine.sweep.stop();
+      const refusing = setTimeout(() => engine.inbox.refuse(), COMMANDS_MS);
+      await idle();
+      clearTimeout(refusing);
+      await engine.close();
+    },
+    restarts: true,
+  });
   const { use } = life;
   return {
     start: life.start,

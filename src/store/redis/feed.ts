@@ -3,12 +3,11 @@
 import type { ChannelFeed, DeliveredMark } from "../../redis/channel-feed.ts";
 import { bucketOf } from "../../redis/keys.ts";
 import { loadScript, type Script } from "../../redis/script.ts";
-import type { RedisStoreParts } from "./parts.ts";
+import { lua, type RedisStoreParts } from "./parts.ts";
+import { idCounterOf } from "./steps/channel-names.ts";
 import { readSlice } from "./steps/history.ts";
-import { idCounterOf } from "./steps/message-ids.ts";
-import { decodeSnapshot } from "./steps/streams/record.ts";
+import { decodeSnapshot } from "./steps/stream-record.ts";
 
-const lua = (name: string) => new URL(`./lua/${name}.lua`, import.meta.url);
 const STANDING = loadScript(
   lua("channel_standing"),
   ...["entry", "snapshot"].map(lua),
@@ -17,18 +16,16 @@ const STANDING = loadScript(
 /** What the link must know. */
 export const feedScripts: readonly Script[] = [STANDING];
 
-export type ChannelFeedParts = Pick<
-  RedisStoreParts,
-  "link" | "clock" | "limits" | "unreadable"
-> &
-  Pick<ChannelFeed, "personalChannelsSince">;
-
-export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
-  const { link, unreadable, personalChannelsSince } = parts;
+export function createChannelFeed(
+  parts: RedisStoreParts,
+): Omit<ChannelFeed, "personalChannelsSince"> {
+  const { link, unreadable } = parts;
   return {
     async position(key, { streams, marks }) {
       const keys = [
-        ...["head", "log", "act"].map((part) => link.keys.channel(part, key)),
+        ...["head", "log", "activeStream"].map((part) =>
+          link.keys.channel(part, key),
+        ),
         idCounterOf(link, bucketOf(key)).key,
       ];
       const named = marks.toReversed().flatMap(argsOf);
@@ -48,7 +45,6 @@ export function createChannelFeed(parts: ChannelFeedParts): ChannelFeed {
       return Number(await link.call("hget", head, "pub")); // a Buffer, or null: 0
     },
     messages: (key, range) => readSlice(parts, key, range),
-    personalChannelsSince,
   };
 }
 

@@ -1,24 +1,33 @@
-// The Redis driver of the Store port: any number of nodes on one Redis, which decides. Which part does which call. No state but its life's.
+// The Redis driver of the Store port: any number of nodes on one Redis, which decides. Its parts put together, and each call of theirs passed through
+// the store's lifecycle. No state but theirs.
 
-import type {
-  ChannelStore,
-  ConversationStore,
-  InboxStore,
-  ManagerStore,
-  MessageStore,
-  SessionStore,
-  Store,
-  UserStore,
-} from "../../broker/ports.ts";
-import type { StreamStore } from "../../broker/stream-ports.ts";
+import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
+import type { Script } from "../../redis/script.ts";
 import { Written } from "../../redis/written.ts";
-import { createEngine, type Engine } from "./engine.ts";
-import { Life } from "./life.ts";
+import { createLifecycle, type Lifecycle } from "../lifecycle.ts";
+import { createChannelFeed, feedScripts } from "./feed.ts";
 import type { RedisStoreParts } from "./parts.ts";
+import { channelScripts, createRedisChannels } from "./steps/channels.ts";
+import {
+  conversationScripts,
+  createRedisConversations,
+} from "./steps/conversations.ts";
+import { createRedisInbox, inboxScripts } from "./steps/inbox.ts";
+import { createRedisManagers } from "./steps/managers.ts";
+import { createRedisMessages, messageScripts } from "./steps/messages.ts";
+import { retentionScripts, Sweep } from "./steps/retention.ts";
+import { createRedisSessions, sessionScripts } from "./steps/sessions.ts";
+import { createRedisStreams, streamScripts } from "./steps/streams.ts";
+import { createRedisUsers, userScripts } from "./steps/users.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
-export { redisStoreScripts } from "./engine.ts";
+/** Every step the store runs: what its link must know. */
+export const redisStoreScripts: readonly Script[] = [
+  ...[...channelScripts, ...conversationScripts, ...feedScripts],
+  ...[...inboxScripts, ...messageScripts, ...retentionScripts],
+  ...[...sessionScripts, ...streamScripts, ...userScripts],
+];
 
 /** `link`: shared with the cluster, knows `redisStoreScripts`; the store starts it, whoever made it closes it. */
 export type RedisStoreOptions = Omit<RedisStoreParts, "written" | "unreadable">;
@@ -48,151 +57,66 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const { link } = options;
   const written = new Written(link);
   const unreadable = new UnreadableRecords(options.onProblem);
-  const parts = {
+  const parts: RedisStoreParts = {
     ...options,
     unreadable,
-    written: (key?: string) => written.wait(key),
+    written: (key) => written.wait(key),
   };
-  const engine = createEngine(parts);
-  const life = new Life({
+  const { repairIndexes, ...channels } = createRedisChannels(parts);
+  const commands = createRedisInbox(parts);
+  const { settle, sweep: finish, counts: inboxCounts, ...inbox } = commands;
+  const { counts, ...messages } = createRedisMessages({
+    ...{ ...parts, settleCommand: settle },
+    personFacts: channels.personFacts,
+  });
+  const sweep = new Sweep(parts, [finish, repairIndexes]);
+  const lifecycle = createLifecycle({
     async open() {
       await link.start();
-      engine.sweep.start();
+      sweep.start();
+      return link;
     },
-    async shut() {
-      await engine.sweep.close();
+    async shut(_, idle) {
+      await idle(); // every call ends by Redis' time-out at the latest
+      await sweep.close();
       written.close();
     },
+    restarts: false,
   });
   return {
-    start: () => life.start(),
-    close: () => life.close(),
-    ping: () => life.use(() => link.ping()),
-    ...controlCalls(life, engine),
-    ...messageCalls(life, engine),
-    ...personCalls(life, engine),
-    ...feedCalls(life, engine),
-    stats: () => statsOf(engine, unreadable),
-    sweep: () => life.use(() => engine.sweep.run()),
+    start: () => lifecycle.start(),
+    close: () => lifecycle.close(),
+    ...through(lifecycle, {
+      ...createRedisUsers(parts),
+      ...createRedisSessions(parts),
+      ...channels,
+      ...createRedisManagers(parts),
+      ...messages,
+      ...createRedisStreams(parts),
+      ...inbox,
+      ...createRedisConversations(parts, channels.groupsOf),
+      ...createChannelFeed(parts),
+      ping: () => link.ping(),
+      sweep: () => sweep.run(),
+    }),
+    stats: () => ({
+      appends: counts.appended,
+      duplicates: counts.duplicates + inboxCounts.duplicates,
+      commands: inboxCounts.commands,
+      inboxDropped: inboxCounts.dropped,
+      unreadable: unreadable.count,
+    }),
   };
 }
 
-function controlCalls(
-  life: Life,
-  { users, sessions, channels, managers }: Engine,
-): UserStore & SessionStore & ChannelStore & ManagerStore {
-  return {
-    device: (uid, flag) => life.use(() => users.device(uid, flag)),
-    putDevice: (device) => life.use(() => users.putDevice(device)),
-    userStates: (uids) => life.use(() => users.userStates(uids)),
-
-    login: (...asked) => life.use(() => sessions.login(...asked)),
-    removeSession: (session) => life.use(() => sessions.removeSession(session)),
-    endSession: (session, reason) =>
-      life.use(() => sessions.endSession(session, reason)),
-    confirmSessions: (...asked) =>
-      life.use(() => sessions.confirmSessions(...asked)),
-    sessionsOf: (uids) => life.use(() => sessions.sessionsOf(uids)),
-
-    channel: (channel) => life.use(() => channels.channel(channel)),
-    createChannel: (info, subscribers) =>
-      life.use(() => channels.createChannel(info, subscribers)),
-    updateChannel: (channel, flags) =>
-      life.use(() => channels.updateChannel(channel, flags)),
-    addSubscribers: (channel, uids, how) =>
-      life.use(() => channels.addSubscribers(channel, uids, how)),
-    removeSubscribers: (channel, uids, membership) =>
-      life.use(() => channels.removeSubscribers(channel, uids, membership)),
-    groupFacts: (channelId, uid) =>
-      life.use(() => channels.groupFacts(channelId, uid)),
-    personFacts: (fromUid, toUid) =>
-      life.use(() => channels.personFacts(fromUid, toUid)),
-    groupsOf: (uid) => life.use(() => channels.groupsOf(uid)),
-    groupsAmong: (...asked) => life.use(() => channels.groupsAmong(...asked)),
-    joinSeqs: (channelId, uids) =>
-      life.use(() => channels.joinSeqs(channelId, uids)),
-    members: (channel) => life.use(() => channels.members(channel)),
-    membersAmong: (channel, uids) =>
-      life.use(() => channels.membersAmong(channel, uids)),
-
-    putPasswordOnce: (username, password) =>
-      life.use(() => managers.putPasswordOnce(username, password)),
-    putAccessToken: (tokenHash, owner, expiresAtMs) =>
-      life.use(() => managers.putAccessToken(tokenHash, owner, expiresAtMs)),
-    accessTokenOwner: (tokenHash) =>
-      life.use(() => managers.accessTokenOwner(tokenHash)),
-    removeAccessToken: (tokenHash) =>
-      life.use(() => managers.removeAccessToken(tokenHash)),
-  };
-}
-
-function messageCalls(
-  life: Life,
-  { messages, streams }: Engine,
-): MessageStore & StreamStore {
-  return {
-    append: (draft) => life.use(() => messages.append(draft)),
-    readMessages: (key, range) =>
-      life.use(() => messages.readMessages(key, range)),
-    headSeq: (key) => life.use(() => messages.headSeq(key)),
-    resumeSeqs: (...asked) => life.use(() => messages.resumeSeqs(...asked)),
-
-    streamEvent: (draft) => life.use(() => streams.streamEvent(draft)),
-    cancelStream: (key, clientMsgNo) =>
-      life.use(() => streams.cancelStream(key, clientMsgNo)),
-    interruptStreams: (silentSinceMs) =>
-      life.use(() => streams.interruptStreams(silentSinceMs)),
-    stream: (key, clientMsgNo) =>
-      life.use(() => streams.stream(key, clientMsgNo)),
-    activeStream: (key) => life.use(() => streams.activeStream(key)),
-    personalStreamsOf: (uid) => life.use(() => streams.personalStreamsOf(uid)),
-    streamTextOffset: (key, clientMsgNo, index) =>
-      life.use(() => streams.streamTextOffset(key, clientMsgNo, index)),
-  };
-}
-
-function personCalls(
-  life: Life,
-  { inbox, conversations }: Engine,
-): InboxStore & ConversationStore {
-  return {
-    appendCommand: (draft) => life.use(() => inbox.appendCommand(draft)),
-    readInbox: (uid, afterSeq, page) =>
-      life.use(() => inbox.readInbox(uid, afterSeq, page)),
-    acknowledgeCommands: (uid, inboxSeqs) =>
-      life.use(() => inbox.acknowledgeCommands(uid, inboxSeqs)),
-
-    conversationsOf: (uid) =>
-      life.use(() => conversations.conversationsOf(uid)),
-    readConversations: (uid, channels, bounds) =>
-      life.use(() => conversations.readConversations(uid, channels, bounds)),
-    conversation: (uid, channel) =>
-      life.use(() => conversations.conversation(uid, channel)),
-    changeConversation: (uid, channel, change) =>
-      life.use(() => conversations.changeConversation(uid, channel, change)),
-  };
-}
-
-function feedCalls(life: Life, { feed }: Engine): ChannelFeed {
-  return {
-    position: (key, known) => life.use(() => feed.position(key, known)),
-    pubOf: (key) => life.use(() => feed.pubOf(key)),
-    messages: (key, range) => life.use(() => feed.messages(key, range)),
-    personalChannelsSince: (uid, sinceMs) =>
-      life.use(() => feed.personalChannelsSince(uid, sinceMs)),
-  };
-}
-
-function statsOf(
-  { messages, inbox }: Engine,
-  unreadable: UnreadableRecords,
-): RedisStoreStats {
-  const { appended, duplicates } = messages.counts;
-  return {
-    appends: appended,
-    duplicates: duplicates + inbox.counts.duplicates,
-    commands: inbox.counts.commands,
-    inboxDropped: inbox.counts.dropped,
-    unreadable: unreadable.count,
-  };
+/** The same calls, each taken while the store runs, and refused otherwise. */
+function through<Calls extends object>(
+  lifecycle: Lifecycle<unknown>,
+  calls: Calls,
+): Calls {
+  const taken = Object.entries(calls).map(([name, call]) => [
+    name,
+    (...asked: readonly unknown[]) => lifecycle.use(() => call(...asked)),
+  ]);
+  return Object.fromEntries(taken) as Calls; // the same names, arguments and replies
 }

@@ -109,8 +109,8 @@ t.test("one server", async (t) => {
     await a.directory.login(session);
     const raw = redis.client();
     const { keys } = a.link;
-    await raw.del(keys.user("sess", uid));
-    await raw.del(keys.user("login", uid));
+    await raw.del(keys.user("sessions", uid));
+    await raw.del(keys.user("logins", uid));
     await raw.call("CLIENT", "KILL", "TYPE", "pubsub");
     await until(async () => (await sessionsOf(b.store, uid)).length === 1);
     t.same(await sessionsOf(b.store, uid), [session]);

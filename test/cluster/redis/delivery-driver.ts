@@ -2,11 +2,10 @@
 
 import { randomUUID } from "node:crypto";
 import { bucketOf } from "../../../src/redis/keys.ts";
-import { idCounterOf } from "../../../src/store/redis/steps/message-ids.ts";
-import {
-  type DeliveryDriver,
-  type DeliveryNode,
-  range,
+import { idCounterOf } from "../../../src/store/redis/steps/channel-names.ts";
+import type {
+  DeliveryDriver,
+  DeliveryNode,
 } from "../../contract/delivery-bench.ts";
 import { redisSettings } from "../../support/redis.ts";
 import type { Wires } from "../../support/wires.ts";
@@ -48,17 +47,19 @@ export function deliveryDriver(
       ) as [string, string];
       if (kept) {
         const seq = Number(await link.call("hget", head, "seq"));
-        for (const at of range(seq - publications + 1, seq))
-          await link.call("xdel", log, `${at}-0`);
         const left = seq - publications;
-        await link.call("xsetid", log, `${left}-0`);
+        const lost = (await link.call("xrange", log, left + 1, seq)) as [
+          ...[place: string, ...unknown[]],
+        ][];
+        for (const [place] of lost) await link.call("xdel", log, place);
+        await link.call("xsetid", log, `${left}-${Number.MAX_SAFE_INTEGER}`);
         await link.call("hset", head, "seq", left);
       }
       await link.call("hincrby", head, "pub", -publications);
       const last = await link.call("xrevrange", log, "+", "-", "COUNT", 1);
-      const [[, [, facts] = []] = []] = last as [string, Buffer[]][];
+      const [[place] = ["0-0"]] = last as [place: string][];
       const ids = idCounterOf(link, bucketOf(key));
-      await link.call("set", ids.key, facts?.readDoubleBE(0) ?? 0);
+      await link.call("set", ids.key, `${place}`.split("-")[1] ?? 0);
     },
   };
 }

@@ -56,10 +56,11 @@ async function startNodes(
 
 /** Redis loses what it has of the user's sessions. */
 async function lose({ link }: TestNode, uid: string): Promise<void> {
-  await raw.del(link.keys.user("sess", uid), link.keys.user("login", uid));
+  await raw.del(link.keys.user("sessions", uid), link.keys.user("logins", uid));
 }
 
-const hash = ({ link }: TestNode, uid: string) => link.keys.user("sess", uid);
+const hash = ({ link }: TestNode, uid: string) =>
+  link.keys.user("sessions", uid);
 
 /** Who of the user's sessions the node was told to end, and why. */
 const ended = ({ events }: TestNode) =>
@@ -327,7 +328,7 @@ t.test(
     const [a] = (await startNodes(t, 1)) as [TestNode];
     await a.directory.login(sessionOn(a, "u"));
     await a.directory.login(sessionOn(a, "v", { level: SECONDARY_DEVICE }));
-    const key = (uid: string) => a.link.keys.user("login", uid);
+    const key = (uid: string) => a.link.keys.user("logins", uid);
     const days = (await raw.pttl(key("u"))) / 86_400_000;
     t.ok(days > 29.9 && days <= 30, `${days}`);
     t.equal(await raw.exists(key("v")), 0, "of a secondary session nothing");

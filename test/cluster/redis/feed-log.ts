@@ -22,9 +22,14 @@ import type {
 import {
   encodeExtra,
   encodeRecord,
-  messageFrame,
+  framesOf,
+  messagePublication,
 } from "../../../src/redis/wire.ts";
-import { encodeEvent, eventFrame } from "../../redis/event-frames.ts";
+import {
+  encodeEvent,
+  eventFrame,
+  removalFrame,
+} from "../../redis/event-frames.ts";
 
 type Snapshot = { -readonly [K in keyof StreamSnapshot]: StreamSnapshot[K] };
 
@@ -71,6 +76,12 @@ export class FeedLog implements ChannelFeed {
 
   end(clientMsgNo: string): Buffer {
     return this.#event(clientMsgNo, STREAM_END, "");
+  }
+
+  /** Members are removed; `undefined`: the store says who is still a member. */
+  removal(uids?: readonly string[]): Buffer {
+    this.pub += 1;
+    return removalFrame(this.pub, this.#channel.id, uids);
   }
 
   /** As after a fail-over to a replica that had not got the last `publications`, all messages. */
@@ -159,11 +170,12 @@ export class FeedLog implements ChannelFeed {
         notes: [],
       });
     const startData = stream === undefined ? undefined : "{}";
-    return messageFrame({
+    const publication = messagePublication({
       ...{ pub: this.pub, messageId, messageSeq },
-      record: encodeRecord(message),
+      record: encodeRecord(message, message.timestampMs),
       extra: encodeExtra({ origin, recipients: undefined, startData }),
     });
+    return framesOf(publication).frames[0] ?? publication;
   }
 
   #event(clientMsgNo: string, type: string, data: string): Buffer {

@@ -14,7 +14,7 @@ import {
 } from "../../../src/broker/session-directory.ts";
 import { hashToken } from "../../../src/broker/tokens.ts";
 import {
-  RedisCluster,
+  createRedisCluster,
   type RedisClusterParts,
 } from "../../../src/cluster/redis/cluster.ts";
 import { ClockCheck } from "../../../src/cluster/redis/nodes/clock-check.ts";
@@ -33,7 +33,7 @@ export const HEARTBEAT_MS = 100;
 export const DEAD_AFTER_MS = 2000;
 
 export interface TestNode {
-  readonly cluster: RedisCluster;
+  readonly cluster: Cluster;
   readonly store: Store;
   readonly directory: SessionDirectory;
   readonly link: RedisLink;
@@ -82,7 +82,7 @@ export async function createNode(
     onApart: (offsetMs) => void offsets.push(offsetMs),
   });
   const about = { nodeId, clientAddress: `${nodeId}:1`, version: "1.2.3" };
-  const cluster = new RedisCluster({
+  const cluster = createRedisCluster({
     ...{ link, topics, onProblem },
     heartbeatMs: options.heartbeatMs ?? HEARTBEAT_MS,
     deadAfterMs: options.deadAfterMs ?? DEAD_AFTER_MS,

@@ -7,7 +7,8 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import type { ClusterTopics } from "../../../src/cluster/redis/cluster.ts";
 import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
-import { decodeFrame, looseFrame } from "../../../src/redis/wire.ts";
+import { looseFrame } from "../../../src/redis/wire.ts";
+import { decodePublished } from "../../store/redis/published.ts";
 
 export interface PlainTopics extends ClusterTopics {
   readonly published: readonly ClusterEvent[];
@@ -29,8 +30,8 @@ export function plainTopics(
   let deliver: (event: ClusterEvent) => void = () => {};
   let resync = NO_RESYNC;
   subscriber.on("smessageBuffer", (_: Buffer, frame: Buffer) => {
-    const publication = decodeFrame(frame);
-    if (publication.kind === "loose") deliver(publication.event);
+    for (const publication of decodePublished(frame))
+      if (publication.kind === "loose") deliver(publication.event);
   });
   t.teardown(() => subscriber.disconnect());
   const topics: PlainTopics = {

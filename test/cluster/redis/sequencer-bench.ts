@@ -3,18 +3,18 @@
 import type { Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
 import { CatchUpQueue } from "../../../src/cluster/redis/topics/catch-up-queue.ts";
+import { Channels } from "../../../src/cluster/redis/topics/channels.ts";
 import {
   Sequencer,
   type SequencerParts,
 } from "../../../src/cluster/redis/topics/sequencer.ts";
-import { Sequencers } from "../../../src/cluster/redis/topics/sequencers.ts";
 import type { Subscription } from "../../../src/cluster/redis/topics/subscription.ts";
 import {
   decodeFrame,
   type OrderedEvent,
   pubOf,
 } from "../../../src/redis/wire.ts";
-import type { FeedLog } from "./feed-log.ts";
+import { FeedLog } from "./feed-log.ts";
 
 /** A sequencer, its surroundings, and what the listener was given; ends with the test. */
 export function bench(
@@ -30,7 +30,7 @@ export function bench(
   const onProblem = (error: unknown) => problems.push(error);
   const budget = { used: 0, max: 1 << 20 };
   const catchUpQueue = new CatchUpQueue({
-    ...{ feed: log, mayReorder, onProblem, onCaughtUp: () => {} },
+    ...{ feed: log, onProblem, onCaughtUp: () => {} },
     judge: async () => {},
   });
   const sequencers: SequencerParts = {
@@ -40,7 +40,7 @@ export function bench(
     rejected: () => {},
     ...over,
   };
-  const sequencer = new Sequencer(log.key, 0, sequencers);
+  const sequencer = new Sequencer({ key: log.key, sinceMs: 0 }, sequencers);
   const alive = setInterval(() => {}, 1000); // what waits for a retry keeps no process alive
   t.teardown(() => {
     clearInterval(alive);
@@ -67,26 +67,40 @@ export type Bench = ReturnType<typeof bench>;
 /** Nothing is being repaired. */
 export const idle = ({ catchUpQueue }: Bench) => catchUpQueue.settled();
 
-/** All sequencers of a node. */
-export function nodeSequencers(
+/** All channels of a node. */
+export function nodeChannels(
   { sequencers, catchUpQueue, mayReorder }: Bench,
   log: FeedLog,
   over: { max?: number; now?: () => number } = {},
-): Sequencers {
-  const { max = 100, now = () => 1e6 } = over;
-  return new Sequencers({
-    ...{ sequencers, catchUpQueue, feed: log, clock: now, mayReorder, max },
+): Channels {
+  const { max: maxPersonal = 100, now = () => 1e6 } = over;
+  return new Channels({
+    ...{ sequencers, catchUpQueue, feed: log, clock: now, mayReorder },
+    maxPersonal,
   });
 }
 
 /** The node hears of ten more personal channels of `uid`, and forgets others for them. */
 export async function crowd(
-  { catchUpQueue }: Bench,
-  { personal }: Sequencers,
+  one: Bench,
+  channels: Channels,
   uid: string,
 ): Promise<void> {
-  for (let at = 0; at < 10; at++)
-    await catchUpQueue.catchUp(personal.unheard(`1:${uid}@x${at}`));
+  const told = one.told.length;
+  for (let at = 0; at < 10; at++) {
+    const log = new FeedLog("personal");
+    const frame = log.message();
+    const { kind, message } = eventOf(frame);
+    const key = `1:${uid}@x${at}`;
+    const event = { kind, message: { ...message, key } } as const;
+    channels.accept(frame, 1, {
+      ...event,
+      origin: undefined,
+      recipients: undefined,
+    });
+    await idle(one);
+  }
+  one.told.length = told;
 }
 
 /** A user's topic that is followed since the beginning. */
@@ -101,7 +115,7 @@ export function listened(
   };
 }
 
-/** The sequencers of a node on one server that hears the topic of `uid`, followed since the beginning. */
+/** The channels of a node on one server that hears the topic of `uid`, followed since the beginning. */
 export function oneTopic(
   t: Test,
   log: FeedLog,
@@ -109,29 +123,45 @@ export function oneTopic(
 ) {
   const { uid = "a", ...rest } = over;
   const one = bench(t, log, { mayReorder: false });
-  const sequencers = nodeSequencers(one, log, rest);
+  const channels = nodeChannels(one, log, rest);
   const topic = listened(uid);
-  sequencers.personal.opened(uid, topic);
-  return { one, sequencers, topic };
+  channels.opened(topic);
+  return { one, channels, topic };
 }
 
 /** What is published to the topic is lost from then on. */
 export function lose(
-  sequencers: Sequencers,
+  channels: Channels,
   topic: Subscription,
   lostAtMs: number,
 ): void {
   topic.isUp = false;
   topic.losses += 1;
   topic.lostAtMs = lostAtMs;
-  sequencers.personal.suspend(new Set([topic]));
+  channels.lost(topic);
+}
+
+/** The topic is subscribed again. */
+export async function restore(
+  channels: Channels,
+  topic: Subscription,
+): Promise<void> {
+  topic.isUp = true;
+  await Promise.all(channels.restore([topic]));
 }
 
 /** A frame of a personal channel comes. */
-export function hear(sequencers: Sequencers, frame: Buffer): void {
+export function hear(channels: Channels, frame: Buffer): void {
   const publication = decodeFrame(frame);
   if (publication.kind !== "ordered") throw new Error("not a sequencer's");
   const { event } = publication;
   if (event.kind === "removal") throw new Error("not a personal channel's");
-  sequencers.personal.accept(frame, pubOf(frame), event);
+  channels.accept(frame, pubOf(frame), event);
+}
+
+function eventOf(frame: Buffer) {
+  const publication = decodeFrame(frame);
+  if (publication.kind !== "ordered" || publication.event.kind !== "message")
+    throw new Error("no message");
+  return publication.event;
 }

@@ -3,10 +3,12 @@
 
 import t from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
+import { groupTopic } from "../../../src/broker/model.ts";
+import type { Channels } from "../../../src/cluster/redis/topics/channels.ts";
 import type { Sequencer } from "../../../src/cluster/redis/topics/sequencer.ts";
 import type { OrderedEvent } from "../../../src/redis/wire.ts";
 import { FeedLog } from "./feed-log.ts";
-import { bench, nodeSequencers } from "./sequencer-bench.ts";
+import { bench, hear, nodeChannels, oneTopic } from "./sequencer-bench.ts";
 import { range, until } from "./topic-nodes.ts";
 
 /** Takes frames in the order of these places. */
@@ -216,6 +218,24 @@ t.test("reads that fail are tried again", async (t) => {
   t.equal(problems.length, 2);
 });
 
+t.test("nothing of a channel that cannot be read is skipped", async (t) => {
+  const log = new FeedLog("group");
+  const { sequencer, seqs, catchUpQueue, problems } = bench(t, log);
+  sequencer.begin(0, 0);
+  log.onRead = () => {
+    throw new BrokerError("internal");
+  };
+  const before = [log.message(), log.message(), log.message()];
+  const frames = [...before, log.removal(), log.message()];
+  deliver(sequencer, frames, [0, 2, 3, 4]);
+  await until(() => problems.length >= 4, "it was tried several times");
+  t.same(seqs(), [1], "nobody knows who was removed, or what came before");
+  log.onRead = () => {};
+  catchUpQueue.hurry();
+  await until(() => seqs().length === 4, "it can be read again", 30_000);
+  t.same(seqs(), [1, 2, 3, 4]);
+});
+
 for (const isSuspended of [true, false])
   t.test(
     `after a fail-over that lost some, ${isSuspended ? "the connection too" : "numbers come again"}`,
@@ -245,18 +265,34 @@ for (const isSuspended of [true, false])
     },
   );
 
+t.test(
+  "a fail-over that loses all that was delivered repeats nothing older",
+  async (t) => {
+    const log = new FeedLog("personal");
+    const { one, channels } = oneTopic(t, log);
+    for (const _ of range(1, 4)) log.message(); // its receiver read them when it came
+    hear(channels, log.message());
+    hear(channels, log.message());
+    t.same(one.seqs(), [5, 6]);
+    log.loseLast(2);
+    for (const frame of range(1, 3).map(() => log.message()))
+      hear(channels, frame);
+    await one.catchUpQueue.settled();
+    t.same(one.seqs(), [5, 6, 5, 6, 7]);
+  },
+);
+
 for (const isHeard of [true, false])
   t.test(
     `numbers that come again in a channel of which nothing was told are noticed ${isHeard ? "in its frames" : "by a repair"}`,
     async (t) => {
       const log = new FeedLog("group");
       const one = bench(t, log);
-      const sequencers = nodeSequencers(one, log);
-      t.teardown(() => sequencers.close());
+      const channels = nodeChannels(one, log);
       for (const _ of range(1, 5)) log.message();
       const unstored = log.message({ stored: false });
-      const sequencer = sequencers.openGroup(log.key);
-      await sequencers.begin(sequencer);
+      const sequencer = openGroup(channels);
+      await channels.begin(sequencer);
       sequencer.accept(unstored);
       await one.catchUpQueue.settled();
       t.equal(log.reads, 1, "what was published before is no sign of it");
@@ -275,13 +311,12 @@ t.test(
   async (t) => {
     const log = new FeedLog("group");
     const one = bench(t, log);
-    const sequencers = nodeSequencers(one, log);
-    t.teardown(() => sequencers.close());
+    const channels = nodeChannels(one, log);
     for (const _ of range(1, 3)) log.message();
-    const sequencer = sequencers.openGroup(log.key);
+    const sequencer = openGroup(channels);
     const gates: (() => void)[] = [];
     log.onRead = () => new Promise<void>((go) => gates.push(go));
-    const begun = sequencers.begin(sequencer); // listened to: asks where the channel stands
+    const begun = channels.begin(sequencer); // listened to: asks where the channel stands
     const repaired = one.catchUpQueue.catchUp(sequencer); // so does who saw it lost
     await until(() => gates.length === 2, "both ask");
     gates[0]?.();
@@ -308,4 +343,11 @@ function pieces(told: readonly OrderedEvent[], no = "s"): readonly Piece[] {
 
 function isGapless(all: readonly Piece[]): boolean {
   return all.every(([index], at) => index === (all[at - 1]?.[1] ?? 0));
+}
+
+function openGroup(channels: Channels): Sequencer {
+  const sequencer = channels.sequencerOf(groupTopic("g"));
+  if (sequencer === undefined) throw new Error("no group");
+  t.teardown(() => sequencer.close());
+  return sequencer;
 }

@@ -58,6 +58,8 @@ export type NodeOptions = Partial<
   readonly resync?: TopicsResync;
   /** Runs before the node asks for what it missed of a user. */
   readonly onAsked?: () => Promise<void>;
+  /** Runs before it reads messages that it missed. */
+  readonly onRead?: () => Promise<void>;
 };
 
 export const NO_METRICS: NonNullable<TopicsParts["metrics"]> = {
@@ -91,6 +93,10 @@ export async function startTopicNode(
       async personalChannelsSince(...asked) {
         await options.onAsked?.();
         return store.personalChannelsSince(...asked);
+      },
+      async messages(...asked) {
+        await options.onRead?.();
+        return store.messages(...asked);
       },
     },
   });

@@ -1,10 +1,10 @@
 // The topics of nodes while Redis restarts, or a connection falls silent without an end: nothing that was answered is missed, and calls that cannot be
 // done are refused.
 
-import { createServer, type Socket, connect as tcp } from "node:net";
 import t, { type Test } from "tap";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";
-import { freePort, redisSettings, startRedis } from "../../support/redis.ts";
+import { redisSettings, startRedis } from "../../support/redis.ts";
+import { startRedisProxy } from "../../support/redis-proxy.ts";
 import {
   group,
   insist,
@@ -74,14 +74,14 @@ for (const how of ["SIGTERM", "SIGKILL"] as const)
 
 t.test("a connection that falls silent is given up", async (t) => {
   const redis = await startRedis(t);
-  const proxy = await startProxy(t, redis.port);
+  const proxy = await startRedisProxy(t, redis.port);
   const through = redisSettings(`redis://127.0.0.1:${proxy.port}`);
   const one = await startTopicNode(t, through);
   const sender = await startTopicNode(t, redisSettings(redis.url));
   await one.topics.listen(groupTopic("g"));
   await one.topics.listen(userTopic("b"));
   await sender.send(group("g"), "a");
-  proxy.freezeSubscribers();
+  proxy.silence();
   for (const _ of range(1, 10)) {
     await sender.send(group("g"), "a");
     await sender.send(person("b"), "a");
@@ -95,7 +95,7 @@ t.test("a connection that falls silent is given up", async (t) => {
 
 t.test("a node that stood still keeps its connection", async (t) => {
   const redis = await startRedis(t);
-  const proxy = await startProxy(t, redis.port);
+  const proxy = await startRedisProxy(t, redis.port);
   const through = redisSettings(`redis://127.0.0.1:${proxy.port}`);
   let losses = 0;
   const one = await startTopicNode(t, through, {
@@ -109,7 +109,7 @@ t.test("a node that stood still keeps its connection", async (t) => {
   await one.topics.listen(groupTopic("g"));
   proxy.hold(true);
   const barrier = one.topics.barrier();
-  await proxy.marked(); // from then on it waits to be heard
+  await proxy.published(); // from then on it waits to be heard
   await one.link.ping();
   standStill(2300);
   proxy.hold(false);
@@ -146,51 +146,4 @@ const isFalse = () => false;
 function standStill(ms: number): void {
   const end = performance.now() + ms;
   while (performance.now() < end);
-}
-
-/** Carries bytes to Redis; connections that subscribe can be made to carry none, without an end, or to hold back what Redis says. */
-async function startProxy(t: Test, port: number) {
-  const pairs: { ours: Socket; theirs: Socket; subscribes: boolean }[] = [];
-  let marked: (() => void) | undefined;
-  const server = createServer((ours) => {
-    const pair = { ours, theirs: tcp(port, "127.0.0.1"), subscribes: false };
-    pairs.push(pair);
-    ours.on("data", (bytes) => {
-      if (bytes.includes("ssubscribe")) pair.subscribes = true;
-      if (bytes.includes("spublish")) marked?.();
-    });
-    ours.pipe(pair.theirs);
-    pair.theirs.pipe(ours);
-    for (const one of [ours, pair.theirs]) one.on("error", () => {}); // ends with the test
-  });
-  const at = await freePort();
-  await new Promise<void>((resolve) => server.listen(at, "127.0.0.1", resolve));
-  t.teardown(() => {
-    for (const { ours, theirs } of pairs) {
-      ours.destroy();
-      theirs.destroy();
-    }
-    server.close();
-  });
-  return {
-    port: at,
-    /** What Redis says to connections that subscribe waits. */
-    hold(isHeld: boolean) {
-      for (const { ours, theirs, subscribes } of pairs)
-        if (subscribes && isHeld) theirs.unpipe(ours).pause();
-        else if (subscribes) theirs.pipe(ours);
-    },
-    /** Something is published. */
-    marked: () =>
-      new Promise<void>((resolve) => {
-        marked = resolve;
-      }),
-    freezeSubscribers() {
-      for (const { ours, theirs, subscribes } of pairs)
-        if (subscribes) {
-          theirs.unpipe(ours);
-          ours.unpipe(theirs);
-        }
-    },
-  };
 }

@@ -1,8 +1,12 @@
 // A whole node's storage and cluster on Redis, as the wiring of a server puts them together, without a server. State: none.
 
-import type { ClusterEvent, GroupJudge } from "../../../src/broker/ports.ts";
+import type {
+  Cluster,
+  ClusterEvent,
+  GroupJudge,
+} from "../../../src/broker/ports.ts";
 import { SessionDirectory } from "../../../src/broker/session-directory.ts";
-import { RedisCluster } from "../../../src/cluster/redis/cluster.ts";
+import { createRedisCluster } from "../../../src/cluster/redis/cluster.ts";
 import { registryScripts } from "../../../src/cluster/redis/nodes/registry.ts";
 import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
@@ -14,7 +18,7 @@ import {
 } from "../../../src/store/redis/store.ts";
 
 export interface WholeNode {
-  readonly cluster: RedisCluster;
+  readonly cluster: Cluster;
   readonly store: RedisStore;
   readonly directory: SessionDirectory;
   readonly link: RedisLink;
@@ -53,7 +57,7 @@ export async function startWholeNode(
   const topics = new RedisTopics({
     ...{ link, nodeId, clock, onProblem, lingerMs: 1000, feed: store },
   });
-  const cluster = new RedisCluster({
+  const cluster = createRedisCluster({
     ...{ link, topics, heartbeatMs, deadAfterMs, onProblem },
     asksTime: () => () => {}, // clocks are no matter of these tests
     about: {

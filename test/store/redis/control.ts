@@ -15,10 +15,7 @@ import {
   channelScripts,
   createRedisChannels,
 } from "../../../src/store/redis/steps/channels.ts";
-import {
-  createRedisManagers,
-  managerScripts,
-} from "../../../src/store/redis/steps/managers.ts";
+import { createRedisManagers } from "../../../src/store/redis/steps/managers.ts";
 import {
   createRedisUsers,
   userScripts,
@@ -36,7 +33,7 @@ const LIMITS = {
 function openLink(url: string): RedisLink {
   const prefix = `t${randomUUID().slice(0, 8)}`;
   return new RedisLink(redisSettings(url, { prefix }), {
-    scripts: [...userScripts, ...channelScripts, ...managerScripts],
+    scripts: [...userScripts, ...channelScripts],
     name: "test",
     onProblem: () => {}, // the callers are told
   });

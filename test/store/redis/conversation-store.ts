@@ -32,7 +32,7 @@ import {
 import {
   createRedisStreams,
   streamScripts,
-} from "../../../src/store/redis/steps/streams/streams.ts";
+} from "../../../src/store/redis/steps/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { redisSettings } from "../../support/redis.ts";
 
@@ -81,14 +81,14 @@ export async function openConversations(
   const { groupsOf } = channels;
   const store: TestStore = {
     ...channels,
-    ...createRedisConversations({ ...parts, groupsOf }),
+    ...createRedisConversations(parts, groupsOf),
     ...createRedisMessages({
       ...{ ...parts, settleCommand: async () => {} },
       personFacts: channels.personFacts,
     }),
     ...createRedisStreams(parts),
   };
-  const sweep = new Sweep({ ...parts, also: [] });
+  const sweep = new Sweep(parts, []);
   await link.start();
   t.teardown(() => link.close());
   return { store, link, keys: link.keys, sweep, problems };

@@ -6,7 +6,7 @@ import { userTopic } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import { decodeFrame, markFrame } from "../../../src/redis/wire.ts";
+import { markFrame } from "../../../src/redis/wire.ts";
 import type {
   RedisStoreLimits,
   RedisStoreParts,
@@ -19,6 +19,7 @@ import {
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";
+import { decodePublished } from "./published.ts";
 
 export const HOUR_S = 3600;
 
@@ -112,10 +113,10 @@ async function listen(
   const topics = users.map((uid) => link.keys.topic(userTopic(uid)));
   const marks = new Map<string, () => void>();
   const ears = await connectEars(t, link.settings.url, (topic, frame) => {
-    const publication = decodeFrame(frame);
-    if (publication.kind === "mark")
-      marks.get(`${publication.mark} ${topic}`)?.();
-    else hear(publication.event);
+    for (const publication of decodePublished(frame))
+      if (publication.kind === "mark")
+        marks.get(`${publication.mark} ${topic}`)?.();
+      else hear(publication.event);
   });
   for (const topic of topics) await ears.ssubscribe(topic);
   const mark = async (topic: string, name: string): Promise<void> => {

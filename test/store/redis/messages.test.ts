@@ -138,7 +138,7 @@ t.test("a bound on what waits for Redis refuses the rest", async (t) => {
 t.test("what a newer node wrote is refused", async (t) => {
   const { store, link } = await openStore(t, server.url);
   await store.append(retryOf("n"));
-  const dd = link.keys.channel("dd", "2:g", "alice\nn");
+  const dd = link.keys.channel("dedupe", "2:g", "alice\nn");
   await link.call("set", dd, "v2 something");
   t.equal(await codeOf(store.append(retryOf("n"))), "internal");
   t.equal(await codeOf(earlier(store, retryOf("n"))), "internal");

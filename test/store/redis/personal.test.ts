@@ -4,13 +4,14 @@
 import t, { type Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";
 import type { MessageDraft } from "../../../src/broker/ports.ts";
-import { decodeFrame, type Publication } from "../../../src/redis/wire.ts";
+import type { Publication } from "../../../src/redis/wire.ts";
 import { Appends } from "../../../src/store/redis/steps/append.ts";
 import { ChannelNamesOf } from "../../../src/store/redis/steps/channel-names.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { connectEars } from "../../support/ears.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
+import { decodePublished } from "./published.ts";
 
 const { url } = await startRedisCluster(t);
 
@@ -20,9 +21,10 @@ async function hear(t: Test, { link }: OneStore, uids: readonly string[]) {
   const topics = new Map(
     uids.map((uid) => [link.keys.topic(userTopic(uid)), uid]),
   );
-  const ears = await connectEars(t, url, (topic, frame) =>
-    heard.push([topics.get(topic) ?? "", decodeFrame(frame)]),
-  );
+  const ears = await connectEars(t, url, (topic, frame) => {
+    for (const one of decodePublished(frame))
+      heard.push([topics.get(topic) ?? "", one]);
+  });
   for (const topic of topics.keys()) await ears.ssubscribe(topic);
   const until = async (count: number) => {
     while (heard.length < count)

@@ -22,7 +22,10 @@ import { openStore } from "./one-store.ts";
 
 const servers = await startRedisCluster(t);
 
-/** Begins to move the slot of `key` as an operator's tool does; nothing is moved yet. `stop`: it stays where it was. */
+/**
+ * Begins to move the slot of `key` as an operator's tool does; nothing is moved yet. `stop`: it stays where it was. `finish`: it moves with these keys,
+ * which are all it has; gives its new server.
+ */
 async function beginMove(t: Test, link: RedisLink, key: string) {
   const slot = slotOf(key);
   const all = await Promise.all(
@@ -30,7 +33,8 @@ async function beginMove(t: Test, link: RedisLink, key: string) {
       const client = server.client();
       t.teardown(() => client.disconnect());
       const count = await client.call("CLUSTER", "COUNTKEYSINSLOT", slot);
-      return { client, count: Number(count), id: await idOf(client) };
+      const id = await idOf(client);
+      return { client, count: Number(count), id, port: server.port };
     }),
   );
   const from = all.find(({ count }) => count > 0);
@@ -43,6 +47,12 @@ async function beginMove(t: Test, link: RedisLink, key: string) {
   return {
     stop: async () => {
       for (const one of [to, from]) await set(one, "STABLE");
+    },
+    finish: async (keys: readonly string[]) => {
+      const at = ["127.0.0.1", to.port, "", 0, 5000, "KEYS"] as const;
+      await from.client.call("MIGRATE", ...at, ...keys);
+      for (const one of all) await set(one, "NODE", to.id);
+      return to;
     },
     pub: async () => String(await link.call("hget", key, "pub")),
   };
@@ -111,6 +121,29 @@ t.test(
       answers.map(({ messageSeq }) => messageSeq),
       [2, 2, 3],
     );
+  },
+);
+
+t.test(
+  "a fail-over of a slot that moved takes no group from a user's index",
+  async (t) => {
+    const { store, link } = await openStore(t, servers.url);
+    const index = link.keys.user("groups", "a");
+    await store.createChannel(groupInfo("g"), ["a"]);
+    const { finish } = await beginMove(t, link, index);
+    const { port } = await finish([index]);
+    const serving = () => link.primaryOf(index);
+    const isUsable = () => codeOf(link.call("exists", index)); // it looks for the server, and connects to it
+    while ((await isUsable()) !== undefined || serving().options.port !== port)
+      await new Promise((go) => setTimeout(go, 5));
+    await link.call("del", index); // its replica did not have it yet
+    const { stream } = serving();
+    stream.destroy();
+    while ((await isUsable()) !== undefined || serving().stream === stream)
+      await new Promise((go) => setTimeout(go, 5));
+    t.same(await store.groupsOf("a"), []);
+    await store.sweep();
+    t.same(await store.groupsOf("a"), ["g"]);
   },
 );
 

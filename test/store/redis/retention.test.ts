@@ -43,7 +43,7 @@ t.test("expired messages go, in as many steps as it takes", async (t) => {
   t.equal(await logged(one), 3);
   one.time.nowMs += 10_000;
   t.equal(await one.store.sweep(), 4);
-  const left = ["due", "format", "head:2:g", "id", "log:2:g"];
+  const left = ["due", "format", "head:2:g", "log:2:g", "messageIds"];
   t.same(
     (await keysOf(one)).filter((key) => !key.endsWith("2:h")),
     ["due", ...left],
@@ -93,8 +93,8 @@ t.test(
     t.equal(await one.store.sweep(), 2);
     const left = await keysOf(one);
     t.same(
-      left.filter((key) => !key.startsWith("dd:")),
-      ["format", "head:2:g", "id"],
+      left.filter((key) => !key.startsWith("dedupe:")),
+      ["format", "head:2:g", "messageIds"],
     );
     t.equal(await one.store.stream("2:g", "s"), undefined);
     await send(one, 1);
@@ -146,12 +146,12 @@ t.test(
     await send(one, 1, { expireS: 60 });
     t.equal(await one.store.sweep(), 451);
     t.equal(await one.store.sweep(), 0);
-    const left = ["dot:2:g", "due", "exp:2:g", "format", "head:2:g", "id"];
+    const left = ["due", "expiry:2:g", "format", "head:2:g"];
     t.same(
-      (await keysOf(one)).filter((key) => !key.startsWith("dd:")),
-      [...left, "log:2:g"],
+      (await keysOf(one)).filter((key) => !key.startsWith("dedupe:")),
+      [...left, "log:2:g", "messageIds", "redDots:2:g"],
     );
-    for (const part of ["dot", "exp"])
+    for (const part of ["redDots", "expiry"])
       t.equal(
         await one.link.call("zcard", one.link.keys.channel(part, "2:g")),
         1,

@@ -5,6 +5,7 @@ import t from "tap";
 import {
   type DeviceLevel,
   MAIN_DEVICE,
+  SECONDARY_DEVICE,
   type SessionRecord,
 } from "../../../src/broker/model.ts";
 import type { LoggedIn } from "../../../src/broker/ports.ts";
@@ -55,9 +56,9 @@ t.test("a session that cannot be read fails alone", async (t) => {
   const all = await enterAll(node, 3);
   const [, broken, odd] = all as [LoggedIn, LoggedIn, LoggedIn];
   const { uid, sessionId } = broken.session;
-  await raw.hset(keys.user("sess", uid), sessionId, "no entry");
+  await raw.hset(keys.user("sessions", uid), sessionId, "no entry");
   const device = Buffer.from([2, 0, 1]);
-  await raw.hset(keys.user("dev", odd.session.uid), "0", device);
+  await raw.hset(keys.user("devices", odd.session.uid), "0", device);
   const results = await node.store.confirmSessions(all, NODE);
   t.match(results, [
     { kind: "confirmed" },
@@ -74,7 +75,7 @@ t.test("sessions that Redis lost are entered again", async (t) => {
   const all = await enterAll(node, 3);
   for (const uid of usersOf(3)) {
     const { keys } = node.link;
-    await raw.del(keys.user("sess", uid), keys.user("login", uid));
+    await raw.del(keys.user("sessions", uid), keys.user("logins", uid));
   }
   await node.store.confirmSessions(all, "n1:2");
   const found = await node.store.sessionsOf(usersOf(3));
@@ -86,10 +87,32 @@ t.test("sessions that Redis lost are entered again", async (t) => {
   );
 });
 
+t.test(
+  "the end of a device is remembered behind those of many sessions",
+  async (t) => {
+    const node = await openStore(t, redis.url);
+    const { store } = node;
+    const device = (tokenHash: Uint8Array) =>
+      ({ uid: "d", flag: 0, level: SECONDARY_DEVICE, tokenHash }) as const;
+    const lost = await enter(node, sessionOf("d", SECONDARY_DEVICE));
+    await raw.del(node.link.keys.user("sessions", "d"));
+    await store.putDevice(device(new Uint8Array()));
+    await store.putDevice(device(new Uint8Array(32)));
+    for (let count = 0; count < 150; count++) {
+      const other = { ...sessionOf("d", SECONDARY_DEVICE), flag: 1 } as const;
+      await store.endSession(other, "kicked");
+    }
+    const refused = { kind: "refused", reason: "logged_out" };
+    t.same(await store.confirmSessions([lost], NODE), [refused]);
+    const kept = await raw.hlen(node.link.keys.user("ended", "d"));
+    t.ok(kept <= 101, `${kept} are remembered`);
+  },
+);
+
 t.test("an entry that came back takes no other login's label", async (t) => {
   const node = await openStore(t, redis.url);
   const { store } = node;
-  const key = node.link.keys.user("login", "u");
+  const key = node.link.keys.user("logins", "u");
   const [one, other, third] = ["a", "b", "a"].map((deviceId) => ({
     ...sessionOf("u"),
     deviceId,
@@ -100,7 +123,7 @@ t.test("an entry that came back takes no other login's label", async (t) => {
   const later = await store.login(other, NODE);
   if (later.kind !== "entered") throw new Error(later.kind);
   await raw.hset(key, before); // Redis lost its last second
-  await raw.del(node.link.keys.user("sess", "u"));
+  await raw.del(node.link.keys.user("sessions", "u"));
   t.same(await store.confirmSessions([later], NODE), [{ kind: "confirmed" }]);
   const again = await store.login(third, NODE, { claim });
   t.same(again, { kind: "refused", reason: "kicked" });
@@ -113,7 +136,7 @@ t.test("of a Cluster one server may be away", async (t) => {
   const all = await enterAll(node, 60);
   const { link } = node;
   const addressOf = (uid: string) => {
-    const { options } = link.primaryOf(link.keys.user("sess", uid));
+    const { options } = link.primaryOf(link.keys.user("sessions", uid));
     return options.port;
   };
   const away = servers.primaries[0];

@@ -5,7 +5,7 @@ import { userTopic } from "../../../src/broker/model.ts";
 import type { ClusterEvent, CommandDraft } from "../../../src/broker/ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import { slotOf } from "../../../src/redis/slots.ts";
-import { decodeFrame, markFrame } from "../../../src/redis/wire.ts";
+import { markFrame } from "../../../src/redis/wire.ts";
 import {
   newCommand,
   put,
@@ -22,6 +22,7 @@ import { commandOf } from "../../contract/store-inbox.ts";
 import { connectEars } from "../../support/ears.ts";
 import { startRedisCluster } from "../../support/redis.ts";
 import { openStore } from "./one-store.ts";
+import { decodePublished } from "./published.ts";
 
 const SHARE = Math.ceil(16_384 / 3);
 const PAGE = { limit: 10, maxBytes: 1_000_000 };
@@ -55,9 +56,9 @@ async function toldTo(
   const events: ClusterEvent[] = [];
   let marked = () => {};
   const ears = await connectEars(t, link.settings.url, (_topic, frame) => {
-    const publication = decodeFrame(frame);
-    if (publication.kind === "mark") marked();
-    else events.push(publication.event);
+    for (const publication of decodePublished(frame))
+      if (publication.kind === "mark") marked();
+      else events.push(publication.event);
   });
   for (const topic of topics) await ears.ssubscribe(topic);
   return async () => {

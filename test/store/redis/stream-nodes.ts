@@ -6,11 +6,7 @@ import type { Test } from "tap";
 import type { ChannelKey, Topic } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import {
-  decodeFrame,
-  markFrame,
-  type Publication,
-} from "../../../src/redis/wire.ts";
+import { markFrame, type Publication } from "../../../src/redis/wire.ts";
 import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
 import {
   createRedisStore,
@@ -19,6 +15,7 @@ import {
 } from "../../../src/store/redis/store.ts";
 import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";
+import { decodePublished } from "./published.ts";
 
 type Ordered = Extract<Publication, { kind: "ordered" }>;
 
@@ -43,7 +40,10 @@ export class Ears {
   }
 
   take(frame: Buffer): void {
-    const publication = decodeFrame(frame);
+    for (const one of decodePublished(frame)) this.#takeOne(one);
+  }
+
+  #takeOne(publication: Publication): void {
     if (publication.kind === "mark")
       return this.#marks.get(publication.mark)?.();
     this.frames.push(publication);

@@ -8,7 +8,7 @@ import {
   STREAM_START,
 } from "../../../src/broker/model.ts";
 import { bucketOf } from "../../../src/redis/keys.ts";
-import { createStreamSteps } from "../../../src/store/redis/steps/streams/steps.ts";
+import { createStreamSteps } from "../../../src/store/redis/steps/stream-steps.ts";
 import { Bench } from "../../contract/store-bench.ts";
 import {
   ACTIVE,
@@ -56,7 +56,7 @@ async function pair(t: Test) {
   const { link } = alice;
   const clock = () => alice.bench.nowMs;
   const steps = createStreamSteps({ link, clock, limits: LIMITS });
-  const live = link.keys.bucket("live", bucketOf(WITH_BOB));
+  const live = link.keys.bucket("activeStreams", bucketOf(WITH_BOB));
   return {
     ...{ alice: alice.bench, bob: bob.bench, steps },
     active: async () => (await link.call("zrange", live, 0, -1)) as Buffer[],

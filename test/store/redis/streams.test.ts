@@ -7,8 +7,8 @@ import type { ClusterEvent } from "../../../src/broker/ports.ts";
 import {
   eventHead,
   eventTail,
-} from "../../../src/store/redis/steps/streams/record.ts";
-import { createRedisStreams } from "../../../src/store/redis/steps/streams/streams.ts";
+} from "../../../src/store/redis/steps/stream-record.ts";
+import { createRedisStreams } from "../../../src/store/redis/steps/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { ALL, Bench, codeOf, draftOf } from "../../contract/store-bench.ts";
 import {
@@ -137,7 +137,7 @@ t.test("several nodes at once end a silent stream once", async (t) => {
     const ends = eventsIn(each).filter((e) => e.type === STREAM_END);
     t.equal(ends.length, 1);
   }
-  t.same(await keys("live"), [], "nothing goes on");
+  t.same(await keys("activeStreams"), [], "nothing goes on");
 });
 
 t.test("a node that has not had Redis for so long judges nobody", async (t) => {
@@ -221,7 +221,7 @@ t.test("nothing of a stream stays behind its message", async (t) => {
   const { start, content, tool, end } = producer(bench);
   const ofStreams = async () =>
     (await redis.keys(`${prefix}:*`)).filter((k) =>
-      /}:(s|st|so|sn|se):/.test(k),
+      /}:stream(|Text|Offsets|Notes|EventIds):/.test(k),
     );
   await start("", { eventId: "e0" });
   await content("text");
@@ -229,7 +229,7 @@ t.test("nothing of a stream stays behind its message", async (t) => {
   await end();
   await start("", { clientMsgNo: "long" });
   t.equal((await ofStreams()).length, 5 + 2);
-  const [ids = ""] = await redis.keys(`${prefix}:*:se:*`);
+  const [ids = ""] = await redis.keys(`${prefix}:*:streamEventIds:*`);
   t.ok((await redis.pttl(ids)) > 0, "retries come for a while only");
   bench.nowMs += 60_000;
   t.equal(await bench.store.stream(KEY, "s"), undefined, "past retention");

@@ -3,7 +3,6 @@
 import t, { type Test } from "tap";
 import { STREAM_START } from "../../../src/broker/model.ts";
 import type { HistoryRange } from "../../../src/broker/ports.ts";
-import { encodeEntryFacts } from "../../../src/store/redis/steps/log-entry.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { startRedis } from "../../support/redis.ts";
 import { type OneStore, openStore } from "./one-store.ts";
@@ -30,8 +29,7 @@ async function sendUnreadable(
   const seq = Number(await link.call("hincrby", head, "seq", 1));
   await link.call("hincrby", head, "pub", 1);
   const log = link.keys.channel("log", KEY);
-  const entry = ["m", encodeEntryFacts(messageId, 0), "r", FUTURE];
-  await link.call("xadd", log, `${seq}-0`, ...entry);
+  await link.call("xadd", log, `${seq}-${messageId}`, "c", 0, "r", FUTURE);
 }
 
 /** A message id of that time (`next_id` of `lua/shared.lua`). */
@@ -162,7 +160,7 @@ t.test("a channel whose active stream cannot be read", async (t) => {
     ...{ eventId: "1", type: STREAM_START, data: "", force: false },
     timestampMs: time.nowMs,
   });
-  const stream = link.keys.channel("s", KEY, "s");
+  const stream = link.keys.channel("stream", KEY, "s");
   t.equal((await store.activeStream(KEY))?.clientMsgNo, "s");
   await link.call("hset", stream, "e", 99, "a", 5); // a version that no read has seen
   t.equal(await store.activeStream(KEY), undefined);

@@ -1,16 +1,17 @@
-// Users' devices on Redis, beside the contract.
+// Users' devices on Redis, beside the contract, and how many calls many users cost at once.
 
 import t from "tap";
 import { codeOf } from "../../contract/store-bench.ts";
-import { startRedis } from "../../support/redis.ts";
+import { startRedis, startRedisCluster } from "../../support/redis.ts";
 import { startControl } from "./control.ts";
+import { openStore } from "./one-store.ts";
 
 t.test("one server", async (t) => {
   const server = await startRedis(t);
   t.test("a device of a newer format is refused, not misread", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     const client = server.client();
-    await client.hset(keys.user("dev", "a"), "0", Buffer.from([2, 0, 1]));
+    await client.hset(keys.user("devices", "a"), "0", Buffer.from([2, 0, 1]));
     t.equal(await codeOf(store.device("a", 0)), "internal");
   });
 
@@ -22,4 +23,14 @@ t.test("one server", async (t) => {
     t.equal(await codeOf(put), "unavailable");
     t.equal(await codeOf(store.device("a", 0)), "unavailable");
   });
+});
+
+t.test("of a Cluster few users are asked about at once", async (t) => {
+  const { url } = await startRedisCluster(t);
+  const settings = { maxInFlight: 300, timeoutMs: 30_000 };
+  const { store } = await openStore(t, url, { settings });
+  const uids = Array.from({ length: 100 }, (_, at) => `u${at}`);
+  const reads = uids.slice(0, 20).map(() => store.userStates(uids));
+  const states = (await Promise.all(reads)).flat();
+  t.equal(states.length, 2000);
 });

@@ -1,5 +1,5 @@
-// Runs catch-ups: a bounded number at a time, each retried until it succeeds or the sequencer is closed. A
-// channel that stays unreadable continues without. State: running catch-ups.
+// Runs catch-ups: a bounded number at a time, each retried until it succeeds or the sequencer is closed.
+// State: running catch-ups.
 
 import { isAway } from "../../../broker/errors.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
@@ -10,8 +10,6 @@ import type { Sequencer } from "./sequencer.ts";
 
 export interface CatchUpQueueParts {
   readonly feed: ChannelFeed;
-  /** Publications of a personal channel may overtake each other (Redis Cluster). */
-  readonly mayReorder: boolean;
   readonly onProblem: (error: unknown, what: string) => void;
   /** Excludes users who lost access to the channel: called after each read, before delivery. */
   readonly judge: (sequencer: Sequencer) => Promise<void>;
@@ -19,19 +17,11 @@ export interface CatchUpQueueParts {
   readonly onCaughtUp: () => void;
 }
 
-/** How a new sequencer starts. */
-export interface Beginning {
-  /** The subscription was lost: the store has the missed messages. */
-  readonly isAfterLoss?: boolean;
-}
-
 const AT_ONCE = 64;
 const RETRY_MS = 100;
 const MAX_RETRY_MS = 2000;
-/** Callers wait no longer than this for an unreadable channel. */
+/** Callers wait no longer than this for a channel whose server is away. */
 const TROUBLE_MS = 2500;
-/** Failed reads of a channel, while Redis answers, before it is skipped. */
-const MAX_WRONG = 3;
 
 export class CatchUpQueue {
   readonly #parts: CatchUpQueueParts;
@@ -49,9 +39,9 @@ export class CatchUpQueue {
   /**
    * Catches up with reads that start after this call. Resolves when done, when the sequencer is closed, or
    * when the channel was unreadable for some seconds; the catch-up then continues in the background. Never
-   * rejects. `beginning` applies to a new sequencer.
+   * rejects.
    */
-  catchUp(sequencer: Sequencer, beginning: Beginning = {}): Promise<void> {
+  catchUp(sequencer: Sequencer): Promise<void> {
     const found = this.#running.get(sequencer);
     if (found !== undefined) {
       sequencer.startCatchUp(); // an earlier read may be too old
@@ -59,7 +49,7 @@ export class CatchUpQueue {
     }
     const running = new RunningCatchUp();
     this.#running.set(sequencer, running);
-    this.#run(sequencer, running, beginning)
+    this.#run(sequencer, running)
       .catch((error) =>
         this.#parts.onProblem(
           error,
@@ -74,7 +64,10 @@ export class CatchUpQueue {
     return running.settled;
   }
 
-  /** Gives a new sequencer the channel's current position. Throws `unavailable`. */
+  /**
+   * Gives a new sequencer the channel's current position. Throws `unavailable`. A channel that cannot be read
+   * gets its position later: it costs its members no connection.
+   */
   async begin(sequencer: Sequencer): Promise<void> {
     const { feed, onProblem } = this.#parts;
     try {
@@ -82,7 +75,7 @@ export class CatchUpQueue {
     } catch (error) {
       if (isAway(error)) throw error;
       onProblem(error, "The position of a channel could not be read");
-      sequencer.begin(await feed.pubOf(sequencer.key), undefined);
+      void this.catchUp(sequencer);
     }
   }
 
@@ -97,37 +90,19 @@ export class CatchUpQueue {
     await Promise.all([...this.#running.values()].map((one) => one.settled));
   }
 
-  async #run(
-    sequencer: Sequencer,
-    running: RunningCatchUp,
-    beginning: Beginning,
-  ): Promise<void> {
+  async #run(sequencer: Sequencer, running: RunningCatchUp): Promise<void> {
     const { onProblem } = this.#parts;
-    let wrong = 0;
     while (running.again && sequencer.startCatchUp())
       try {
         await this.#turns.run(() => {
           running.again = false;
-          return this.#once(sequencer, beginning);
+          return this.#once(sequencer);
         });
       } catch (error) {
         onProblem(error, "Missed messages of a channel could not be read");
-        if (!isAway(error)) wrong += 1;
-        const isSkipped = wrong >= MAX_WRONG && (await this.#skip(sequencer));
-        if (!isSkipped) await running.failed();
+        await running.failed(isAway(error));
       }
     this.#running.delete(sequencer); // no await since the last look at `again`
-  }
-
-  /** False: access to the buffered publications cannot be judged now. */
-  async #skip(sequencer: Sequencer): Promise<boolean> {
-    try {
-      await this.#parts.judge(sequencer);
-    } catch {
-      return false;
-    }
-    sequencer.skip();
-    return true;
   }
 
   /** Judges after each read, before the result is used. */
@@ -147,17 +122,12 @@ export class CatchUpQueue {
     };
   }
 
-  async #once(sequencer: Sequencer, beginning: Beginning): Promise<void> {
-    const { mayReorder, onCaughtUp } = this.#parts;
+  async #once(sequencer: Sequencer): Promise<void> {
     if (sequencer.isClosed) return;
     const feed = this.#judgedFeed(sequencer);
-    if (sequencer.isNew) {
-      const { isAfterLoss = false } = beginning;
-      await startMidway(sequencer, feed, mayReorder || isAfterLoss);
-    } else {
-      await catchUp(sequencer, feed);
-      onCaughtUp();
-    }
+    if (sequencer.isNew) return startMidway(sequencer, feed);
+    await catchUp(sequencer, feed);
+    this.#parts.onCaughtUp();
   }
 }
 
@@ -191,12 +161,12 @@ class RunningCatchUp {
     return this.settled;
   }
 
-  /** Resolves at the time of the next retry. */
-  async failed(): Promise<void> {
+  /** Resolves at the time of the next retry. Nobody waits for a channel that Redis has, but not as one. */
+  async failed(isAway: boolean): Promise<void> {
     this.again = true;
     const now = performance.now();
     this.#failingSince ??= now;
-    if (now - this.#failingSince >= TROUBLE_MS) {
+    if (!isAway || now - this.#failingSince >= TROUBLE_MS) {
       this.#isInTrouble = true;
       this.#settled.open();
     }

@@ -44,16 +44,15 @@ export async function catchUp(
 
 /**
  * Gives a new sequencer, created by a frame or a lost connection, a position from which buffered and later
- * publications are delivered. `readsBack`: first delivers stored messages since the sequencer's `sinceMs`.
+ * publications are delivered.
  */
 export async function startMidway(
   sequencer: Sequencer,
   feed: CatchUpFeed,
-  readsBack: boolean,
 ): Promise<void> {
   const position = await positionOf(sequencer, feed);
   if (!sequencer.isNew) return catchUp(sequencer, feed); // another caller set the position
-  if (readsBack) await readBack(sequencer, feed, position);
+  if (sequencer.readsBack) await readBack(sequencer, feed, position);
   const { pub: newest, headSeq } = position;
   const pub = Math.min(newest, sequencer.lowestBuffered - 1);
   const later = newest - pub;
@@ -123,13 +122,17 @@ async function readForward(
 async function readBack(
   sequencer: Sequencer,
   feed: CatchUpFeed,
-  { headSeq }: ChannelPosition,
+  position: ChannelPosition,
 ): Promise<void> {
-  const { lastId } = sequencer.delivered;
-  const isMissing = ({ messageId, timestampMs }: Message): boolean =>
-    messageId > lastId && timestampMs >= sequencer.sinceMs;
+  const { delivered, sinceMs } = sequencer;
+  const { lastId } = delivered;
+  const floorSeq = delivered.floorSeqIn(position);
+  const isMissing = (one: Message): boolean =>
+    one.messageId > lastId &&
+    one.messageSeq > floorSeq &&
+    one.timestampMs >= sinceMs;
   const found: Message[] = [];
-  let toSeq = headSeq;
+  let toSeq = position.headSeq;
   while (toSeq > 0 && found.length < MAX_BACK) {
     const { messages, more } = await feed.messages(sequencer.key, {
       ...{ fromSeq: 1, toSeq, reverse: true },

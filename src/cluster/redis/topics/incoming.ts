@@ -3,21 +3,16 @@
 // frame, conversation changes held until their user is judged.
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
-import {
-  BATCH_FRAME,
-  decodeFrame,
-  framesOf,
-  kindOf,
-} from "../../../redis/wire.ts";
+import { decodeFrame, framesOf, isMessages } from "../../../redis/wire.ts";
+import type { Channels } from "./channels.ts";
 import { isOrderedUnder, isUnordered } from "./event-check.ts";
-import type { PersonalSequencers } from "./personal-sequencers.ts";
 import type { Subscription } from "./subscription.ts";
 import type { Deliver, OnProblem, TopicsMetrics } from "./topics-parts.ts";
 import { RecentIds } from "./unordered.ts";
 
 export interface IncomingParts {
   readonly topic: (name: string) => Subscription | undefined;
-  readonly personal: Pick<PersonalSequencers, "accept">;
+  readonly channels: Pick<Channels, "accept">;
   readonly deliver: Deliver;
   readonly rejected: TopicsMetrics["rejected"];
   readonly onProblem: OnProblem;
@@ -62,7 +57,7 @@ export class Incoming {
   accept(name: string, frame: Buffer): void {
     const topic = this.#parts.topic(name);
     if (topic === undefined) return; // unsubscribed meanwhile
-    if (kindOf(frame) === BATCH_FRAME) this.#acceptBatch(topic, frame);
+    if (isMessages(frame)) this.#acceptBatch(topic, frame);
     else this.#acceptOne(topic, frame);
   }
 
@@ -119,7 +114,7 @@ export class Incoming {
       return topic.sequencer.accept(frame, publication.event);
     if (publication.event.kind === "removal") return this.#misplaced();
     this.#lastPersonal = frame;
-    this.#parts.personal.accept(frame, publication.pub, publication.event);
+    this.#parts.channels.accept(frame, publication.pub, publication.event);
   }
 
   /** Access is not judged yet. Stored messages and commands are read later; conversation changes are held. */

@@ -33,11 +33,21 @@ export class DeliveredPosition {
   readonly #marks: DeliveredMark[] = [];
   /** Messages through this id, which is below those of the marks, are delivered or not needed; 0: unknown. */
   #floorId = 0;
+  /** The same of the channel's seqs, before its first delivered message. */
+  #floorSeq = 0;
   #streams: Map<string, StreamCursor> | undefined;
 
   /** The newest delivered messages, as far as the store can tell whether it has them. */
   get marks(): readonly DeliveredMark[] {
     return this.#marks;
+  }
+
+  /**
+   * Messages through this seq are delivered or not needed, whatever their ids: known where the log has none of
+   * the delivered messages any more. 0: unknown.
+   */
+  floorSeqIn({ headSeq }: ChannelPosition): number {
+    return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;
   }
 
   /** Streams that may miss events. */
@@ -122,6 +132,8 @@ export class DeliveredPosition {
   #mark(mark: DeliveredMark): void {
     const marks = this.#marks;
     if (!mark.isStored && marks.at(-1)?.isStored === false) marks.pop();
+    if (marks.length === 0 && this.#floorId === 0)
+      this.#floorSeq = mark.isStored ? mark.seq - 1 : mark.seq;
     marks.push(mark);
     if (marks.length <= MAX_MARKS) return;
     this.#floorId = marks.shift()?.messageId ?? 0;

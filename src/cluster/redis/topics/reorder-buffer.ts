@@ -78,13 +78,6 @@ export class ReorderBuffer {
     return frame;
   }
 
-  /** Removes and returns all frames in order. */
-  takeAll(): readonly Buffer[] {
-    const all = [...this.#frames].sort(([a], [b]) => a - b);
-    this.clear();
-    return all.map(([, frame]) => frame);
-  }
-
   /** Frame of the message with this id. */
   message(messageId: number): Buffer | undefined {
     for (const frame of this.#frames.values())

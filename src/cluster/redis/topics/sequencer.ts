@@ -27,6 +27,17 @@ import {
 } from "./reorder-buffer.ts";
 import type { TopicsMetrics } from "./topics-parts.ts";
 
+/** How a new sequencer finds its position. */
+export interface Beginning {
+  readonly key: ChannelKey;
+  /** Older messages are not delivered, Unix milliseconds. */
+  readonly sinceMs: number;
+  /** Stored messages since then are delivered first. */
+  readonly readsBack?: boolean;
+  /** Created after a loss: unstored publications that arrive until it goes live are skipped. */
+  readonly isAfterLoss?: boolean;
+}
+
 export interface SequencerParts {
   /** Time to wait for a missing publication, milliseconds. */
   readonly gapMs: number;
@@ -48,8 +59,8 @@ const CLOCKS_APART_MS = 60_000;
 
 export class Sequencer {
   readonly key: ChannelKey;
-  /** Older messages are not delivered, Unix milliseconds. */
   readonly sinceMs: number;
+  readonly readsBack: boolean;
   readonly delivered = new DeliveredPosition();
   readonly #parts: SequencerParts;
   /** `new`: the position is not known yet. */
@@ -63,14 +74,17 @@ export class Sequencer {
   #expected = 0;
   /** Buffered publications through this number arrived while suspended. */
   #suspendedThrough = 0;
-  /** Created after a loss: what arrives before it has a position may be as old as the loss. */
-  #isAfterLoss = false;
+  /** It catches up after a loss: sessions may move here from nodes that were whole meanwhile. */
+  #isAfterLoss: boolean;
   #buffered: ReorderBuffer | undefined;
   #gapTimer: NodeJS.Timeout | undefined;
 
-  constructor(key: ChannelKey, sinceMs: number, parts: SequencerParts) {
+  constructor(beginning: Beginning, parts: SequencerParts) {
+    const { key, sinceMs, readsBack = false, isAfterLoss = false } = beginning;
     this.key = key;
     this.sinceMs = sinceMs;
+    this.readsBack = readsBack;
+    this.#isAfterLoss = isAfterLoss;
     this.#parts = parts;
   }
 
@@ -111,9 +125,16 @@ export class Sequencer {
     return this.#buffered?.lowest ?? Number.POSITIVE_INFINITY;
   }
 
-  /** It may be dropped: no gap, no catch-up. */
+  /** Whether all publications through this number are delivered or buffered. */
+  hasThrough(pub: number): boolean {
+    let one = this.#pub;
+    while (one < pub && this.#buffered?.get(one + 1) !== undefined) one += 1;
+    return one >= pub;
+  }
+
+  /** It may be dropped: nothing is buffered or read. */
   get isIdle(): boolean {
-    return this.#status === "live" || this.#status === "closed";
+    return this.isLive || this.isClosed;
   }
 
   /** Takes a frame of the channel; `event` is the frame, if already decoded. */
@@ -143,11 +164,6 @@ export class Sequencer {
     this.goLive(pub);
   }
 
-  /** It is new, and a subscription was lost: unstored publications that arrive until it goes live are skipped. */
-  startAfterLoss(): void {
-    this.#isAfterLoss = true;
-  }
-
   /** Buffers publications: the subscription is lost. */
   suspend(): void {
     this.#isSuspended = true;
@@ -158,7 +174,8 @@ export class Sequencer {
     if (!this.#isSuspended) return;
     this.#isSuspended = false;
     this.#holdBuffered();
-    if (!this.#isHeld) this.#drain();
+    if (this.#isHeld) this.#isAfterLoss = true;
+    else this.#drain();
   }
 
   /** Buffers publications until `goLive`. False if closed. */
@@ -206,7 +223,8 @@ export class Sequencer {
   goLive(pub: number): void {
     if (this.isClosed) return;
     const before = this.#status === "new" ? 0 : this.#pub;
-    if (this.isNew && this.#isAfterLoss) this.#holdBuffered();
+    if (this.#isAfterLoss || this.#isSuspended) this.#holdBuffered();
+    this.#isAfterLoss = false;
     for (const frame of this.#buffered?.passThrough(pub) ?? [])
       if (pubOf(frame) > before) this.#deliverFrame(frame);
     this.#pub = pub;
@@ -214,18 +232,6 @@ export class Sequencer {
     if (pub > 0) this.#movedAtMs = this.#parts.clock();
     this.#status = "live";
     if (!this.#isSuspended) this.#drain();
-  }
-
-  /** The missing publications cannot be read: delivers the buffer and continues after it. */
-  skip(): void {
-    let pub = this.#pub;
-    for (const frame of this.#buffered?.takeAll() ?? []) {
-      if (pubOf(frame) <= this.#pub && !this.#isOfForkedHistory(frame))
-        continue;
-      this.#deliverFrame(frame);
-      pub = pubOf(frame);
-    }
-    this.goLive(pub);
   }
 
   /** A publication with this number exists: waits for it, then catches up. */
@@ -306,13 +312,11 @@ export class Sequencer {
   }
 
   /**
-   * Unstored publications that arrived while suspended, or before a start after a loss, are skipped: a
-   * session that moved here since may have received them on its earlier node.
+   * Unstored publications that arrived while suspended, or before the catch-up after a loss was done, are
+   * skipped: a session that moved here since may have received them on its earlier node.
    */
   #deliverFrame(frame: Buffer): void {
-    const wasHeld =
-      pubOf(frame) <= this.#suspendedThrough ||
-      (this.isNew && this.#isAfterLoss);
+    const wasHeld = this.#isAfterLoss || pubOf(frame) <= this.#suspendedThrough;
     if (wasHeld && isUnstored(frame)) return;
     const event = this.#decode(frame);
     if (event !== undefined) this.#deliver(event);

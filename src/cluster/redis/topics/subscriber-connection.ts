@@ -45,6 +45,8 @@ const SILENCE_MS = 2000;
 const WAKING_MS = 200;
 
 export class SubscriberConnection {
+  /** Wanted names that it is subscribed to; kept by its owner. */
+  readonly names = new Set<string>();
   readonly #client: Redis;
   readonly #parts: ConnectionParts;
   #status: "down" | "up" | "closed" = "down";

@@ -1,5 +1,5 @@
 // Sharded subscriptions of the node: each topic at the server of its slot, one connection per server. Topics
-// lost with a connection or a moved slot are subscribed again. State: wanted names with their connections.
+// lost with a connection or a moved slot are subscribed again. State: wanted names, lost ones, connections.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -34,12 +34,10 @@ export class Subscriber {
   readonly #parts: SubscriberParts;
   readonly #topology: Topology;
   readonly #connections = new Map<Address, SubscriberConnection>();
-  /** Connection of each wanted name; undefined: unassigned. */
-  readonly #placements = new Map<string, SubscriberConnection | undefined>();
-  /** Number of names per connection. */
-  readonly #placed = new Map<SubscriberConnection, number>();
+  /** Wanted names; each connection knows those that it carries. */
+  readonly #wanted = new Set<string>();
   /** Wanted and lost. */
-  readonly #unassigned = new Set<string>();
+  readonly #lost = new Set<string>();
   /** Template of new connections. */
   #like: Redis | undefined;
   #isHoming = false;
@@ -63,13 +61,13 @@ export class Subscriber {
   /** Resolves when subscribed. Rejects `unavailable`; the name is then not wanted. One call per name at a time. */
   async subscribe(name: string): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
-    this.#placements.set(name, undefined);
+    this.#wanted.add(name);
     for (;;)
       try {
         return await this.#subscribe(name);
       } catch (error) {
         const { isUp } = this.#parts.link;
-        const isWanted = isUp && this.#placements.has(name);
+        const isWanted = isUp && this.#wanted.has(name);
         if (!isWanted || Date.now() > deadline) {
           this.unsubscribe(name);
           throw error;
@@ -80,19 +78,19 @@ export class Subscriber {
 
   /** No effect on a name that is not wanted. */
   unsubscribe(name: string): void {
-    this.#unassigned.delete(name);
-    const placement = this.#placements.get(name);
-    this.#placements.delete(name);
+    this.#wanted.delete(name);
+    this.#lost.delete(name);
+    const all = [...this.#connections.values()];
+    const carrier = all.find((connection) => connection.names.delete(name));
     // A subscription that timed out may still take effect at its server.
     const address = this.#topology.addressOf(name) ?? "";
-    (placement ?? this.#connections.get(address))?.unsubscribe([name]);
-    this.#count(placement, -1);
+    (carrier ?? this.#connections.get(address))?.unsubscribe([name]);
   }
 
   /** No wanted name is lost. */
   get isWhole(): boolean {
     const only = this.#connections.get(ONLY_SERVER);
-    return this.#unassigned.size === 0 && only?.isUp !== false;
+    return this.#lost.size === 0 && only?.isUp !== false;
   }
 
   /** Resolves when publications before the call have arrived. Rejects `unavailable` after a timeout. */
@@ -113,9 +111,8 @@ export class Subscriber {
     this.#topology.close();
     for (const connection of this.#connections.values()) connection.close();
     this.#connections.clear();
-    this.#placements.clear();
-    this.#placed.clear();
-    this.#unassigned.clear();
+    this.#wanted.clear();
+    this.#lost.clear();
   }
 
   get #timeoutMs(): number {
@@ -127,30 +124,18 @@ export class Subscriber {
     if (connection === undefined) throw new BrokerError("unavailable");
     await connection.subscribeSoon(name, this.#groupOf(name));
     if (!connection.isUp) throw new BrokerError("unavailable"); // lost again
-    if (!this.#placements.has(name)) {
+    if (!this.#wanted.has(name)) {
       connection.unsubscribe([name]); // not wanted any more
       throw new BrokerError("unavailable");
     }
-    this.#sit(name, connection);
+    connection.names.add(name);
   }
 
   async #mark(): Promise<void> {
-    if (this.#unassigned.size > 0) throw new BrokerError("unavailable");
-    const used = [...this.#placed.keys()];
+    if (this.#lost.size > 0) throw new BrokerError("unavailable");
+    const all = [...this.#connections.values()];
+    const used = all.filter(({ names }) => names.size > 0);
     await Promise.all(used.map((connection) => connection.mark()));
-  }
-
-  #sit(name: string, connection: SubscriberConnection | undefined): void {
-    this.#count(this.#placements.get(name), -1);
-    this.#placements.set(name, connection);
-    this.#count(connection, 1);
-  }
-
-  #count(connection: SubscriberConnection | undefined, change: number): void {
-    if (connection === undefined) return;
-    const count = (this.#placed.get(connection) ?? 0) + change;
-    if (count > 0) this.#placed.set(connection, count);
-    else this.#placed.delete(connection);
   }
 
   /** Names of one group fit one command: on a Cluster, names of one slot. */
@@ -209,20 +194,17 @@ export class Subscriber {
   }
 
   #down(connection: SubscriberConnection, heardMs: number): void {
-    if (this.#isClosed) return;
-    const lost: string[] = [];
-    for (const [name, placement] of this.#placements)
-      if (placement === connection) lost.push(name);
-    this.#lose(lost, heardMs);
+    if (!this.#isClosed) this.#lose(connection, [...connection.names], heardMs);
   }
 
   /** Slots of the Cluster moved. */
   #moved(sinceMs: number): void {
-    const lost: string[] = [];
-    for (const [name, placement] of this.#placements)
-      if (placement !== undefined && placement !== this.#connectionOf(name))
-        lost.push(name);
-    this.#lose(lost, sinceMs);
+    for (const connection of this.#connections.values()) {
+      const moved = [...connection.names].filter(
+        (name) => this.#connectionOf(name) !== connection,
+      );
+      this.#lose(connection, moved, sinceMs);
+    }
     const serving = this.#topology.addresses();
     for (const [address, connection] of this.#connections)
       if (!serving.has(address)) {
@@ -232,42 +214,46 @@ export class Subscriber {
     this.#home();
   }
 
-  #lose(names: readonly string[], sinceMs: number): void {
+  #lose(
+    connection: SubscriberConnection,
+    names: readonly string[],
+    sinceMs: number,
+  ): void {
     if (names.length === 0) return;
     for (const name of names) {
-      this.#sit(name, undefined);
-      this.#unassigned.add(name);
+      connection.names.delete(name);
+      this.#lost.add(name);
     }
     this.#parts.onLost(names, sinceMs);
     this.#home();
   }
 
-  /** Assigns all lost names; retries until done. */
+  /** Subscribes all lost names again; retries until done. */
   #home(): void {
-    if (this.#isHoming || this.#unassigned.size === 0) return;
+    if (this.#isHoming || this.#lost.size === 0) return;
     this.#isHoming = true;
     this.#topology.hurry(true);
-    void this.#seatAll().finally(() => {
+    void this.#subscribeLost().finally(() => {
       this.#isHoming = false;
       this.#topology.hurry(false);
     });
   }
 
-  async #seatAll(): Promise<void> {
-    while (this.#unassigned.size > 0 && !this.#isClosed) {
+  async #subscribeLost(): Promise<void> {
+    while (this.#lost.size > 0 && !this.#isClosed) {
       await Promise.all(
-        [...this.#byConnection()].map(([connection, names]) =>
-          this.#placement(connection, names),
+        [...this.#lostByConnection()].map(([connection, names]) =>
+          this.#subscribeAgain(connection, names),
         ),
       );
-      if (this.#unassigned.size > 0) await pause(RETRY_MS);
+      if (this.#lost.size > 0) await pause(RETRY_MS);
     }
   }
 
-  /** Unassigned names by connection; on a Cluster also by slot. */
-  *#byConnection(): Iterable<readonly [SubscriberConnection, string[]]> {
+  /** Lost names by connection; on a Cluster also by slot. */
+  *#lostByConnection(): Iterable<readonly [SubscriberConnection, string[]]> {
     const groups = new Map<string, [SubscriberConnection, string[]]>();
-    for (const name of this.#unassigned) {
+    for (const name of this.#lost) {
       const connection = this.#connectionOf(name);
       if (!connection?.isUp) continue;
       const key = this.#groupOf(name);
@@ -278,7 +264,7 @@ export class Subscriber {
     yield* groups.values();
   }
 
-  async #placement(
+  async #subscribeAgain(
     connection: SubscriberConnection,
     names: readonly string[],
   ): Promise<void> {
@@ -291,10 +277,10 @@ export class Subscriber {
       );
     }
     if (!connection.isUp) return;
-    const seated = names.filter((name) => this.#unassigned.delete(name));
-    for (const name of seated) this.#sit(name, connection);
-    const unwanted = names.filter((name) => !this.#placements.has(name));
+    const back = names.filter((name) => this.#lost.delete(name));
+    for (const name of back) connection.names.add(name);
+    const unwanted = names.filter((name) => !this.#wanted.has(name));
     if (unwanted.length > 0) connection.unsubscribe(unwanted);
-    if (seated.length > 0) this.#parts.onBack(seated);
+    if (back.length > 0) this.#parts.onBack(back);
   }
 }

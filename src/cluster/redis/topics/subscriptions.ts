@@ -5,10 +5,10 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
 import type { Clock, Resync } from "../../../broker/ports.ts";
+import type { Channels } from "./channels.ts";
 import { Gate, pause, within } from "./deadline.ts";
 import { DelayedUnsubscribe } from "./delayed-unsubscribe.ts";
-import type { Sequencers } from "./sequencers.ts";
-import { groupKeyOf, type Subscription, uidOf } from "./subscription.ts";
+import { type Subscription, uidOf } from "./subscription.ts";
 
 export interface SubscriptionsParts {
   readonly subscriber: {
@@ -16,7 +16,7 @@ export interface SubscriptionsParts {
     subscribe(name: string): Promise<void>;
     unsubscribe(name: string): void;
   };
-  readonly sequencers: Sequencers;
+  readonly channels: Channels;
   readonly clock: Clock;
   readonly nameOf: (topic: Topic) => string;
   readonly lingerMs: number;
@@ -37,8 +37,8 @@ interface Entry extends Subscription {
   opening: Promise<void>;
   /** Another caller waits for it, or was answered. */
   isShared: boolean;
-  /** Callers that wait while it is lost. */
-  readonly waiting: Set<() => void>;
+  /** Callers wait for it while the topic is lost. */
+  back: Gate | undefined;
 }
 
 /** A topic that is subscribed again, and its number of losses then. */
@@ -95,7 +95,6 @@ export class Subscriptions {
 
   /** These subscriptions are lost. */
   lost(names: readonly string[], sinceMs: number): void {
-    const lost = new Set<Entry>();
     for (const name of names) {
       const entry = this.#entries.get(name);
       if (entry === undefined) continue;
@@ -104,10 +103,8 @@ export class Subscriptions {
       entry.lostAtMs ??= sinceMs;
       this.#lost.add(entry);
       if (uidOf(entry.topic) !== undefined) this.#unjudged.add(entry);
-      lost.add(entry);
-      entry.sequencer?.suspend();
+      this.#parts.channels.lost(entry);
     }
-    this.#parts.sequencers.personal.suspend(lost);
   }
 
   /** These are subscribed again. */
@@ -169,9 +166,8 @@ export class Subscriptions {
   }
 
   #open(topic: Topic, name: string): Entry {
-    const key = groupKeyOf(topic);
-    const sequencer =
-      key === undefined ? undefined : this.#parts.sequencers.openGroup(key);
+    const { channels } = this.#parts;
+    const sequencer = channels.sequencerOf(topic);
     const entry: Entry = {
       ...{
         topic,
@@ -181,12 +177,11 @@ export class Subscriptions {
         isUp: false,
         isOpen: true,
       },
-      ...{ lostAtMs: undefined, losses: 0, waiting: new Set() },
+      ...{ lostAtMs: undefined, losses: 0, back: undefined },
       ...{ subscribed: DONE, opening: DONE, isShared: false },
     };
     this.#entries.set(name, entry);
-    const uid = uidOf(topic);
-    if (uid !== undefined) this.#parts.sequencers.personal.opened(uid, entry);
+    channels.opened(entry);
     entry.subscribed = this.#subscribe(entry);
     entry.opening = this.#begin(entry).catch((error) => {
       if (entry.isShared) {
@@ -203,17 +198,14 @@ export class Subscriptions {
   }
 
   async #subscribe(entry: Entry): Promise<void> {
-    const { subscriber, sequencers } = this.#parts;
-    await subscriber.subscribe(entry.name);
-    if (entry.losses > 0) return;
-    entry.isUp = true;
-    sequencers.personal.up(entry);
+    await this.#parts.subscriber.subscribe(entry.name);
+    if (entry.losses === 0) entry.isUp = true;
   }
 
   async #begin(entry: Entry): Promise<void> {
-    const { sequencers, clock } = this.#parts;
+    const { channels, clock } = this.#parts;
     await entry.subscribed;
-    if (entry.sequencer !== undefined) await sequencers.begin(entry.sequencer);
+    if (entry.sequencer !== undefined) await channels.begin(entry.sequencer);
     if (!this.#isThere(entry)) await this.#comesBack(entry);
     if (!entry.isOpen) throw new BrokerError("unavailable");
     entry.sinceMs = clock();
@@ -226,13 +218,10 @@ export class Subscriptions {
   }
 
   async #comesBack(entry: Entry): Promise<void> {
-    const back = new Gate();
-    const open = () => back.open();
-    entry.waiting.add(open);
+    entry.back ??= new Gate();
+    const { passed } = entry.back;
     const { timeoutMs } = this.#parts;
-    await within(back.passed, timeoutMs, "the topic did not come back").finally(
-      () => entry.waiting.delete(open),
-    );
+    await within(passed, timeoutMs, "the topic did not come back");
     if (!entry.isOpen) throw new BrokerError("unavailable");
   }
 
@@ -267,7 +256,7 @@ export class Subscriptions {
       );
     const judged = back.filter((one) => this.#isCurrent(one) && !waits(one));
     for (const { entry } of judged) this.#judged(entry);
-    const restored = this.#parts.sequencers.restore(
+    const restored = this.#parts.channels.restore(
       judged.map(({ entry }) => entry),
     );
     for (const [at, one] of judged.entries())
@@ -310,14 +299,8 @@ export class Subscriptions {
     for (const entry of whole) entry.lostAtMs = undefined;
     this.#parts.onRestored(whole.map(({ topic }) => topic));
     for (const entry of whole) {
-      this.#letGo(entry);
       this.#noLongerLost(entry);
     }
-  }
-
-  /** Releases the waiting callers. */
-  #letGo({ waiting }: Entry): void {
-    for (const open of waiting) open();
   }
 
   #judged(entry: Entry): void {
@@ -327,6 +310,8 @@ export class Subscriptions {
   }
 
   #noLongerLost(entry: Entry): void {
+    entry.back?.open();
+    entry.back = undefined;
     this.#judged(entry);
     this.#lost.delete(entry);
     if (this.#lost.size > 0) return;
@@ -338,11 +323,7 @@ export class Subscriptions {
     if (!entry.isOpen) return;
     entry.isOpen = false;
     this.#entries.delete(entry.name);
-    const uid = uidOf(entry.topic);
-    if (uid !== undefined) this.#parts.sequencers.personal.closed(uid);
-    if (entry.sequencer !== undefined)
-      this.#parts.sequencers.closeGroup(entry.sequencer);
-    this.#letGo(entry);
+    this.#parts.channels.closed(entry);
     this.#noLongerLost(entry);
     this.#parts.subscriber.unsubscribe(entry.name);
   }

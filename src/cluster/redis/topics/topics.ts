@@ -5,11 +5,11 @@ import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { CatchUpQueue } from "./catch-up-queue.ts";
+import { Channels } from "./channels.ts";
 import { within } from "./deadline.ts";
 import { Incoming } from "./incoming.ts";
 import { Publishing } from "./publishing.ts";
 import type { Sequencer } from "./sequencer.ts";
-import { Sequencers } from "./sequencers.ts";
 import { Subscriber } from "./subscriber.ts";
 import { groupOf } from "./subscription.ts";
 import { Subscriptions } from "./subscriptions.ts";
@@ -32,7 +32,7 @@ export class RedisTopics {
   readonly #onProblem: OnProblem;
   readonly #publishing: Publishing;
   readonly #topics: Subscriptions;
-  readonly #sequencers: Sequencers;
+  readonly #channels: Channels;
   readonly #catchUpQueue: CatchUpQueue;
   readonly #subscriber: Subscriber;
   #listener: (event: ClusterEvent) => void = () => {};
@@ -42,14 +42,13 @@ export class RedisTopics {
     const { link, feed, clock, nodeId, lingerMs, metrics } = parts;
     const limits = { ...TOPICS_LIMITS, ...parts.limits };
     const onProblem = seldom(parts.onProblem);
-    const mayReorder = link.isCluster;
     const deliver = (event: ClusterEvent) => this.#deliver(event);
     const rejected: TopicsMetrics["rejected"] = (why) => metrics?.rejected(why);
     this.#parts = parts;
     this.#onProblem = onProblem;
     this.#publishing = new Publishing(link, onProblem);
     const catchUpQueue = new CatchUpQueue({
-      ...{ feed, onProblem, mayReorder },
+      ...{ feed, onProblem },
       onCaughtUp: () => metrics?.repaired(),
       judge: (sequencer) => this.#judge(sequencer),
     });
@@ -60,8 +59,9 @@ export class RedisTopics {
     const budget = { used: 0, max: limits.maxBufferedBytes };
     const onGap = (sequencer: Sequencer) =>
       void catchUpQueue.catchUp(sequencer);
-    this.#sequencers = new Sequencers({
-      ...{ catchUpQueue, feed, clock, mayReorder, max: limits.maxPersonal },
+    this.#channels = new Channels({
+      ...{ catchUpQueue, feed, clock, mayReorder: link.isCluster },
+      maxPersonal: limits.maxPersonal,
       sequencers: {
         ...{ deliver, onProblem, onGap, rejected, budget, clock },
         gaps: new Set(),
@@ -69,7 +69,7 @@ export class RedisTopics {
       },
     });
     const incoming = new Incoming({
-      ...{ deliver, onProblem, rejected, personal: this.#sequencers.personal },
+      ...{ deliver, onProblem, rejected, channels: this.#channels },
       topic: (name) => this.#topics.named(name),
     });
     this.#subscriber = new Subscriber({
@@ -84,7 +84,7 @@ export class RedisTopics {
     this.#topics = new Subscriptions({
       ...{
         subscriber: this.#subscriber,
-        sequencers: this.#sequencers,
+        channels: this.#channels,
         clock,
         lingerMs,
       },
@@ -116,7 +116,6 @@ export class RedisTopics {
   async close(): Promise<void> {
     await this.#publishing.settled();
     this.#topics.close();
-    this.#sequencers.close();
     this.#subscriber.close();
   }
 
@@ -170,7 +169,7 @@ export class RedisTopics {
   /** Resolves once everything published to the node's topics before the call was delivered. Rejects `unavailable` in time. */
   async #arrived(): Promise<void> {
     await this.#subscriber.mark();
-    this.#sequencers.closeGaps();
+    this.#channels.closeGaps();
     await within(
       this.#topics.settled().then(() => this.#catchUpQueue.settled()),
       this.#parts.link.settings.timeoutMs,

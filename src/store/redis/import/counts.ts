@@ -10,18 +10,18 @@ import { accessTokenKey, passwordsKey } from "../steps/managers.ts";
 
 /** Each part of the layout: how much of it a key holds, and what it is for people. */
 const PARTS = {
-  dev: ["hlen", "devices"],
+  devices: ["hlen", "devices"],
   managers: ["hlen", "managers' passwords"],
   tokens: ["exists", "access tokens"],
   info: ["hexists", "channels", "info"],
-  perm: ["scard", "subscribers"],
-  temp: ["scard", "temporary subscribers"],
-  join: ["hlen", "memberships"],
+  permanent: ["scard", "subscribers"],
+  temporary: ["scard", "temporary subscribers"],
+  joinSeqs: ["hlen", "memberships"],
   log: ["xlen", "messages"],
   own: ["hlen", "senders' newest seqs"],
-  s: ["exists", "streams"],
-  act: ["exists", "active streams"],
-  pos: ["hlen", "read positions"],
+  stream: ["exists", "streams"],
+  activeStream: ["exists", "active streams"],
+  positions: ["hlen", "read positions"],
   inboxSeq: ["exists", "command inboxes"],
   inbox: ["xlen", "commands in inboxes"],
 } as const;
@@ -90,12 +90,16 @@ export class MoveCounts {
   #want(moved: Moved, nowMs: number): void {
     switch (moved.kind) {
       case "member":
-        add(this.#wanted, "perm", moved.permanent ? 1 : 0);
-        add(this.#wanted, "temp", moved.temporary ? 1 : 0);
+        add(this.#wanted, "permanent", moved.permanent ? 1 : 0);
+        add(this.#wanted, "temporary", moved.temporary ? 1 : 0);
         return;
       case "stream":
-        add(this.#wanted, "s", 1);
-        add(this.#wanted, "act", moved.snapshot.state === "active" ? 1 : 0);
+        add(this.#wanted, "stream", 1);
+        add(
+          this.#wanted,
+          "activeStream",
+          moved.snapshot.state === "active" ? 1 : 0,
+        );
         return;
       case "token": {
         const isGood = nowMs < moved.expiresAtMs;
@@ -122,7 +126,7 @@ export class MoveCounts {
         const { uid } = moved.device;
         if (uid === this.#uid) return []; // rows of a user come together
         this.#uid = uid;
-        return [["dev", keys.user("dev", uid)]];
+        return [["devices", keys.user("devices", uid)]];
       }
       case "password": {
         if (this.#hasPasswords) return []; // one key has all of them
@@ -134,8 +138,8 @@ export class MoveCounts {
       case "channel": {
         const name = recordKey(moved.info);
         const isGroup = moved.info.type === GROUP_CHANNEL;
-        const parts: readonly Part[] = ["perm", "temp"];
-        const members = [...parts, ...(isGroup ? (["join"] as const) : [])];
+        const parts: readonly Part[] = ["permanent", "temporary"];
+        const members = [...parts, ...(isGroup ? (["joinSeqs"] as const) : [])];
         return [
           ["info", keys.channel("head", name)],
           ...members.map((part) => [part, keys.channel(part, name)] as const),
@@ -144,13 +148,13 @@ export class MoveCounts {
       case "head":
         return [
           ["own", keys.channel("head", moved.key)],
-          ...(["log", "pos", "act"] as const).map(
+          ...(["log", "positions", "activeStream"] as const).map(
             (part) => [part, keys.channel(part, moved.key)] as const,
           ),
         ];
       case "stream": {
         const { key, clientMsgNo } = moved.snapshot;
-        return [["s", keys.channel("s", key, clientMsgNo)]];
+        return [["stream", keys.channel("stream", key, clientMsgNo)]];
       }
       case "inbox":
         return (["inboxSeq", "inbox"] as const).map(
@@ -178,8 +182,13 @@ export class MoveCounts {
 
 /** Of rows that count for one each. */
 const PART_OF: Partial<Record<Moved["kind"], Part>> = {
-  ...{ device: "dev", password: "managers", channel: "info", group: "join" },
-  ...{ message: "log", own: "own", position: "pos", inbox: "inboxSeq" },
+  ...{
+    device: "devices",
+    password: "managers",
+    channel: "info",
+    group: "joinSeqs",
+  },
+  ...{ message: "log", own: "own", position: "positions", inbox: "inboxSeq" },
 };
 
 function add(sums: Map<Part, number>, part: Part, count: number): void {

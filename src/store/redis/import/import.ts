@@ -1,28 +1,55 @@
 // A Redis without nodes as the target of a move: rows are written, and looked for afterwards, as facts about keys. Every write is safe to repeat.
-// State: none but what Redis holds.
+// State: none but what Redis holds, and which calls of a move wait.
 
 import { createHash } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
+import { Semaphore } from "../../../lib/semaphore.ts";
+import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
 import type { Moved } from "../../moved.ts";
-import { idCounterKeys } from "../steps/message-ids.ts";
-import { type Fact, type ImportContext, joined, timeOf } from "./facts.ts";
-import { factsOf } from "./rows.ts";
-import type { MoveTarget } from "./target.ts";
+import { lua } from "../parts.ts";
+import { idCounterKeys } from "../steps/channel-names.ts";
+import {
+  type Fact,
+  factsOf,
+  type ImportContext,
+  placeOf,
+  timeOf,
+} from "./facts.ts";
 
-const lua = (name: string) => new URL(`../lua/${name}.lua`, import.meta.url);
-const writing = (name: string) => loadScript(lua(name), lua("import_fence"));
-const STREAM = writing("import_stream");
+const WRITE = loadScript(lua("import_write"));
 const DIGEST = loadScript(lua("import_digest"));
-const FIRST = writing("import_first");
-const LIST = writing("import_list");
-const IDS = writing("import_ids");
-const WRITE = writing("import_write");
 
 /** What the link must know. */
-export const importScripts: readonly Script[] = [
-  ...[STREAM, DIGEST, FIRST, LIST, IDS, WRITE],
-];
+export const importScripts: readonly Script[] = [WRITE, DIGEST];
+
+export type MoveLink = Pick<
+  RedisLink,
+  "call" | "run" | "keys" | "isCluster" | "settings"
+>;
+
+export interface MoveTarget {
+  readonly link: MoveLink;
+  /** Bounds what waits for Redis at once: less than the link takes, whatever a page comes to. */
+  readonly line: Semaphore;
+  /**
+   * Until when the server of a key takes this process's writes, Unix milliseconds of that server's clock: one that was frozen writes nothing over what
+   * others did since. Throws `unavailable` when it may not write any more.
+   */
+  readonly until: (key: string) => number;
+}
+
+const MAX_AT_ONCE = 256;
+const SHARE = 4;
+
+/** The target of one move; everything it asks of the link stands in one line. */
+export function moveTarget(
+  link: MoveLink,
+  until: MoveTarget["until"],
+): MoveTarget {
+  const share = Math.floor(link.settings.maxInFlight / SHARE);
+  return { link, until, line: new Semaphore(Math.min(MAX_AT_ONCE, share)) };
+}
 
 /** Redis lost what a move had written: it is to begin again. */
 export class MoveGap extends BrokerError {
@@ -34,15 +61,13 @@ export class MoveGap extends BrokerError {
   }
 }
 
-type Link = MoveTarget["link"];
-
 /** Writes rows. Resolves when Redis has all of them. Throws as the link does, and MoveGap. */
 export async function writeRows(
   target: MoveTarget,
   context: ImportContext,
   rows: readonly Moved[],
 ): Promise<void> {
-  const facts = joined(rows.flatMap((moved) => factsOf(context, moved)));
+  const facts = factsOf(context, rows);
   const writes = facts.map((fact) =>
     target.line.run(() => write(target, fact)),
   );
@@ -57,60 +82,50 @@ export async function raiseIds(
 ): Promise<void> {
   const { line, link } = target;
   const raised = idCounterKeys(link).map((key) =>
-    line.run(() => step(target, IDS, { key, args: [messageId] })),
+    line.run(() => put(target, key, ["ids", 0, messageId])),
   );
   await Promise.all(raised);
 }
 
 async function write(target: MoveTarget, fact: Fact): Promise<void> {
   const { key } = fact;
-  const items = (
-    command: string,
-    values: readonly Arg[],
-    { keepMs = 0, flag = "" } = {},
-  ) => step(target, WRITE, { key, args: [command, flag, keepMs, ...values] });
+  if ((await put(target, key, argsOf(fact))) === 1) return;
+  const next = fact.kind === "entries" ? fact.entries[0]?.seq : undefined;
+  throw new MoveGap(`${key} ${next ?? ""}`);
+}
+
+/** What the step is given of a fact: how it is written, for how long it is kept, and what is written. */
+function argsOf(fact: Fact): readonly Arg[] {
   switch (fact.kind) {
     case "hash":
-      await items("HSET", fact.items);
-      return;
+      return ["HSET", 0, ...fact.items];
     case "set":
-      await items("SADD", fact.items, { keepMs: fact.keepMs ?? 0 });
-      return;
+      return ["SADD", fact.keepMs, ...fact.items];
     case "scores":
-      await items("ZADD", fact.items, { flag: fact.stays });
-      return;
+      return ["ZADD", 0, fact.stays, ...fact.items];
     case "value":
-      await items("SET", [fact.value], { keepMs: fact.keepMs ?? 0 });
-      return;
+      return ["SET", fact.keepMs, fact.value];
     case "newest":
-      await step(target, FIRST, { key, args: [fact.value, fact.keepMs] });
-      return;
+      return ["newest", fact.keepMs, fact.value];
     case "list":
-      await step(target, LIST, { key, args: fact.items });
-      return;
+      return ["list", 0, ...fact.items];
     case "entries":
-      await writeEntries(target, fact);
+      return [
+        ...["entries", fact.keepMs, fact.afterSeq],
+        ...fact.entries.flatMap((entry) => [
+          ...[placeOf(entry), entry.fields.length, ...entry.fields],
+        ]),
+      ];
   }
 }
 
-type Entries = Extract<Fact, { kind: "entries" }>;
-
-async function writeEntries(target: MoveTarget, fact: Entries): Promise<void> {
-  const { key, afterSeq, entries, keepMs } = fact;
-  const args: Arg[] = [afterSeq, keepMs];
-  for (const { seq, fields } of entries)
-    args.push(seq, fields.length, ...fields);
-  const added = await step(target, STREAM, { key, args });
-  if (added === -1) throw new MoveGap(`${key} ${entries[0]?.seq ?? ""}`);
-}
-
-/** A step that writes, for as long as this process may. */
-async function step(
+/** Writes for as long as this process may. */
+async function put(
   { link, until }: MoveTarget,
-  script: Script,
-  { key, args }: { readonly key: string; readonly args: readonly Arg[] },
+  key: string,
+  args: readonly Arg[],
 ): Promise<unknown> {
-  const reply = await link.run(script, [key], [...args, until(key)]);
+  const reply = await link.run(WRITE, [key], [until(key), ...args]);
   if (reply === null)
     throw new BrokerError("unavailable", {
       message: "The right to move data was lost before this was written",
@@ -124,7 +139,7 @@ export async function differencesOf(
   context: ImportContext,
   rows: readonly Moved[],
 ): Promise<readonly string[]> {
-  const facts = joined(rows.flatMap((moved) => factsOf(context, moved)));
+  const facts = factsOf(context, rows);
   const looks = await Promise.all(
     facts.map((fact) => line.run(() => isThere(link, fact))),
   );
@@ -132,7 +147,7 @@ export async function differencesOf(
   return others.map(({ key }) => `${JSON.stringify(key)} differs`);
 }
 
-async function isThere(link: Link, fact: Fact): Promise<boolean> {
+async function isThere(link: MoveLink, fact: Fact): Promise<boolean> {
   const { key } = fact;
   switch (fact.kind) {
     case "hash": {
@@ -181,7 +196,10 @@ function areSame(wanted: readonly Arg[], found: unknown): boolean {
 }
 
 /** Compares checksums: what a log holds stays in Redis. */
-async function isSameStream(link: Link, fact: Entries): Promise<boolean> {
+async function isSameStream(
+  link: MoveLink,
+  fact: Extract<Fact, { kind: "entries" }>,
+): Promise<boolean> {
   const { key, entries, keepMs } = fact;
   // Of a log all there is between its ends; between copies in an inbox there may be some that have ended since they were written.
   const ranges =
@@ -191,8 +209,8 @@ async function isSameStream(link: Link, fact: Entries): Promise<boolean> {
   const reply = await link.run(DIGEST, [key], ranges);
   const [count, digest] = reply as [number, Buffer]; // as its header says
   const hash = createHash("sha1");
-  for (const { seq, fields } of entries)
-    for (const text of [seq, ...fields]) {
+  for (const entry of entries)
+    for (const text of [placeOf(entry), ...entry.fields]) {
       const bytes = bytesOf(text);
       const size = Buffer.alloc(4);
       size.writeUInt32BE(bytes.length);

@@ -1,5 +1,5 @@
--- Appends messages to channels: each one that is no retry, and whose sender may send. Each for itself: what fails harms no other, and leaves nothing. All
--- that a topic is told goes out as one frame. Most of what a call costs are the texts it makes, byte by byte: Lua looks at each byte of a new one.
+-- Appends messages to channels: each one that is no retry, and whose sender may send. Each for itself: what fails harms no other, and leaves nothing but a
+-- later time in `peers`. All that a topic gets goes out at once. Most of what a call costs are the texts it makes, byte by byte: Lua looks at each byte of a new one.
 -- KEYS  1 the counter of ids; the other keys are in its slot, or all on one server
 -- ARGV  1 now, 2 ms for which clientMsgNo is remembered, 3 retention (ms, 0: for ever), 4 how many messages a channel keeps (0: all),
 --       5 1: a slot may be moving, 6 bucket of the counter, 7 number of messages; then of each channel
@@ -7,19 +7,20 @@
 --         of each user uid, what the keys of the user's record begin with, what the user's keys begin with;
 --         number of its messages; of each
 --           sum of flags below, 32 times the refusal that was decided on before (0: none) and 256 times the number of its arguments, uid, record, extra;
---           with DEDUPE where it is remembered; with EXPIRES the Unix ms; with users in reach the Unix ms when it was accepted
+--           with DEDUPE where it is remembered; with EXPIRES the Unix ms
 -- Reply of each message in order: 0 appended, 1 a retry, 2 failed, 3 refused; messageId (refused: which refusal), messageSeq (0: not kept), pub (both
 --       of a retry as of the first message); then the errors of those that failed, in order
 -- Flags: KEEP 1, RED_DOT 2, DEDUPE 4, CHECK 8, EXPIRES 16
-local APPENDED, RETRY, FAILED, REFUSED = 0, 1, 2, 3
-local CHANNEL_ARGS, USER_ARGS, MESSAGE_ARGS = 4, 3, 4
-local now_text, window, last_arg = ARGV[1], tonumber(ARGV[2]), #ARGV
-now, retention, keeps = tonumber(now_text), tonumber(ARGV[3]), tonumber(ARGV[4])
-local bucket, count = tonumber(ARGV[6]), tonumber(ARGV[7])
-
--- Where the arguments of the channel begin, number of its users in reach, whether it is open; whose sends were judged last, and how: nothing that a call
--- does changes what a sender may; the id that was given last.
-local channel_at, users, is_open, judged, refusal, last_id
+local APPENDED = 0
+local RETRY = 1
+local FAILED = 2
+local REFUSED = 3
+local CHANNEL_ARGS = 4
+local USER_ARGS = 3
+local MESSAGE_ARGS = 4
+local ARGV, window, last_arg = ARGV, tonumber(ARGV[2]), #ARGV
+now, retention, keeps = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local bucket = tonumber(ARGV[6])
 
 -- Commands of a script name their keys where Redis cannot know them beforehand. While a slot moves, some of them may be at another server: then it
 -- says so here, before anything is written.
@@ -27,7 +28,7 @@ if ARGV[5] == '1' then
   local named, at = { KEYS[1] }, 8
   while at < last_arg do
     local base, key = ARGV[at], ARGV[at + 1]
-    for _, part in ipairs({ 'head:', 'log:', 'exp:', 'dot:', 'perm:', 'temp:' }) do named[#named + 1] = base .. part .. key end
+    for _, part in ipairs({ 'head:', 'log:', 'expiry:', 'redDots:', 'permanent:', 'temporary:' }) do named[#named + 1] = base .. part .. key end
     named[#named + 1] = base .. 'due'
     at = at + CHANNEL_ARGS + tonumber(ARGV[at + 3]) * USER_ARGS + 1
     for _ = 1, tonumber(ARGV[at - 1]) do
@@ -36,17 +37,24 @@ if ARGV[5] == '1' then
       at = at + math.floor(flags / 256)
     end
   end
-  redis.call('EXISTS', unpack(named))
+  call('EXISTS', unpack(named))
 end
+
+-- The open channel: where its arguments begin, number of its users in reach, whether its head was read; of its messages how many are left, whose
+-- sends were judged last, and how: nothing that a call does changes what a sender may.
+local channel_at, users, is_open, left, judged, refusal
+-- Where the arguments of the message in turn begin, and what its flags say; the flags read last, which mostly are its own; the id given last.
+local at, stored, red_dot, dedupe, check, expiring, decided, arity, flags_text, last_id = 8
+-- Where the message in turn is remembered already, until it is placed.
+local noted
+-- Of each message what became of it, and what the topics of its channel get.
+local reply, size, frames, pieces = {}, 0, nil, 0
 
 -- Opens the channel. Of a personal one: whom to enter into whose `peers`.
 local function open()
-  local peers = nil
-  if users > 0 then
-    local one, other = channel_at + CHANNEL_ARGS, channel_at + CHANNEL_ARGS + (users - 1) * USER_ARGS
-    peers = { ARGV[one + 2] .. 'peers', ARGV[other] }
-    if users == 2 then peers[3], peers[4] = ARGV[other + 2] .. 'peers', ARGV[one] end
-  end
+  local peers, one, other = nil, channel_at + CHANNEL_ARGS, channel_at + CHANNEL_ARGS + USER_ARGS
+  if users == 1 then peers = { ARGV[one + 2] .. 'peers', ARGV[one] } end
+  if users == 2 then peers = { ARGV[one + 2] .. 'peers', ARGV[other], ARGV[other + 2] .. 'peers', ARGV[one] } end
   open_channel(ARGV[channel_at], ARGV[channel_at + 1], peers)
   is_open = true
 end
@@ -58,80 +66,96 @@ local function judge(uid)
   return person_refusal(ARGV[to + 1], '1:' .. ARGV[to], ARGV[from + 1], '1:' .. ARGV[from], uid)
 end
 
--- What becomes of the message whose arguments begin at `at`: its part of the reply.
-local function append(at, flags)
-  local uid, more, remembers = ARGV[at + 1], at + MESSAGE_ARGS, nil
-  if flags % 8 >= 4 then
-    remembers, more = ARGV[more], more + 1
-    local id, seq, pub = remembered(remembers, now, window)
-    if id then return RETRY, id, seq, pub end
-  end
-  if not is_open then open() end
-  local refused = math.floor(flags / 32) % 8
-  if flags % 16 >= 8 then
-    if judged ~= uid then refusal, judged = judge(uid), uid end
-    refused = refusal
-  end
-  if refused ~= 0 then return REFUSED, refused, 0, 0 end
-  last_id = id_behind(last_id or take_ids(KEYS[1], bucket, now, count), bucket, now)
-  local seq, seq_text = 0, '0'
-  if flags % 2 == 1 then
-    local expires = nil
-    if flags % 32 >= 16 then expires, more = ARGV[more], more + 1 end
-    place_message(last_id, ARGV[at + 2], uid, flags % 4 >= 2, expires)
-    seq, seq_text, c_newest_at = c_seq, c_seq_text, ARGV[more]
-  else
-    c_pub = c_pub + 1
-  end
-  if remembers then remember(remembers, window, now_text, int(last_id), seq_text, c_pub == seq and seq_text or int(c_pub)) end
-  return APPENDED, last_id, seq, c_pub
+local function answer(what, id, seq, pub)
+  reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = what, id, seq, pub
+  size, at, left = size + 4, at + arity, left - 1
 end
 
-local reply, size, errors, is_changed = {}, 0, {}, false
--- Frames of users' topics in pieces, by topic, and the topics: several channels may tell one.
-local told, topics = {}, {}
-local at = 8
+-- Appends the message in turn and those behind it, as long as nothing fails.
+local function append()
+  while left > 0 do
+    local text = ARGV[at]
+    if text ~= flags_text then
+      local flags = tonumber(text)
+      stored, red_dot, dedupe, check, expiring = flags % 2 == 1, flags % 4 >= 2, flags % 8 >= 4, flags % 16 >= 8, flags % 32 >= 16
+      decided, arity, flags_text = math.floor(flags / 32) % 8, math.floor(flags / 256), text
+    end
+    if not is_open then open() end
+    local uid, record, refused, first_id, first_seq, first_pub = ARGV[at + 1], ARGV[at + 2], decided, nil, nil, nil
+    if check then
+      if judged ~= uid then refusal, judged = judge(uid), uid end
+      refused = refusal
+    end
+    if refused ~= 0 then
+      if dedupe then first_id, first_seq, first_pub = remembered(ARGV[at + MESSAGE_ARGS], now, window) end
+    else
+      local id, seq, pub = id_behind(last_id or take_ids(KEYS[1], bucket, now, tonumber(ARGV[7])), bucket, now), stored and c_seq + 1 or 0, c_pub + 1
+      local place = string.format('%d-%d', seq, id)
+      last_id = id
+      if dedupe then
+        first_id, first_seq, first_pub = remember_first(ARGV[at + MESSAGE_ARGS], window, ARGV[1], place, pub ~= seq and int(pub))
+        if not first_id then noted = ARGV[at + MESSAGE_ARGS] end
+      end
+      if not first_id then
+        if stored then
+          place_message(id, place, record, uid, red_dot, expiring and ARGV[at + arity - 1])
+        else
+          c_pub = pub
+        end
+        noted = nil
+        local head = message_head(pub, id, seq)
+        if pieces == 0 then
+          frames = { head, record, ARGV[at + 3] }
+        else
+          frames[pieces + 1], frames[pieces + 2], frames[pieces + 3] = head, record, ARGV[at + 3]
+        end
+        pieces = pieces + 3
+        answer(APPENDED, id, seq, pub)
+      end
+    end
+    if first_id then
+      answer(RETRY, first_id, first_seq, first_pub)
+    elseif refused ~= 0 then
+      answer(REFUSED, refused, 0, 0)
+    end
+  end
+end
+
+local errors, is_changed = {}, false
+-- What users' topics get, the topics in the order that they were met, and those that several channels tell.
+local of_topic, topics, is_shared = {}, {}, {}
 
 while at < last_arg do
   channel_at, users, is_open, judged = at, tonumber(ARGV[at + 3]), false, nil
   at = at + CHANNEL_ARGS + users * USER_ARGS
-  local messages, topic = tonumber(ARGV[at]), ARGV[channel_at + 2]
-  local is_batch, is_channel_changed = messages > 1 or users > 0, false
-  local frames, pieces = { BATCH_HEAD }, 1
-  at = at + 1
-  for _ = 1, messages do
-    local flags = tonumber(ARGV[at])
-    local is_done, what, id, seq, pub = pcall(append, at, flags)
+  left, at, pieces = tonumber(ARGV[at]), at + 1, 0
+  while left > 0 do
+    local is_done, what = pcall(append)
     if not is_done then
       errors[#errors + 1] = type(what) == 'table' and what.err or tostring(what)
-      what, id, seq, pub = FAILED, 0, 0, 0
-    elseif what == APPENDED then
-      is_channel_changed = true
-      local record, extra = ARGV[at + 2], ARGV[at + 3]
-      if is_batch then
-        frames[pieces + 1], frames[pieces + 2], frames[pieces + 3] = batched_head(pub, id, seq, #record, #extra), record, extra
-        pieces = pieces + 3
-      else
-        frames = message_frame(pub, id, seq, record, extra)
-      end
+      if noted then call('DEL', noted) end
+      noted = nil
+      answer(FAILED, 0, 0, 0)
     end
-    reply[size + 1], reply[size + 2], reply[size + 3], reply[size + 4] = what, id, seq, pub
-    size = size + 4
-    at = at + math.floor(flags / 256)
   end
-  if is_channel_changed then
+  if pieces > 0 then
     is_changed = true
     close_channel()
     for user = 0, users - 1 do
-      local of_user = ARGV[channel_at + CHANNEL_ARGS + 2 + user * USER_ARGS] .. 't'
-      local before = told[of_user]
+      local of_user = ARGV[channel_at + CHANNEL_ARGS + 2 + user * USER_ARGS] .. 'topic'
+      local before = of_topic[of_user]
       if not before then
-        told[of_user], topics[#topics + 1] = { unpack(frames) }, of_user
+        of_topic[of_user], topics[#topics + 1] = frames, of_user
       else
-        for i = 2, pieces do before[#before + 1] = frames[i] end
+        if not is_shared[of_user] then
+          before, is_shared[of_user] = { unpack(before) }, true
+          of_topic[of_user] = before
+        end
+        for i = 1, pieces do before[#before + 1] = frames[i] end
       end
     end
-    if topic ~= '' then redis.call('SPUBLISH', topic, is_batch and table.concat(frames) or frames) end
+    local topic = ARGV[channel_at + 2]
+    if topic ~= '' then call('SPUBLISH', topic, messages_frame(frames)) end
   end
 end
 
@@ -143,13 +167,14 @@ if errors[1] and not is_changed then
   end
 end
 
+-- Two users of one channel get the same.
+local last_frames, last_packed
 for _, topic in ipairs(topics) do
-  local frames = told[topic]
-  if #frames == 4 then
-    redis.call('SPUBLISH', topic, string.sub(frames[2], 5) .. frames[3] .. frames[4])
-  else
-    redis.call('SPUBLISH', topic, table.concat(frames))
+  if of_topic[topic] ~= last_frames then
+    last_frames = of_topic[topic]
+    last_packed = messages_frame(last_frames)
   end
+  call('SPUBLISH', topic, last_packed)
 end
 for i, text in ipairs(errors) do reply[size + i] = text end
 return reply

@@ -1,5 +1,5 @@
 -- What deciding on a send needs to know of one channel, and of a second record in the same slot. Reads only.
--- KEYS  head, perm, temp; [head of another record]
+-- KEYS  head, permanent, temporary; [head of another record]
 -- ARGV  uid; [1: tell whether there are members at all]
 -- Reply { bits of the record (-1: none) + 32 when uid is a member + 64 when there are members; [bits of the other record] }
 local MEMBER, ANY = 32, 64

@@ -1,11 +1,13 @@
 -- A channel's record: one number in its head (field `info`), 256 times its format and the bits below; in front of every step that reads or writes one.
 -- `channel-record.ts` is the other half.
 -- ban 1, disband 2, sendBan 4, allowStranger 8, large 16; steps add 32 and 64.
-local RECORD_FORMAT, FORMAT_UNIT = 1, 256
+local RECORD_FORMAT = 1
+local FORMAT_UNIT = 256
 local NO_RECORD = -1
-local DISBAND, LARGE = 2, 16
+local DISBAND = 2
+local LARGE = 16
 
--- The bits that the field says; false: there is none.
+-- The bits of the field; NO_RECORD where it is absent.
 local function bits_of(info)
   if not info then return NO_RECORD end
   local number = tonumber(info)

@@ -1,14 +1,15 @@
--- Reading the log's entries: the fields by name (`m`: `log-entry.ts`), and what a message's record says without being decoded as a whole (`wire.ts` has its fields).
--- seq, id, record, counted (what counts as unread through it), stream (clientMsgNo of the stream it is, or nil), expires (Unix ms or nil).
+-- Reading the log's entries: their place and fields, and what a message's record says without being decoded as a whole (`wire.ts` has its fields).
+-- place (as the log has it), seq, id, record, counted (what counts as unread through it), stream (clientMsgNo of the stream it is, or nil), expires (Unix ms or nil).
 local function log_entry(raw)
   local field = {}
   for at = 1, #raw[2], 2 do field[raw[2][at]] = raw[2][at + 1] end
-  local id, counted = struct.unpack('>dI4', field.m)
+  local seq, id = string.match(raw[1], '^(%d+)-(%d+)$')
   return {
-    seq = tonumber(string.match(raw[1], '^%d+')),
-    id = id,
+    place = raw[1],
+    seq = tonumber(seq),
+    id = tonumber(id),
     record = field.r,
-    counted = counted,
+    counted = tonumber(field.c or seq),
     stream = field.s,
     expires = tonumber(field.x),
   }

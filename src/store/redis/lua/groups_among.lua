@@ -1,5 +1,5 @@
 -- Which of some groups of one bucket a user is a member of, disbanded ones left out. Reads only.
--- KEYS  head, perm, temp of each group
+-- KEYS  head, permanent, temporary of each group
 -- ARGV  uid
 -- Reply positions (from 1) of the groups
 local found = {}

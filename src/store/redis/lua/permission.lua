@@ -3,13 +3,17 @@
 -- GROUP_REFUSALS: ban 1, disband 2, sendBan 4 as in a record, 8 the sender is a member, 16 the sender is the system.
 -- PERSON_REFUSALS: of the receiver's record ban 1, disband 2 (or of the sender's), allowStranger 8, of the sender's sendBan 4, 16 the sender is a
 -- stranger, 32 the sender is the system.
-local OF_GROUP, OF_RECEIVER, OF_SENDER = 1 + 2 + 4, 1 + 2 + 8, 2 + 4
-local MEMBER, STRANGER = 8, 16
-local GROUP_SYSTEM, PERSON_SYSTEM = 16, 32
+local OF_GROUP = 7 -- ban, disband, sendBan
+local OF_RECEIVER = 11 -- ban, disband, allowStranger
+local OF_SENDER = 6 -- disband, sendBan
+local MEMBER = 8
+local STRANGER = 16
+local GROUP_SYSTEM = 16
+local PERSON_SYSTEM = 32
 
 -- base: what the keys of the channel begin with.
 local function is_member(base, key, uid)
-  return redis.call('SISMEMBER', base .. 'perm:' .. key, uid) == 1 or redis.call('SISMEMBER', base .. 'temp:' .. key, uid) == 1
+  return redis.call('SISMEMBER', base .. 'permanent:' .. key, uid) == 1 or redis.call('SISMEMBER', base .. 'temporary:' .. key, uid) == 1
 end
 
 -- info: of the group's head, as its other facts.
@@ -33,7 +37,7 @@ local function person_refusal(to_base, to, from_base, from, uid)
   if uid == SYSTEM_UID then
     bits = bits + PERSON_SYSTEM
   elseif to ~= from and receiver ~= NO_RECORD and not is_member(to_base, to, uid) then
-    if redis.call('EXISTS', to_base .. 'perm:' .. to, to_base .. 'temp:' .. to) > 0 then bits = bits + STRANGER end
+    if redis.call('EXISTS', to_base .. 'permanent:' .. to, to_base .. 'temporary:' .. to) > 0 then bits = bits + STRANGER end
   end
   return string.byte(PERSON_REFUSALS, bits + 1) - 48
 end

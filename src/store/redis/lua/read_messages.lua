@@ -24,7 +24,7 @@ local function content_bytes(entry)
   return payload_bytes(entry.record)
 end
 
-local from, to = ARGV[1] .. '-0', ARGV[2] .. '-0'
+local from, to = ARGV[1], ARGV[2]
 local must_take = ARGV[8] == '1'
 while true do
   local count = math.min(limit - #taken + 1, PAGE)

@@ -1,5 +1,5 @@
 -- Removes what nobody can see any more from a channel's log, oldest first, and notes when to look again.
--- KEYS  1 head, 2 log, 3 exp, 4 dot, 5 due
+-- KEYS  1 head, 2 log, 3 expiry, 4 redDots, 5 due
 -- ARGV  1 now, 2 retention (ms, 0: for ever), 3 channel key, 4 how many at most of either kind, 5 how many messages the channel keeps (0: all),
 --       6 when to look again at the latest (Unix ms, 0: when something is to go)
 -- Reply how many messages that were
@@ -9,15 +9,16 @@ local keeps, removed = tonumber(ARGV[5]), 0
 -- The newest seq that is beyond what the channel keeps.
 local surplus = keeps > 0 and tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') - keeps or 0
 
-local function remove(seq, expires)
-  removed = removed + redis.call('XDEL', KEYS[2], int(seq) .. '-0')
+-- place: of the entry, as the log has it; expires: Unix ms, nil: never.
+local function remove(place, expires)
+  removed = removed + redis.call('XDEL', KEYS[2], place)
   if not expires then return end
-  redis.call('ZREM', KEYS[3], int(seq))
-  redis.call('ZREM', KEYS[4], int(seq) .. ':' .. int(expires))
+  redis.call('ZREM', KEYS[3], place)
+  redis.call('ZREM', KEYS[4], string.match(place, '^%d+') .. ':' .. int(expires))
 end
 
 local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, most)
-for at = 1, #expired, 2 do remove(tonumber(expired[at]), tonumber(expired[at + 1])) end
+for at = 1, #expired, 2 do remove(expired[at], tonumber(expired[at + 1])) end
 
 local function is_over(entry)
   return entry.seq <= surplus or retention > 0 and now >= accepted_at(entry) + retention
@@ -25,7 +26,7 @@ end
 
 local waits = nil
 if retention > 0 or surplus > 0 then
-  local last = retention > 0 and '+' or int(surplus) .. '-0'
+  local last = retention > 0 and '+' or int(surplus)
   for _, raw in ipairs(redis.call('XRANGE', KEYS[2], '-', last, 'COUNT', most)) do
     local entry = log_entry(raw)
     if not is_over(entry) then break end
@@ -33,7 +34,7 @@ if retention > 0 or surplus > 0 then
       waits = now + STREAM_WAIT_MS -- it goes when it is over
       break
     end
-    remove(entry.seq, entry.expires)
+    remove(entry.place, entry.expires)
   end
 end
 

@@ -1,12 +1,12 @@
 -- A user's sessions, newest logins and the kick rule; put in front of the scripts on them. `embedded/session-rules.ts` has the rules again, and
 -- `test/contract/sessions*.ts` the cases. All keys of a user are of one slot:
---   sess  HASH sessionId → entry, JSON: [1, incarnation, since, flag, level, deviceId, tokenTag, order, expires]. `order`: microseconds of Redis' clock
+--   sessions HASH sessionId → entry, JSON: [1, incarnation, since, flag, level, deviceId, tokenTag, order, expires]. `order`: microseconds of Redis' clock
 --     when its login came, growing per user; `since`: the same of its connection; `expires`: Unix milliseconds, moved on while its node serves it
---   login HASH flag → the newest main login, which outlives its entry, JSON: [1, order, since, deviceId, label, ended, past]. `ended`: why it cannot
+--   logins   HASH flag → the newest main login, which outlives its entry, JSON: [1, order, since, deviceId, label, ended, past]. `ended`: why it cannot
 --     be continued, or ''; `past`: labels of earlier logins
---   ended HASH sessionId → `<microseconds> <reason>` of secondary sessions that were ended, until their nodes take them out; `flag <flag>` → the same
---     of all sessions of a device until then
---   dev   HASH flag → device (`users.ts`)
+--   ended    HASH sessionId → `<microseconds> <reason>` of secondary sessions that were ended, until their nodes take them out: the newest 100; `flag <flag>`
+--     → the same of all sessions of a device until then, never evicted
+--   devices  HASH flag → device (`users.ts`)
 -- These numbers are text, because JSON made in Lua keeps 14 digits of a number.
 local PAST, MAX_ENDED, DEVICE_FORMAT = 8, 100, 1
 local time = redis.call('TIME')
@@ -15,10 +15,10 @@ local NOW_MS = math.floor(NOW / 1000)
 
 -- The keys and topics of the user whose sessions are under `key`.
 local function user_of(key, uid)
-  local base = string.sub(key, 1, -1 - #'sess')
+  local base = string.sub(key, 1, -1 - #'sessions')
   return {
-    uid = uid, sessions = key, logins = base .. 'login', ended = base .. 'ended', devices = base .. 'dev',
-    groups = base .. 'groups', topic = base .. 't', presence = base .. 'p',
+    uid = uid, sessions = key, logins = base .. 'logins', ended = base .. 'ended', devices = base .. 'devices',
+    groups = base .. 'groups', topic = base .. 'topic', presence = base .. 'presence',
   }
 end
 
@@ -111,7 +111,8 @@ local function remember_end(user, id, since, reason)
   local all, oldest, first = redis.call('HGETALL', user.ended), math.huge, nil
   for at = 1, #all, 2 do
     local ended = tonumber(string.match(all[at + 1], '^%d+'))
-    if ended < oldest then oldest, first = ended, all[at] end
+    local is_session = string.sub(all[at], 1, #'flag ') ~= 'flag '
+    if is_session and ended < oldest then oldest, first = ended, all[at] end
   end
   redis.call('HDEL', user.ended, first)
 end

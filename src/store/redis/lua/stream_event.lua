@@ -8,7 +8,7 @@ local c = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), uids = {
 local s = load_stream(c, no)
 if not s then return step_reply(c, 'missing') end
 if s.state ~= STREAM_ACTIVE then return late_reply(c, s, kind, id) end
-if id ~= '' and redis.call('SISMEMBER', s.keys.se, id) == 1 then
+if id ~= '' and redis.call('SISMEMBER', s.keys.event_ids, id) == 1 then
   tell_again(c, s)
   return step_reply(c, 'done', s.state)
 end

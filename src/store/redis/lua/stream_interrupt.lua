@@ -1,5 +1,5 @@
 -- Ends a stream if it still has had no event for too long. Of one that ended without its users being told, its end is told again.
--- KEYS: head, live (the bucket's); where the users of a personal channel are in reach, their `streams`.
+-- KEYS: head, activeStreams (the bucket's); where the users of a personal channel are in reach, their `streams`.
 -- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known (ms), 5 Unix ms since which it must have been silent, 6 … topics.
 -- Reply: see `stream_steps.lua`; the verdict is `done` where it was ended now, else `missing`.
 local c = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), uids = { unpack(KEYS, 3) }, tells = 6 }

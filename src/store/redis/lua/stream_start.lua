@@ -1,5 +1,5 @@
 -- Begins a stream: its message takes its place in the channel, with `force` after the channel's active stream was cancelled.
--- KEYS: 1 head, 2 log, 3 id (the counter), 4 due (the bucket's), 5 dd of (uid, clientMsgNo), 6 act; where the users of a personal channel are in reach
+-- KEYS: 1 head, 2 log, 3 messageIds (the counter), 4 due (the bucket's), 5 dedupe of (uid, clientMsgNo), 6 activeStream; where the users of a personal channel are in reach
 -- `streams` of each, then `peers` of each.
 -- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known (ms), 5 event id ("" none), 6 data, 7 bytes it counts, 8 bytes a stream may
 -- count, 9 tail of the event's record, 10 head of the records of the stream's events, 11 bucket of the counter, 12 retention (ms, 0: for ever), 13 how many
@@ -14,11 +14,10 @@ local c = { head = KEYS[1], channel = ARGV[1], now = now, uids = { unpack(KEYS, 
 -- Tells of the stream's message, which a caller that tells the users itself may not have done.
 local function tell_message_again(s)
   local _, _, pub = remembered(KEYS[5], now, window)
-  local at = int(s.seq) .. '-0'
-  local entry = redis.call('XRANGE', KEYS[2], at, at)[1]
+  local entry = redis.call('XRANGE', KEYS[2], int(s.seq), int(s.seq))[1]
   if not pub or not entry then return end
-  local record = log_entry(entry).record
-  tell_stream(c, message_frame(pub, tonumber(redis.call('HGET', s.keys.s, 'i')), s.seq, record, ARGV[15]))
+  local found = log_entry(entry)
+  tell_stream(c, message_frame(pub, found.id, s.seq, found.record, ARGV[15]))
 end
 
 local s = load_stream(c, no)
@@ -46,13 +45,13 @@ if reach > 0 then peers = { KEYS[7 + reach], ARGV[18] } end
 if reach > 1 then peers[3], peers[4] = KEYS[8 + reach], ARGV[19] end
 open_channel(base, ARGV[1], peers)
 local id = next_id(KEYS[3], tonumber(ARGV[11]), now)
-place_message(id, ARGV[14], ARGV[16], true, nil, no)
-c_newest_at = ARGV[3]
+local place = int(c_seq + 1) .. '-' .. int(id)
+place_message(id, place, ARGV[14], ARGV[16], true, nil, no)
 close_channel()
-remember(KEYS[5], window, ARGV[3], int(id), c_seq_text, int(c_pub))
+remember(KEYS[5], window, ARGV[3], place, c_pub ~= c_seq and int(c_pub))
 local seq, pub = c_seq, c_pub
 local keys = stream_keys(KEYS[1], no)
-redis.call('HSET', keys.s, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
+redis.call('HSET', keys.stream, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
 redis.call('SET', KEYS[6], no)
 for _, hint in ipairs(c.uids) do redis.call('SADD', hint, ARGV[1]) end
 tell_stream(c, message_frame(pub, id, seq, ARGV[14], ARGV[15]))

@@ -1,7 +1,7 @@
 -- What the steps that change streams share; behind `snapshot.lua`. A step's `c`: head, channel (key), now, uids (list: KEYS of the users' hint sets
 -- where they are in reach, else empty), tells (ARGV index of the first topic; none there: the caller is to tell the users itself).
 -- A step's reply: {verdict, place of the stream's state in STREAM_STATES or -1, then, for a caller that tells the users itself:
--- name in `live` of a stream that ended or "", the frames to tell, in order}.
+-- name in `activeStreams` of a stream that ended or "", the frames to tell, in order}.
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local STREAM_END = '___TextMessageEnd'
 
@@ -9,10 +9,10 @@ local STREAM_END = '___TextMessageEnd'
 -- before anything is written, Redis can say that some of them are at another server, while their slot moves.
 local function load_stream(c, no)
   local keys = stream_keys(c.head, no)
-  local s = redis.call('HMGET', keys.s, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
+  local s = redis.call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
   if not s[1] then return nil end
   if tonumber(s[6]) == STREAM_ACTIVE then
-    redis.call('EXISTS', keys.s, keys.st, keys.so, keys.sn, keys.se, keys.act, keys.live)
+    redis.call('EXISTS', keys.stream, keys.text, keys.offsets, keys.notes, keys.event_ids, keys.active, keys.streams)
   end
   return {
     keys = keys, no = no, head = s[1], seq = tonumber(s[2]), next = tonumber(s[3]), units = tonumber(s[4]),
@@ -36,32 +36,32 @@ local function add_event(c, s, e)
   local id = cmsgpack.pack(e.id ~= '' and e.id or int(index))
   local pub = redis.call('HINCRBY', c.head, 'pub', 1)
   local frame = event_frame(pub, s.seq, index, s.units, e.state, s.head .. id .. e.tail)
-  redis.call('APPEND', keys.so, struct.pack('>I4', s.units))
+  redis.call('APPEND', keys.offsets, struct.pack('>I4', s.units))
   if e.kind == 'c' then
-    redis.call('APPEND', keys.st, e.data)
+    redis.call('APPEND', keys.text, e.data)
     s.units = s.units + e.units
   elseif e.kind == 'n' then
-    redis.call('RPUSH', keys.sn, '\150' .. cmsgpack.pack(index) .. cmsgpack.pack(s.units) .. id .. e.tail)
+    redis.call('RPUSH', keys.notes, '\150' .. cmsgpack.pack(index) .. cmsgpack.pack(s.units) .. id .. e.tail)
   elseif e.kind == 'e' then
-    redis.call('HSET', keys.s, 'ed', e.data)
+    redis.call('HSET', keys.stream, 'ed', e.data)
   end
-  if e.id ~= '' then redis.call('SADD', keys.se, e.id) end
+  if e.id ~= '' then redis.call('SADD', keys.event_ids, e.id) end
   s.next, s.bytes, s.state = index + 1, s.bytes + e.bytes, e.state
-  redis.call('HSET', keys.s, 'n', int(s.next), 'l', int(s.units), 'b', int(s.bytes), 'e', s.state, 'a', int(c.now))
-  redis.call('ZADD', keys.live, int(c.now), keys.name)
-  if not ARGV[c.tells] then redis.call('HSET', keys.s, 'f', frame) end
+  redis.call('HSET', keys.stream, 'n', int(s.next), 'l', int(s.units), 'b', int(s.bytes), 'e', s.state, 'a', int(c.now))
+  redis.call('ZADD', keys.streams, int(c.now), keys.name)
+  if not ARGV[c.tells] then redis.call('HSET', keys.stream, 'f', frame) end
   tell_stream(c, frame)
 end
 
 -- What comes of a stream when its last event was given to it. ids_ms: how long a retry may come.
 local function close_stream(c, s, ids_ms)
-  redis.call('DEL', s.keys.act)
+  redis.call('DEL', s.keys.active)
   for _, hint in ipairs(c.uids) do redis.call('SREM', hint, c.channel) end
-  redis.call('PEXPIRE', s.keys.se, int(ids_ms))
+  redis.call('PEXPIRE', s.keys.event_ids, int(ids_ms))
   if ARGV[c.tells] then
-    redis.call('ZREM', s.keys.live, s.keys.name)
+    redis.call('ZREM', s.keys.streams, s.keys.name)
   else
-    c.ended = s.keys.name -- stays in `live` until its users were told
+    c.ended = s.keys.name -- stays in `activeStreams` until its users were notified
   end
 end
 
@@ -73,7 +73,7 @@ local function end_stream(c, s, how)
   })
   if how.stopped then
     s.stopped = true
-    redis.call('HSET', s.keys.s, 'w', '1')
+    redis.call('HSET', s.keys.stream, 'w', '1')
   end
   close_stream(c, s, how.ids_ms)
 end
@@ -81,7 +81,7 @@ end
 -- A caller that tells the users itself may not have done it the first time.
 local function tell_again(c, s)
   if ARGV[c.tells] then return end
-  local frame = redis.call('HGET', s.keys.s, 'f')
+  local frame = redis.call('HGET', s.keys.stream, 'f')
   if not frame then return end
   tell_stream(c, frame)
   if s.state ~= STREAM_ACTIVE then c.ended = s.keys.name end
@@ -99,7 +99,7 @@ end
 -- The answer to an event for a stream that ended. is_retry: one of that id is in it.
 local function late_reply(c, s, kind, id)
   if kind == 's' then return step_reply(c, 'closed', s.state) end
-  if kind == 'e' or (id ~= '' and redis.call('SISMEMBER', s.keys.se, id) == 1) then
+  if kind == 'e' or (id ~= '' and redis.call('SISMEMBER', s.keys.event_ids, id) == 1) then
     tell_again(c, s)
     return step_reply(c, 'done', s.state)
   end

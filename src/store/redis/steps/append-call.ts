@@ -5,13 +5,9 @@ import type { MessageDraft } from "../../../broker/ports.ts";
 import { asBrokerError } from "../../../redis/errors.ts";
 import type { Keys } from "../../../redis/keys.ts";
 import type { Arg } from "../../../redis/script.ts";
-import {
-  encodeExtra,
-  encodeRecord,
-  messageFrame,
-} from "../../../redis/wire.ts";
+import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";
 import type { ChannelNames } from "./channel-names.ts";
-import { dedupeKey } from "./dedupe.ts";
+import { dedupeKey } from "./channel-names.ts";
 import { codeOf, refusalOf } from "./permission-tables.ts";
 
 const KEEP = 1;
@@ -21,7 +17,6 @@ const CHECK = 8;
 const EXPIRES = 16;
 const CODE = 32;
 const ARGS = 256;
-const ALWAYS_ARGS = 4;
 const APPENDED = 0;
 const RETRY = 1;
 const REFUSED = 3;
@@ -44,8 +39,9 @@ export interface Placed {
   readonly isRetry: boolean;
   /** When it was accepted, Unix milliseconds. */
   readonly atMs: number;
-  /** What the step told the channel's topics, where it has some. */
-  readonly frame: () => Buffer;
+  /** With the place the parts of what the step published on the channel's topics, where it has some (`messagePublication`). */
+  readonly record: Buffer;
+  readonly extra: Buffer;
   /** Rejects `unavailable`; undefined: it is durable. */
   readonly durable: Promise<void> | undefined;
 }
@@ -66,8 +62,8 @@ export class AppendCall {
   readonly #endsAtMs: number;
   readonly #record: Buffer;
   readonly #extra: Buffer;
-  #resolve: (outcome: Outcome) => void = () => {};
-  #reject: (error: unknown) => void = () => {};
+  #resolve: (outcome: Outcome) => void = ignore;
+  #reject: (error: unknown) => void = ignore;
 
   /** Throws `bad_request`. */
   constructor(
@@ -75,16 +71,16 @@ export class AppendCall {
     draft: MessageDraft,
     { keys, atMs }: { readonly keys: Keys; readonly atMs: number },
   ) {
+    const { fromUid, origin, key } = draft;
     this.names = names;
-    this.#fromUid = draft.fromUid;
+    this.#fromUid = fromUid;
     this.#dedupeKey = draft.dedupe ? dedupeKey(keys, draft) : "";
     this.#atMs = atMs;
     this.#endsAtMs = endOf(draft, atMs);
     this.#flags = flagsOf(draft) | (this.#endsAtMs === 0 ? 0 : EXPIRES);
-    this.#record = encodeRecord({ ...draft, timestampMs: atMs });
-    this.#extra = encodeExtra({ ...draft, startData: undefined });
+    this.#record = encodeRecord(draft, atMs);
+    this.#extra = encodeExtra(draft);
     this.bytes = this.#record.length + this.#extra.length + CALL_BYTES;
-    const { origin, key } = draft;
     this.order = origin === undefined ? undefined : `${origin} ${key}`;
     this.outcome = new Promise((resolve, reject) => {
       this.#resolve = resolve;
@@ -94,12 +90,11 @@ export class AppendCall {
 
   /** Adds what the step is given of it. */
   putArgs(args: Arg[]): void {
-    const more: Arg[] = [];
-    if (this.#dedupeKey !== "") more.push(this.#dedupeKey);
-    if (this.#endsAtMs !== 0) more.push(this.#endsAtMs);
-    if (this.names.peers.length > 0) more.push(this.#atMs);
-    const flags = this.#flags + ARGS * (ALWAYS_ARGS + more.length);
-    args.push(flags, this.#fromUid, this.#record, this.#extra, ...more);
+    const flagsAt = args.length;
+    args.push(0, this.#fromUid, this.#record, this.#extra);
+    if (this.#dedupeKey !== "") args.push(this.#dedupeKey);
+    if (this.#endsAtMs !== 0) args.push(this.#endsAtMs);
+    args[flagsAt] = this.#flags + ARGS * (args.length - flagsAt);
   }
 
   /** Answers by its numbers in the step's reply; false: it failed. */
@@ -108,22 +103,24 @@ export class AppendCall {
     at: number,
     durable: Promise<void> | undefined,
   ): boolean {
+    const numbers = reply as readonly number[]; // those of calls are, as the step's header says
     const first = at * REPLY_NUMBERS;
-    const [what, id = 0, messageSeq = 0, pub = 0] = reply.slice(
-      first,
-      first + REPLY_NUMBERS,
-    ) as number[]; // as its header says
-    const refused = what === REFUSED ? refusalOf(id) : undefined;
-    if (refused !== undefined) this.#resolve({ refused });
-    if (what !== APPENDED && what !== RETRY) return refused !== undefined;
-    const place = { messageId: id, messageSeq, pub };
-    const record = this.#record;
-    const extra = this.#extra;
+    const what = numbers[first];
+    const messageId = numbers[first + 1] ?? 0;
+    if (what === REFUSED) {
+      const refused = refusalOf(messageId);
+      if (refused !== undefined) this.#resolve({ refused });
+      return refused !== undefined;
+    }
+    if (what !== APPENDED && what !== RETRY) return false;
     this.#resolve({
-      ...place,
+      messageId,
+      messageSeq: numbers[first + 2] ?? 0,
+      pub: numbers[first + 3] ?? 0,
       isRetry: what === RETRY,
       atMs: this.#atMs,
-      frame: () => messageFrame({ ...place, record, extra }),
+      record: this.#record,
+      extra: this.#extra,
       durable,
     });
     return true;
@@ -174,3 +171,5 @@ function endOf({ expireS }: MessageDraft, atMs: number): number {
     });
   return expireS === 0 ? 0 : atMs + expireS * 1000;
 }
+
+function ignore(): void {}

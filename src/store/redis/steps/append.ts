@@ -1,5 +1,5 @@
 // Messages on their way into Redis: what one turn of the event loop appends on one server (of a Redis Cluster: in one bucket) is one call of the step,
-// and what comes while two calls are under way is the next. Owns the queues; every message in them has a place among the link's calls in flight.
+// and what comes while it is under way is the next, which goes at once when it is full. Owns the queues; every message in them has a place among the link's calls in flight.
 // Must never let a message of one origin into one channel overtake an earlier one, whatever becomes of a call. Hot: no timer, no await per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
@@ -62,7 +62,7 @@ export class Appends {
   }
 
   /** Throws `bad_request`, `overloaded`, `unavailable`, and `internal` where Redis holds what cannot be read. */
-  async append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
+  append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
     if (this.#bytes >= MAX_BYTES_TAKEN) throw new BrokerError("overloaded");
     this.#parts.link.admit();
     const call = this.#begin(names, draft);
@@ -159,7 +159,7 @@ export class Appends {
       for (const call of calls) call.putArgs(args);
     }
     const reply = await link.run(APPEND, [ids?.key ?? ""], args, {
-      isAdmitted: true,
+      isGathered: true,
       timeoutMs: this.#timeLeft(channels[0] ?? []),
     });
     return reply as readonly unknown[]; // as its header says
@@ -214,7 +214,10 @@ function byChannel(
   return [...channels.values()];
 }
 
-/** The next calls, as many as fit. One whose order has an earlier one under way waits, and holds up no other. */
+/**
+ * The next calls, as many as fit; while a batch is under way only as many: each call costs both sides more than the messages in it do.
+ * One whose order has an earlier one under way waits, and holds up no other.
+ */
 function takeBatch(queue: Queue): Batch | undefined {
   const { waiting, underWay } = queue;
   const calls: AppendCall[] = [];
@@ -222,19 +225,23 @@ function takeBatch(queue: Queue): Batch | undefined {
   const orders = new Set<string>();
   let bytes = 0;
   let seen = 0;
+  let isFull = false;
   for (const call of waiting) {
-    if (calls.length === MAX_MESSAGES) break;
     const { order } = call;
     if (order !== undefined && isUnderWay(underWay, order)) held.push(call);
-    else if (calls.length > 0 && bytes + call.bytes > MAX_BYTES) break;
-    else {
+    else if (calls.length > 0 && bytes + call.bytes > MAX_BYTES) {
+      isFull = true;
+      break;
+    } else {
       if (order !== undefined) orders.add(order);
       calls.push(call);
       bytes += call.bytes;
     }
     seen += 1;
+    isFull = calls.length === MAX_MESSAGES || bytes >= MAX_BYTES;
+    if (isFull) break;
   }
-  if (calls.length === 0) return undefined;
+  if (calls.length === 0 || (underWay.size > 0 && !isFull)) return undefined;
   queue.waiting = [...held, ...waiting.slice(seen)];
   return { calls, orders };
 }

@@ -1,17 +1,23 @@
-// The names of a channel's keys and where its publications go, made once per channel: every message needs them. State: those of the channels used
-// lately.
+// The names of a channel's keys and where its publications go, made once per channel: every message needs them. On one server all channels share a
+// counter of message ids, so that a call that stores into many of them reads one; on a Redis Cluster a step reaches its bucket only, which has a counter
+// of its own (`redis/lua/shared.lua` is the other half). State: the names of the channels used lately.
 
-import {
-  type ChannelKey,
-  PERSON_CHANNEL,
-  userTopic,
-} from "../../../broker/model.ts";
+import { type ChannelKey, PERSON_CHANNEL } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
-import { bucketOf, usersOf } from "../../../redis/keys.ts";
+import { BUCKETS, bucketOf, type Keys, usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
-import { type IdCounter, idCounterOf } from "./message-ids.ts";
 
 const MAX_CHANNELS = 20_000;
+/** What the steps take for the name of a bucket: ids of one server name none. */
+const WHOLE_SERVER = -1;
+
+type Place = Pick<RedisLink, "keys" | "isCluster">;
+
+export interface IdCounter {
+  readonly key: string;
+  /** As the steps are given it. */
+  readonly bucket: number;
+}
 
 export interface ChannelNames {
   readonly bucket: number;
@@ -21,7 +27,7 @@ export interface ChannelNames {
   readonly ids: IdCounter;
   /** The bucket's. */
   readonly due: string;
-  /** Its users are in other slots: they are told by steps of their own (`tellUsers`), and the three lists below are empty. */
+  /** Its users are in other slots: steps of their own notify them (`tellUsers`), and `topics`, `peerKeys` and `peers` are empty. */
   readonly isApart: boolean;
   /** What the step that appends is given of the channel (`lua/append.lua`). */
   readonly step: readonly string[];
@@ -33,10 +39,10 @@ export interface ChannelNames {
 }
 
 export class ChannelNamesOf {
-  readonly #link: Pick<RedisLink, "keys" | "isCluster">;
+  readonly #link: Place;
   readonly #known = new BoundedMap<ChannelKey, ChannelNames>(MAX_CHANNELS);
 
-  constructor(link: Pick<RedisLink, "keys" | "isCluster">) {
+  constructor(link: Place) {
     this.#link = link;
   }
 
@@ -89,10 +95,34 @@ export function otherUser(users: readonly string[], uid: string): string {
   return users.find((one) => one !== uid) ?? uid;
 }
 
-/** The publish/subscribe channel of a user's topic. */
-export function topicOfUser(
-  { keys }: Pick<RedisLink, "keys">,
-  uid: string,
+/** The counter of a bucket's channels. */
+export function idCounterOf(
+  { keys, isCluster }: Place,
+  bucket: number,
+): IdCounter {
+  return isCluster
+    ? { key: keys.bucket("messageIds", bucket), bucket }
+    : { key: keys.shared("messageIds"), bucket: WHOLE_SERVER };
+}
+
+/** The keys of all counters. */
+export function idCounterKeys(link: Place): readonly string[] {
+  const buckets = Array.from({ length: BUCKETS }, (_, bucket) => bucket);
+  return [...new Set(buckets.map((bucket) => idCounterOf(link, bucket).key))];
+}
+
+/** Where (key, fromUid, clientMsgNo) is remembered: in the slot of the channel (`lua/dedupe.lua` has what is kept there). */
+export function dedupeKey(
+  keys: Keys,
+  {
+    key,
+    fromUid,
+    clientMsgNo,
+  }: {
+    readonly key: ChannelKey;
+    readonly fromUid: string;
+    readonly clientMsgNo: string;
+  },
 ): string {
-  return keys.topic(userTopic(uid));
+  return keys.channel("dedupe", key, `${fromUid}\n${clientMsgNo}`);
 }

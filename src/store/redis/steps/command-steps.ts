@@ -2,11 +2,7 @@
 // finish it. No state.
 
 import type { BrokerError } from "../../../broker/errors.ts";
-import {
-  type ChannelKey,
-  expiresAtMs,
-  userTopic,
-} from "../../../broker/model.ts";
+import { type ChannelKey, expiresAtMs } from "../../../broker/model.ts";
 import type { CommandDraft } from "../../../broker/ports.ts";
 import { errorOfReply } from "../../../redis/errors.ts";
 import { bucketOf, type Keys } from "../../../redis/keys.ts";
@@ -17,11 +13,9 @@ import {
   unpackVersioned,
   WIRE_VERSION,
 } from "../../../redis/wire.ts";
-import type { RedisStoreParts } from "../parts.ts";
-import { dedupeKey } from "./dedupe.ts";
-import { idCounterOf } from "./message-ids.ts";
+import { lua, type RedisStoreParts } from "../parts.ts";
+import { dedupeKey, idCounterOf } from "./channel-names.ts";
 
-const lua = (name: string) => new URL(`../lua/${name}.lua`, import.meta.url);
 const ACCEPT = loadScript(lua("command"), lua("dedupe"), lua("inbox"));
 const PUT = loadScript(lua("command_put"), lua("inbox"));
 const SWEEP = loadScript(lua("command_sweep"));
@@ -84,12 +78,14 @@ export function newCommand(
   const nowMs = clock();
   const ttlEndMs = nowMs + limits.inboxTtlS * 1000;
   const ownEndMs = expiresAtMs({ timestampMs: nowMs, expireS });
-  const record = encodeRecord({
-    ...draft,
-    timestampMs: nowMs,
-    header: { noPersist: false, redDot: draft.header.redDot },
-    streamNo: undefined,
-  });
+  const record = encodeRecord(
+    {
+      ...draft,
+      header: { noPersist: false, redDot: draft.header.redDot },
+      streamNo: undefined,
+    },
+    nowMs,
+  );
   return {
     ...{ messageId: 0, key, record, recipients, alsoTell, origin },
     payloadBytes: payload.length,
@@ -100,7 +96,7 @@ export function newCommand(
 
 /**
  * Sends at once: calls for one channel get their ids in the order of the calls. The first `count` recipients get their copies by the same step, and
- * on one server all of `alsoTell` are told. Throws as the link does.
+ * on one server all of `alsoTell` are notified. Throws as the link does.
  */
 export async function accept(
   parts: StepParts,
@@ -245,7 +241,7 @@ function inboxKeys(
 }
 
 function usersOf(keys: Keys, uids: readonly string[]): readonly string[] {
-  return uids.flatMap((uid) => [uid, keys.topic(userTopic(uid))]);
+  return uids.flatMap((uid) => [uid, keys.user("topic", uid)]);
 }
 
 function failureOf(cause: Buffer): BrokerError | undefined {

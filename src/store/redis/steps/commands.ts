@@ -3,11 +3,7 @@
 // State: the order of each channel's commands, the groups of recipients in flight, how much is held in memory, counts.
 
 import { BrokerError, isAway } from "../../../broker/errors.ts";
-import {
-  type ChannelKey,
-  firstMessageId,
-  userTopic,
-} from "../../../broker/model.ts";
+import { type ChannelKey, firstMessageId } from "../../../broker/model.ts";
 import type { Appended, CommandDraft } from "../../../broker/ports.ts";
 import { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
@@ -60,9 +56,8 @@ export class Commands {
   #heldBytes = 0;
   /** By sender: one may hold as much as is free, so that others find room. */
   readonly #heldBytesOf = new Map<string, number>();
-  #new = 0;
-  #duplicates = 0;
-  #dropped = 0;
+  /** Since the start: new commands, retries of them, copies that left because their inbox was full. */
+  readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
 
   constructor(parts: RedisStoreParts) {
     this.#parts = parts;
@@ -74,12 +69,6 @@ export class Commands {
     this.#groups = new Semaphore(
       Math.min(GROUPS, Math.floor(most / this.#group)),
     );
-  }
-
-  /** Since the start: new commands, retries of them, copies that left because their inbox was full. */
-  get counts() {
-    const counts = { commands: this.#new, duplicates: this.#duplicates };
-    return { ...counts, dropped: this.#dropped };
   }
 
   /** The port's `appendCommand`, of a draft that fits. */
@@ -112,12 +101,12 @@ export class Commands {
     const accepted = await accepting;
     if (accepted.kind === "retry") return this.#again(draft.key, accepted);
     const { messageId, isNoted, dropped, failure } = accepted;
-    this.#dropped += dropped;
+    this.counts.dropped += dropped;
     await spreading;
     if (failure !== undefined) throw failure;
     await this.#parts.written();
     if (isNoted) void this.#forget({ ...command, messageId });
-    this.#new += 1;
+    this.counts.commands += 1;
     return { messageId, messageSeq: 0, duplicate: false };
   }
 
@@ -133,8 +122,12 @@ export class Commands {
       if (!isCluster && recipients.length <= count) return { accepting };
       const { kind, messageId } = await accepting;
       if (kind === "retry") return { accepting };
-      const told = isCluster ? {} : { alsoTell: [] };
-      const left = { ...command, ...told, recipients: recipients.slice(count) };
+      const notified = isCluster ? {} : { alsoTell: [] };
+      const left = {
+        ...command,
+        ...notified,
+        recipients: recipients.slice(count),
+      };
       const spread = await this.#spread({ ...left, messageId }, new Set());
       return { accepting, ...spread };
     });
@@ -147,7 +140,7 @@ export class Commands {
   ): Promise<Appended> {
     const { link, written } = this.#parts;
     const { messageId, messageSeq, pub, unfinished } = retry;
-    this.#duplicates += 1;
+    this.counts.duplicates += 1;
     if (pub === 0) await this.#settle(unfinished);
     else await written(link.keys.channel("head", key));
     return { messageId, messageSeq, duplicate: true };
@@ -192,8 +185,8 @@ export class Commands {
     silent: Silent,
   ): Promise<{ readonly spreading: Promise<void> }> {
     const { recipients } = command;
-    const told = caught(this.#tell(command, silent));
-    const groups: Promise<void>[] = [told];
+    const notified = caught(this.#tell(command, silent));
+    const groups: Promise<void>[] = [notified];
     for (let at = 0; at < recipients.length; at += this.#group) {
       if (at > 0) await groups.at(-1)?.catch(() => undefined); // thrown below
       const group = recipients.slice(at, at + this.#group);
@@ -223,7 +216,7 @@ export class Commands {
       );
       steps.push(
         step.then(({ dropped, failure }) => {
-          this.#dropped += dropped;
+          this.counts.dropped += dropped;
           if (failure !== undefined) throw failure;
         }),
       );
@@ -233,14 +226,14 @@ export class Commands {
 
   async #tell(command: Command, silent: Silent): Promise<void> {
     const { link } = this.#parts;
-    const told = command.alsoTell.map((uid) => {
-      const topic = link.keys.topic(userTopic(uid));
+    const notified = command.alsoTell.map((uid) => {
+      const topic = link.keys.user("topic", uid);
       const frame = commandFrame({ ...command, copy: { uid, inboxSeq: 0 } });
       return this.#ask(silent, topic, () =>
         link.call("spublish", topic, frame),
       );
     });
-    await allOf(told);
+    await allOf(notified);
   }
 
   async #ask<T>(
@@ -335,7 +328,7 @@ function sizeOf({ payload, recipients, alsoTell }: CommandDraft): number {
   return COMMAND_BYTES + payload.length + users * RECIPIENT_BYTES;
 }
 
-/** Also where one fails, none is on its way any more when it is told: a place in the line stands for all of them. */
+/** Also where one fails, none is on its way any more when it is reported: a place in the line stands for all of them. */
 async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(calls);
   for (const result of results)

@@ -13,10 +13,9 @@ import type {
 } from "../../../broker/ports.ts";
 import { loadScript, type Script } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
-import type { RedisStoreParts } from "../parts.ts";
-import { decodeSnapshot } from "./streams/record.ts";
+import { lua, type RedisStoreParts } from "../parts.ts";
+import { decodeSnapshot } from "./stream-record.ts";
 
-const lua = (name: string) => new URL(`../lua/${name}.lua`, import.meta.url);
 const READ = loadScript(lua("read_messages"), lua("entry"), lua("snapshot"));
 const RESUME_SEQS = loadScript(lua("resume_seqs"), lua("entry"));
 

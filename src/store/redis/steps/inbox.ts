@@ -2,15 +2,14 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ChannelKey, InboxCommand } from "../../../broker/model.ts";
-import type { HistoryRange, InboxStore } from "../../../broker/ports.ts";
+import type { InboxStore } from "../../../broker/ports.ts";
 import { loadScript, type Script } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStoreParts } from "../parts.ts";
 import { commandScripts } from "./command-steps.ts";
 import { Commands } from "./commands.ts";
 
-const lua = (name: string) => new URL(`../lua/${name}.lua`, import.meta.url);
 const READ = loadScript(lua("inbox_read"));
 const ACKNOWLEDGE = loadScript(lua("inbox_acknowledge"), lua("inbox"));
 
@@ -37,47 +36,52 @@ export interface RedisInbox extends InboxStore {
 
 /** Every call throws `unavailable` or `overloaded` as the link does. */
 export function createRedisInbox(parts: RedisStoreParts): RedisInbox {
+  const { link, clock, written, unreadable } = parts;
   const commands = new Commands(parts);
   return {
+    counts: commands.counts,
+    settle: (key, messageId) => commands.settle(key, messageId),
+    sweep: (isStopped = () => false) => commands.sweep(isStopped),
+
     async appendCommand(draft) {
       assertFits(draft);
       return commands.append(draft);
     },
-    readInbox: (uid, afterSeq, page) =>
-      readInbox(parts, uid, { afterSeq, ...page }),
-    acknowledgeCommands: (uid, inboxSeqs) => acknowledge(parts, uid, inboxSeqs),
-    settle: (key, messageId) => commands.settle(key, messageId),
-    sweep: (isStopped = () => false) => commands.sweep(isStopped),
-    get counts() {
-      return commands.counts;
+
+    async readInbox(uid, afterSeq, { limit, maxBytes }) {
+      if (isTooLong(uid)) throw new BrokerError("too_large");
+      let from = Math.max(0, Math.floor(afterSeq)) + 1;
+      while (limit > 0 && from <= MAX_INBOX_SEQ) {
+        const args = [clock(), from, limit, maxBytes];
+        const key = link.keys.user("inbox", uid);
+        const copies = copiesOf(await link.run(READ, [key], args));
+        const found = unreadable.leaveOut(copies, commandOf);
+        const last = copies.at(-1);
+        if (found.length > 0 || last === undefined) return found;
+        from = last.inboxSeq + 1; // no copy is the end only where none is left
+      }
+      await link.ping(); // an inbox that cannot be reached is not an empty one
+      return [];
+    },
+
+    async acknowledgeCommands(uid, inboxSeqs) {
+      if (isTooLong(uid)) throw new BrokerError("too_large");
+      const seqs = inboxSeqs.filter(
+        (seq) => Number.isInteger(seq) && seq >= 1 && seq <= MAX_INBOX_SEQ,
+      );
+      const keys = ["inbox", "inboxExpiry"].map((part) =>
+        link.keys.user(part, uid),
+      );
+      const steps: Promise<unknown>[] = [];
+      for (let at = 0; at < seqs.length; at += TAKEN) {
+        const some = seqs.slice(at, at + TAKEN);
+        steps.push(link.run(ACKNOWLEDGE, keys, [clock(), ...some]));
+      }
+      const counts = await Promise.all(steps);
+      await written(keys[0]);
+      return counts.reduce<number>((sum, count) => sum + Number(count), 0);
     },
   };
-}
-
-/** How much of an inbox is read at once. */
-type InboxPage = Pick<HistoryRange, "limit" | "maxBytes">;
-
-/** The port's `readInbox`. */
-async function readInbox(
-  parts: RedisStoreParts,
-  uid: string,
-  { afterSeq, limit, maxBytes }: InboxPage & { readonly afterSeq: number },
-): Promise<readonly InboxCommand[]> {
-  const { link, clock, unreadable } = parts;
-  if (isTooLong(uid)) throw new BrokerError("too_large");
-  const from = Math.max(0, Math.floor(afterSeq)) + 1;
-  if (!(limit > 0) || !(from <= MAX_INBOX_SEQ)) {
-    await link.ping(); // an inbox that cannot be reached is not an empty one
-    return [];
-  }
-  const args = [clock(), from, limit, maxBytes];
-  const reply = await link.run(READ, [link.keys.user("inbox", uid)], args);
-  const copies = copiesOf(reply as Buffer[]);
-  const found = unreadable.leaveOut(copies, commandOf);
-  const last = copies.at(-1);
-  if (found.length === 0 && last !== undefined)
-    return readInbox(parts, uid, { afterSeq: last.inboxSeq, limit, maxBytes }); // no copy is the end only where none is left
-  return found;
 }
 
 interface Copy {
@@ -87,7 +91,8 @@ interface Copy {
 }
 
 /** Of the reply of `lua/inbox_read.lua`. */
-function copiesOf(fields: readonly Buffer[]): readonly Copy[] {
+function copiesOf(reply: unknown): readonly Copy[] {
+  const fields = reply as readonly Buffer[]; // as its header says
   const copies: Copy[] = [];
   for (let at = 0; at + 2 < fields.length; at += 3) {
     const [seq, id, record] = fields.slice(at, at + 3);
@@ -100,27 +105,4 @@ function copiesOf(fields: readonly Buffer[]): readonly Copy[] {
 function commandOf({ inboxSeq, messageId, record }: Copy): InboxCommand {
   const place = { messageId, messageSeq: inboxSeq };
   return { inboxSeq, message: decodeRecord(record, place) };
-}
-
-/** The port's `acknowledgeCommands`. */
-async function acknowledge(
-  { link, clock, written }: RedisStoreParts,
-  uid: string,
-  inboxSeqs: readonly number[],
-): Promise<number> {
-  if (isTooLong(uid)) throw new BrokerError("too_large");
-  const seqs = inboxSeqs.filter(
-    (seq) => Number.isInteger(seq) && seq >= 1 && seq <= MAX_INBOX_SEQ,
-  );
-  const keys = ["inbox", "inboxExpiry"].map((part) =>
-    link.keys.user(part, uid),
-  );
-  const steps: Promise<unknown>[] = [];
-  for (let at = 0; at < seqs.length; at += TAKEN) {
-    const some = seqs.slice(at, at + TAKEN);
-    steps.push(link.run(ACKNOWLEDGE, keys, [clock(), ...some]));
-  }
-  const counts = await Promise.all(steps);
-  await written(keys[0]);
-  return counts.reduce<number>((sum, count) => sum + Number(count), 0);
 }

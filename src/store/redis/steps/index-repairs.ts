@@ -1,8 +1,10 @@
 // Index repairs on a Redis Cluster: a fail-over of a user's slot may lose a group from the user's index where the group's slot keeps the membership. What
-// was entered in the last minute over a connection that is lost is entered again, blindly: an entry too many does no harm. The user's sessions are
-// notified: they may have connected without it. Nothing is lost with `redis.minReplicas`. State: those entries, bounded; it ends with the process.
+// was entered in the last minute over a connection that is lost, or in a slot that moved, is entered again, blindly: an entry too many does no harm. The
+// user's sessions are notified: they may have connected without it. Nothing is lost with `redis.minReplicas`. State: those entries, bounded; it ends with
+// the process.
 
 import { isAway } from "../../../broker/errors.ts";
+import { slotOf } from "../../../redis/slots.ts";
 import type { RedisStoreParts } from "../parts.ts";
 
 export interface IndexRepairsParts
@@ -18,15 +20,23 @@ interface IndexEntry {
   readonly connection: unknown;
 }
 
+interface Written extends IndexEntry {
+  /** That of the user's index. */
+  readonly slot: number;
+}
+
 /** Longer than a primary that was cut off from the others takes writes. */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;
 const AT_ONCE = 256;
+/** The connection of a slot whose server is away. */
+const NONE = Symbol("none");
 
 export class IndexRepairs {
   readonly #parts: IndexRepairsParts;
   readonly #mayLose: boolean;
-  readonly #entries = new Map<IndexEntry, number>();
+  /** When each was written. */
+  readonly #entries = new Map<Written, number>();
 
   constructor(parts: IndexRepairsParts) {
     this.#parts = parts;
@@ -45,7 +55,8 @@ export class IndexRepairs {
   /** It was written. */
   note(entry: IndexEntry): void {
     if (!this.#mayLose) return;
-    this.#entries.set(entry, this.#parts.clock());
+    const slot = slotOf(this.#indexOf(entry));
+    this.#entries.set({ ...entry, slot }, this.#parts.clock());
     if (this.#entries.size <= MAX_ENTRIES) return;
     const oldest = this.#entries.keys().next();
     if (!oldest.done) this.#entries.delete(oldest.value);
@@ -61,22 +72,37 @@ export class IndexRepairs {
     }
   }
 
-  /** Those whose connection is lost. Others that are old enough are forgotten. */
-  #lost(): readonly IndexEntry[] {
-    const { link, clock } = this.#parts;
-    const oldMs = clock() - KEPT_MS;
-    const alive = new Set<unknown>();
-    for (const { status, stream } of link.primaries())
-      if (status === "ready") alive.add(stream);
-    const lost: IndexEntry[] = [];
-    for (const [entry, writtenMs] of this.#entries)
-      if (!alive.has(entry.connection)) lost.push(entry);
+  /** Those that were not written over the connection that their slot has now. Others that are old enough are forgotten. */
+  #lost(): readonly Written[] {
+    const oldMs = this.#parts.clock() - KEPT_MS;
+    const connections = new Map<number, unknown>();
+    const lost: Written[] = [];
+    for (const [entry, writtenMs] of this.#entries) {
+      const { slot, connection } = entry;
+      if (!connections.has(slot)) connections.set(slot, this.#readyOf(entry));
+      if (connection !== connections.get(slot)) lost.push(entry);
       else if (writtenMs <= oldMs) this.#entries.delete(entry);
+    }
     return lost;
   }
 
+  #readyOf(entry: IndexEntry): unknown {
+    try {
+      const { status, stream } = this.#parts.link.primaryOf(
+        this.#indexOf(entry),
+      );
+      return status === "ready" ? stream : NONE;
+    } catch {
+      return NONE;
+    }
+  }
+
+  #indexOf({ uid }: IndexEntry): string {
+    return this.#parts.link.keys.user("groups", uid);
+  }
+
   /** False: its server is away. */
-  async #repeat(entry: IndexEntry): Promise<boolean> {
+  async #repeat(entry: Written): Promise<boolean> {
     const writtenMs = this.#entries.get(entry) ?? 0;
     this.#entries.delete(entry);
     try {

@@ -3,15 +3,11 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ManagerStore } from "../../../broker/ports.ts";
 import type { Keys } from "../../../redis/keys.ts";
-import type { Script } from "../../../redis/script.ts";
 import type { RedisStoreParts } from "../parts.ts";
 
 const FORMAT = "1";
 /** How long an ended token's storage is kept: clocks differ, and it is the stored time that counts. */
 const RECLAIM_AFTER_MS = 60_000;
-
-/** Single commands are enough. */
-export const managerScripts: readonly Script[] = [];
 
 type Link = Pick<RedisStoreParts["link"], "call" | "keys">;
 

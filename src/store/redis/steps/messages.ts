@@ -1,5 +1,5 @@
 // The port's messages on Redis: one step in the channel's slot judges the sender, stores a message, takes its place in the order and tells the channel's
-// topics. On a Redis Cluster the users of a personal channel are in other slots: their rules are read before the step, and they are told behind it.
+// topics. On a Redis Cluster the users of a personal channel are in other slots: their rules are read before the step, and they are notified behind it.
 // State: counts, names of keys, the order of personal messages whose users' rules are being read.
 
 import type { ChannelKey } from "../../../broker/model.ts";
@@ -7,12 +7,11 @@ import { refusePersonSend } from "../../../broker/permissions.ts";
 import type {
   Appended,
   ChannelStore,
-  HistoryRange,
-  HistorySlice,
   MessageDraft,
   MessageStore,
 } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
+import { messagePublication } from "../../../redis/wire.ts";
 import type { RedisStoreParts } from "../parts.ts";
 import { Appends, appendScripts } from "./append.ts";
 import type { Placed } from "./append-call.ts";
@@ -41,69 +40,19 @@ export interface RedisMessages extends MessageStore {
 
 /** Every call throws `unavailable` (it may have taken effect: a retry by clientMsgNo finds it) or `overloaded` as the link does. */
 export function createRedisMessages(parts: MessageParts): RedisMessages {
-  const messages = new Messages(parts);
-  return {
-    append: (draft) => messages.append(draft),
-    readMessages: (key, range) => messages.read(key, range),
-    headSeq: (key) => messages.headSeq(key),
-    resumeSeqs: (...asked) => readResumeSeqs(parts, ...asked),
-    get counts() {
-      return messages.counts;
-    },
-  };
-}
-
-class Messages {
-  readonly #parts: MessageParts;
-  readonly #names: ChannelNamesOf;
-  readonly #appends: Appends;
+  const { link, personFacts, settleCommand } = parts;
+  const namesOf = new ChannelNamesOf(link);
+  const appends = new Appends(parts);
+  const counts = { appended: 0, duplicates: 0 };
   /** Personal messages whose users' rules are being read, by channel and sender: none overtakes one whose rules could not be read. */
-  readonly #judging = new KeyedSequencer("fail");
-  #appended = 0;
-  #duplicates = 0;
-
-  constructor(parts: MessageParts) {
-    this.#parts = parts;
-    this.#names = new ChannelNamesOf(parts.link);
-    this.#appends = new Appends(parts);
-  }
-
-  get counts(): RedisMessages["counts"] {
-    return { appended: this.#appended, duplicates: this.#duplicates };
-  }
-
-  /** Nothing is awaited before the message is in its queue, or its users' rules are asked for. */
-  async append(draft: MessageDraft): Promise<Appended> {
-    const names = this.#names.get(draft.key);
-    const judged = names.isApart ? await this.#judge(draft) : draft;
-    const placed = await this.#appends.append(names, judged);
-    const { refused } = placed;
-    if (refused !== undefined)
-      return { messageId: 0, messageSeq: 0, duplicate: false, refused };
-    const { messageId, messageSeq, isRetry, durable } = placed;
-    if (isRetry) this.#duplicates += 1;
-    else this.#appended += 1;
-    if (isRetry) await this.#tellAgain(draft, names, placed);
-    else if (names.isApart) await this.#tellUsers(draft, placed);
-    if (durable !== undefined) await durable;
-    return { messageId, messageSeq, duplicate: isRetry };
-  }
-
-  async read(key: ChannelKey, range: HistoryRange): Promise<HistorySlice> {
-    return readSlice(this.#parts, key, range);
-  }
-
-  async headSeq(key: ChannelKey): Promise<number> {
-    const { head } = this.#names.get(key);
-    return Number(await this.#parts.link.call("hget", head, "seq")); // a Buffer, or null: 0
-  }
+  const judging = new KeyedSequencer("fail");
 
   /** The step cannot read the rules of users in other slots. */
-  async #judge(draft: MessageDraft): Promise<MessageDraft> {
+  async function judge(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
     if (permission !== "check") return draft;
-    const facts = this.#parts.personFacts(fromUid, channel.id);
-    const known = await this.#judging.enter(
+    const facts = personFacts(fromUid, channel.id);
+    const known = await judging.enter(
       `${fromUid} ${key}`,
       Promise.resolve(facts),
     );
@@ -111,29 +60,51 @@ class Messages {
     return { ...draft, permission: refused ?? "granted" };
   }
 
-  async #tellUsers(
-    { key }: MessageDraft,
-    { frame, messageSeq, atMs }: Placed,
+  /** Does what the first call may have left undone. */
+  async function finish(
+    { key, origin }: MessageDraft,
+    { isApart, log }: ChannelNames,
+    placed: Placed,
   ): Promise<void> {
-    const keptAtMs = messageSeq === 0 ? undefined : atMs;
-    await tellUsers(this.#parts.link, key, { frame: frame(), keptAtMs });
+    if (placed.pub === 0) await settleCommand(key, placed.messageId);
+    else if (isApart && placed.messageSeq === 0)
+      await tell(key, placed); // it may be lost: the retry says what it said
+    else if (isApart)
+      await tellAgain(link, { key, origin, log, place: placed });
   }
 
-  /** Does what the first call may have left undone. */
-  async #tellAgain(
-    { key, origin }: MessageDraft,
-    names: ChannelNames,
-    place: Placed,
-  ): Promise<void> {
-    const { messageId, messageSeq, pub, frame } = place;
-    const { link, settleCommand } = this.#parts;
-    if (pub === 0) {
-      await settleCommand(key, messageId);
-    } else if (names.isApart && messageSeq === 0) {
-      // It may be lost: the retry says what it said.
-      await tellUsers(link, key, { frame: frame(), keptAtMs: undefined });
-    } else if (names.isApart) {
-      await tellAgain(link, { key, origin, log: names.log, place });
-    }
+  async function tell(key: ChannelKey, placed: Placed): Promise<void> {
+    const keptAtMs = placed.messageSeq === 0 ? undefined : placed.atMs;
+    await tellUsers(link, key, { frame: messagePublication(placed), keptAtMs });
   }
+
+  return {
+    counts,
+
+    /** Nothing is awaited before the message is in its queue, or its users' rules are asked for. */
+    async append(draft): Promise<Appended> {
+      const names = namesOf.get(draft.key);
+      const judged = names.isApart ? await judge(draft) : draft;
+      const placed = await appends.append(names, judged);
+      const { refused } = placed;
+      if (refused !== undefined)
+        return { messageId: 0, messageSeq: 0, duplicate: false, refused };
+      const { messageId, messageSeq, isRetry, durable } = placed;
+      if (isRetry) counts.duplicates += 1;
+      else counts.appended += 1;
+      if (isRetry) await finish(draft, names, placed);
+      else if (names.isApart) await tell(draft.key, placed);
+      if (durable !== undefined) await durable;
+      return { messageId, messageSeq, duplicate: isRetry };
+    },
+
+    readMessages: (key, range) => readSlice(parts, key, range),
+
+    async headSeq(key) {
+      const { head } = namesOf.get(key);
+      return Number(await link.call("hget", head, "seq")); // a Buffer, or null: 0
+    },
+
+    resumeSeqs: (...asked) => readResumeSeqs(parts, ...asked),
+  };
 }

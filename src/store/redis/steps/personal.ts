@@ -8,11 +8,12 @@ import { loadScript, type Script } from "../../../redis/script.ts";
 import {
   decodeRecord,
   encodeExtra,
-  messageFrame,
+  messagePublication,
 } from "../../../redis/wire.ts";
-import { otherUser, topicOfUser } from "./channel-names.ts";
+import { lua } from "../parts.ts";
+import { otherUser } from "./channel-names.ts";
 
-const TO_USER = loadScript(new URL("../lua/to_user.lua", import.meta.url));
+const TO_USER = loadScript(lua("to_user"));
 
 /** What the link must know. */
 export const personalScripts: readonly Script[] = [TO_USER];
@@ -34,7 +35,12 @@ export async function tellUsers(
     link.run(
       TO_USER,
       [link.keys.user("peers", uid)],
-      [topicOfUser(link, uid), frame, otherUser(users, uid), keptAtMs ?? ""],
+      [
+        link.keys.user("topic", uid),
+        frame,
+        otherUser(users, uid),
+        keptAtMs ?? "",
+      ],
       { isVital: true },
     ),
   );
@@ -58,8 +64,12 @@ export async function tellAgain(
   },
 ): Promise<void> {
   const { key, log, place, origin } = stored;
-  const at = `${place.messageSeq}-0`;
-  const entries = await link.call("xrange", log, at, at);
+  const entries = await link.call(
+    "xrange",
+    log,
+    place.messageSeq,
+    place.messageSeq,
+  );
   const [entry] = entries as readonly (readonly [Buffer, readonly Buffer[]])[]; // as Redis replies
   if (entry === undefined) return;
   const fields = new Map<string, Buffer>();
@@ -71,6 +81,6 @@ export async function tellAgain(
     ...{ origin, recipients: undefined, startData: undefined },
   });
   const { timestampMs } = decodeRecord(record, place);
-  const frame = messageFrame({ ...place, record, extra });
+  const frame = messagePublication({ ...place, record, extra });
   await tellUsers(link, key, { frame, keptAtMs: timestampMs });
 }

@@ -4,9 +4,8 @@
 import { BUCKETS } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript, type Script } from "../../../redis/script.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStoreParts } from "../parts.ts";
 
-const lua = (name: string) => new URL(`../lua/${name}.lua`, import.meta.url);
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
 /** What the link must know. */
@@ -34,20 +33,19 @@ interface Clocks {
 /** Of scores, as Redis takes them. */
 type Range = readonly [from: string, to: string];
 
-export interface SweepParts
-  extends Pick<RedisStoreParts, "link" | "clock" | "limits" | "onProblem"> {
-  /** What else is to be done each time. It ends early once the sweep is stopped. */
-  readonly also: readonly ((isStopped: () => boolean) => Promise<unknown>)[];
-}
+/** What else is to be done each time. It ends early once the sweep is stopped. */
+type Also = (isStopped: () => boolean) => Promise<unknown>;
 
 export class Sweep {
-  readonly #parts: SweepParts;
+  readonly #parts: RedisStoreParts;
+  readonly #also: readonly Also[];
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<number> | undefined;
   #isStopped = false;
 
-  constructor(parts: SweepParts) {
+  constructor(parts: RedisStoreParts, also: readonly Also[]) {
     this.#parts = parts;
+    this.#also = also;
   }
 
   start(): void {
@@ -113,7 +111,7 @@ export class Sweep {
     );
     const counts = await Promise.allSettled(buckets);
     const others: PromiseSettledResult<unknown>[] = [];
-    for (const also of this.#parts.also)
+    for (const also of this.#also)
       if (!this.#isStopped)
         others.push(
           ...(await Promise.allSettled([also(() => this.#isStopped)])),
@@ -172,7 +170,7 @@ export class Sweep {
 
   async #reclaim(key: string, due: string, nowMs: number): Promise<number> {
     const { link, limits } = this.#parts;
-    const names = ["head", "log", "exp", "dot"].map((part) =>
+    const names = ["head", "log", "expiry", "redDots"].map((part) =>
       link.keys.channel(part, key),
     );
     const { retentionS, maxChannelMessages: keeps } = limits;

@@ -18,7 +18,7 @@ import {
 } from "../../../broker/ports.ts";
 import { asBrokerError } from "../../../redis/errors.ts";
 import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStoreParts } from "../parts.ts";
 
 /**
  * An entry that no node confirmed for so long is dropped. Its node does so once a minute; one that cannot for as long as this is dead, and comes back as
@@ -30,7 +30,6 @@ const ENDED_TTL_MS = 86_400_000;
 /** Sessions confirmed by one script: it keeps others from their turn for less than a millisecond. */
 const CONFIRMED_PER_CALL = 50;
 
-const lua = (name: string) => new URL(`../lua/${name}.lua`, import.meta.url);
 /** In front of every script on a user's sessions. */
 export const SESSION_RULES = [
   `local ENTRY_TTL, LOGIN_TTL, ENDED_TTL = ${ENTRY_TTL_MS}, ${LOGIN_TTL_MS}, ${ENDED_TTL_MS}`,
@@ -47,7 +46,7 @@ export const sessionScripts: readonly Script[] = [LOGIN, CONFIRM, END, REMOVE];
 export function createRedisSessions({
   link,
 }: Pick<RedisStoreParts, "link">): SessionStore {
-  const keyOf = (uid: string) => link.keys.user("sess", uid);
+  const keyOf = (uid: string) => link.keys.user("sessions", uid);
   const perCall = link.isCluster ? 1 : CONFIRMED_PER_CALL; // users are in slots of their own
 
   /** Never rejects. */

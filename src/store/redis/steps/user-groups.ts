@@ -4,16 +4,15 @@
 
 import { randomUUID } from "node:crypto";
 import { isAway } from "../../../broker/errors.ts";
-import { userTopic } from "../../../broker/model.ts";
-import type { ChannelStore, Clock } from "../../../broker/ports.ts";
+import type { ChannelStore } from "../../../broker/ports.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import { bucketOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
 import { looseFrame } from "../../../redis/wire.ts";
-import { IndexRepairs, type IndexRepairsParts } from "./index-repairs.ts";
+import { lua, type RedisStoreParts } from "../parts.ts";
+import { IndexRepairs } from "./index-repairs.ts";
 
-const lua = (name: string) => new URL(`../lua/${name}.lua`, import.meta.url);
 const ADD = loadScript(lua("groups_add"));
 const AMONG = loadScript(lua("groups_among"), lua("channel_record"));
 const REMOVE = loadScript(lua("groups_remove"));
@@ -34,15 +33,13 @@ const SLOW_MS = 60_000;
 type Index = ReadonlyMap<string, string>;
 
 export class UserGroups {
+  readonly #parts: RedisStoreParts;
   readonly #link: RedisLink;
-  readonly #clock: Clock;
-  readonly #onProblem: IndexRepairsParts["onProblem"];
   readonly #repairs: IndexRepairs;
 
-  constructor(parts: Omit<IndexRepairsParts, "add">) {
+  constructor(parts: RedisStoreParts) {
+    this.#parts = parts;
     this.#link = parts.link;
-    this.#clock = parts.clock;
-    this.#onProblem = parts.onProblem;
     this.#repairs = new IndexRepairs({
       ...parts,
       add: (groupId, uid) =>
@@ -59,10 +56,10 @@ export class UserGroups {
     uids: readonly string[],
     script: () => Promise<T>,
   ): Promise<T> {
-    const sinceMs = this.#clock();
+    const sinceMs = this.#parts.clock();
     await this.add(groupId, uids);
     const reply = await script();
-    if (this.#clock() - sinceMs > SLOW_MS) await this.add(groupId, uids);
+    if (this.#parts.clock() - sinceMs > SLOW_MS) await this.add(groupId, uids);
     return reply;
   }
 
@@ -105,7 +102,7 @@ export class UserGroups {
     if (isAll)
       this.#remove(uid, index, groups).catch((error: unknown) => {
         if (!isAway(error))
-          this.#onProblem(error, "The group index could not be repaired");
+          this.#parts.onProblem(error, "The group index could not be repaired");
       });
     return { groups, isAll };
   }
@@ -125,7 +122,7 @@ export class UserGroups {
   ): Promise<void> {
     if (found.length === index.size) return;
     const members = new Set(found);
-    const oldS = this.#clock() / 1000 - YOUNG_S; // Redis' clock decides
+    const oldS = this.#parts.clock() / 1000 - YOUNG_S; // Redis' clock decides
     const wrong = [...index].filter(
       ([id, enteredS]) => !members.has(id) && Number(enteredS) < oldS,
     );
@@ -139,7 +136,7 @@ export class UserGroups {
     const pieces = piecesOf(ids, this.#link);
     const found = await slice.each(pieces, async (some) => {
       const groupKeys = some.flatMap((id) =>
-        ["head", "perm", "temp"].map((part) =>
+        ["head", "permanent", "temporary"].map((part) =>
           this.#link.keys.channel(part, `2:${id}`),
         ),
       );
@@ -163,7 +160,7 @@ export class UserGroups {
   }
 
   #notification(channelId: string, uid: string): readonly Arg[] {
-    const topic = this.#link.keys.topic(userTopic(uid));
+    const topic = this.#link.keys.user("topic", uid);
     const event = { kind: "addition", uid, channelId } as const;
     return [topic, looseFrame(randomUUID(), event)];
   }

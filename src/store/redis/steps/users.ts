@@ -1,24 +1,25 @@
-// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token. And how users stand. No state.
+// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token. And how users stand. State: the reads of that that
+// are under way.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
 import type { UserState, UserStore } from "../../../broker/ports.ts";
+import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript, type Script } from "../../../redis/script.ts";
-import type { RedisStoreParts } from "../parts.ts";
+import { lua, type RedisStoreParts } from "../parts.ts";
 import { SESSION_RULES } from "./sessions.ts";
 
 const FORMAT = 1;
-const PUT = loadScript(
-  new URL("../lua/device_put.lua", import.meta.url),
-  ...SESSION_RULES,
-);
+const PUT = loadScript(lua("device_put"), ...SESSION_RULES);
 
-const STATES = loadScript(new URL("../lua/user_states.lua", import.meta.url));
+const STATES = loadScript(lua("user_states"));
 
 export const userScripts: readonly Script[] = [PUT, STATES];
 
 /** Users read by one script: it keeps others from their turn for less than a millisecond. */
 const STATES_PER_CALL = 50;
+/** Such scripts under way at once: after a cut a node asks about all its users, and sends go on meanwhile. */
+const STATES_AT_ONCE = 256;
 
 /** The users of a store on Redis. */
 export function createRedisUsers({
@@ -26,6 +27,7 @@ export function createRedisUsers({
   written,
 }: Pick<RedisStoreParts, "link" | "written">): UserStore {
   const perCall = link.isCluster ? 1 : STATES_PER_CALL; // users are in slots of their own
+  const reads = new Semaphore(STATES_AT_ONCE);
 
   async function statesOf(uids: readonly string[]): Promise<UserState[]> {
     const keys = uids.flatMap((uid) =>
@@ -41,13 +43,17 @@ export function createRedisUsers({
 
   return {
     async device(uid, flag) {
-      const reply = await link.call("hget", link.keys.user("dev", uid), flag);
+      const reply = await link.call(
+        "hget",
+        link.keys.user("devices", uid),
+        flag,
+      );
       return deviceOf(uid, flag, reply);
     },
 
     async putDevice(device) {
       const { uid, flag, tokenHash } = device;
-      const key = link.keys.user("sess", uid);
+      const key = link.keys.user("sessions", uid);
       const hasNoToken = tokenHash.length === 0 ? 1 : 0;
       const args = [flag, encodeDevice(device), hasNoToken];
       const before = await link.run(PUT, [key], args);
@@ -57,8 +63,10 @@ export function createRedisUsers({
 
     async userStates(uids) {
       const calls: Promise<UserState[]>[] = [];
-      for (let at = 0; at < uids.length; at += perCall)
-        calls.push(statesOf(uids.slice(at, at + perCall)));
+      for (let at = 0; at < uids.length; at += perCall) {
+        const some = uids.slice(at, at + perCall);
+        calls.push(reads.run(() => statesOf(some)));
+      }
       return (await Promise.all(calls)).flat();
     },
   };

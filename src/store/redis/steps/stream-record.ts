@@ -1,19 +1,19 @@
 // The bytes of streams in Redis: the record of an event in two halves, of which the first is the same for all events of a stream and kept with it
 // (so that a step can write the end of a stream its caller does not know), and what `lua/snapshot.lua` shows of a stream. Pure.
 
-import { BrokerError } from "../../../../broker/errors.ts";
+import { BrokerError } from "../../../broker/errors.ts";
 import {
   type ChannelType,
   channelKey,
   type StreamNote,
   type StreamSnapshot,
-} from "../../../../broker/model.ts";
+} from "../../../broker/model.ts";
 import {
   packr,
   type RecordedEvent,
   STREAM_STATES,
   WIRE_VERSION,
-} from "../../../../redis/wire.ts";
+} from "../../../redis/wire.ts";
 
 /** First bytes of MessagePack arrays of that many fields. */
 const ARRAY = 0x90;
@@ -92,7 +92,7 @@ function decodeHead(
   return { key: channelKey(channel, fromUid), channel, fromUid, clientMsgNo };
 }
 
-/** A tool-call event as an element of the list `sn` (`lua/snapshot.lua`). */
+/** A tool-call event as an element of the list `streamNotes` (`lua/snapshot.lua`). */
 export function encodeNote(note: StreamNote): Buffer {
   const { index, textOffset, eventId, type, data, timestampMs } = note;
   return packr.pack([index, textOffset, eventId, type, data, timestampMs]);

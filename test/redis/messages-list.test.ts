@@ -1,0 +1,95 @@
+// The list in which messages are published: its strings of all lengths are found, and one that is cut off or lies gives what is whole. Pure.
+
+import t from "tap";
+import {
+  decodeFrame,
+  encodeExtra,
+  encodeRecord,
+  framesOf,
+  isMessages,
+  messageIdOf,
+  messagePublication,
+  messageSeqOf,
+  packr,
+  pubOf,
+} from "../../src/redis/wire.ts";
+
+const publicationOf = (bytes: number, seq = 7) =>
+  messagePublication({
+    ...{ pub: seq, messageId: 2 ** 52 + seq, messageSeq: seq },
+    record: encodeRecord(
+      {
+        ...{ channel: { id: "g", type: 2 }, fromUid: "a", clientMsgNo: "" },
+        ...{ header: { noPersist: false, redDot: true }, expireS: 0 },
+        ...{ streamNo: undefined, tagKey: undefined },
+        payload: new Uint8Array(bytes),
+      },
+      1,
+    ),
+    extra: encodeExtra({
+      ...{ origin: "x".repeat(bytes), recipients: undefined },
+      startData: undefined,
+    }),
+  });
+
+/** As Redis' Lua packs several messages. */
+const listOf = (publications: readonly Buffer[]) =>
+  Buffer.concat([
+    publications.length < 6
+      ? Buffer.from([0x90 | (3 * publications.length)])
+      : Buffer.from([0xdc, 0, 3 * publications.length]),
+    ...publications.map((one) => one.subarray(1)),
+  ]);
+
+for (const bytes of [0, 1, 31, 32, 200, 255, 256, 65_535, 65_536])
+  t.test(`strings of about ${bytes} bytes`, async (t) => {
+    const publication = publicationOf(bytes);
+    t.ok(isMessages(publication));
+    const { frames, isWhole } = framesOf(publication);
+    t.ok(isWhole);
+    t.equal(frames.length, 1);
+    const [frame = Buffer.alloc(0)] = frames;
+    t.same(
+      [pubOf(frame), messageIdOf(frame), messageSeqOf(frame)],
+      [7, 2 ** 52 + 7, 7],
+    );
+    const found = decodeFrame(frame);
+    if (found.kind !== "ordered" || found.event.kind !== "message")
+      throw new Error("not a message's");
+    t.equal(found.pub, 7);
+    t.equal(found.event.message.messageSeq, 7);
+    t.ok(Buffer.alloc(bytes).equals(found.event.message.payload));
+    t.equal(found.event.origin, "x".repeat(bytes));
+  });
+
+for (const count of [2, 5, 6, 32])
+  t.test(`${count} messages in a list`, async (t) => {
+    const seqs = Array.from({ length: count }, (_, at) => at + 1);
+    const list = listOf(seqs.map((seq) => publicationOf(40, seq)));
+    const { frames, isWhole } = framesOf(list);
+    t.ok(isWhole);
+    t.same(frames.map(pubOf), seqs);
+    const ends = Array.from({ length: list.length }, (_, end) => end);
+    const wrong = ends.filter((end) => {
+      const cut = framesOf(list.subarray(0, end));
+      return cut.isWhole || cut.frames.length >= count;
+    });
+    t.same(wrong, []);
+  });
+
+t.test("a list that is none of messages holds none", async (t) => {
+  const lists = [
+    packr.pack(["a", "b", "c"]),
+    packr.pack([1, 2, 3]),
+    packr.pack(["x".repeat(26), "record"]),
+    packr.pack([["x".repeat(26), "record", "extra"]]),
+    Buffer.from([0x93, 0xdb, 0xff, 0xff, 0xff, 0xff]),
+    Buffer.from([0x93, 0xba]),
+    Buffer.from([0xdc]),
+    Buffer.from([0x90]),
+  ];
+  for (const list of lists) {
+    t.ok(isMessages(list));
+    t.same(framesOf(list).frames, [], list.toString("hex"));
+  }
+});
