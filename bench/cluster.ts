@@ -4,20 +4,29 @@
 
 import type { Bench, Benchmark, Row, Sample } from "./support/benchmark.ts";
 import {
+  CALLERS,
   type ClusterSample,
   type Course,
   fanout,
   hop,
   inTurn,
   type Pair,
+  perDelivery,
   rowsOf,
   type Setting,
   sends,
 } from "./support/cluster-loads.ts";
-import { startNodes, startPeers, startRedis } from "./support/clusters.ts";
+import {
+  startNodes,
+  startPeers,
+  startRedis,
+  startRedisCluster,
+} from "./support/clusters.ts";
 import {
   type Contender,
   contender,
+  createGroupForEach,
+  eachGroupRequest,
   groupRequest,
   peer,
 } from "./support/contenders.ts";
@@ -26,6 +35,9 @@ import { redisLimit } from "./support/redis-limit.ts";
 import { startBroker } from "./support/servers.ts";
 
 const MANY_IN_FLIGHT = 16;
+/** As many in flight as callers send at a time. */
+const PIPELINED = { connections: 4, depth: MANY_IN_FLIGHT };
+const PRIMARIES = 3;
 /** What is taken for a delivery when a quick run is over before the clock of processor time ticks. */
 const LEAST_US = 0.01;
 
@@ -71,7 +83,7 @@ export const cluster: Benchmark = {
     const rows = await compare(setting, contenders);
     for (const { nodes } of contenders)
       await Promise.all(nodes.servers.map((server) => server.stop()));
-    return rows;
+    return isAgainst ? rows : [...rows, ...(await onRedisCluster(setting))];
   },
 };
 
@@ -161,9 +173,8 @@ async function compareLimits(
     ),
   );
   const subscribers = 1;
-  const pipelined = { connections: 4, depth: MANY_IN_FLIGHT, subscribers };
-  const many = redisLimit(redis, pipelined);
-  const unheard = redisLimit(redis, { ...pipelined, subscribers: 0 });
+  const many = redisLimit(redis, { ...PIPELINED, subscribers });
+  const unheard = redisLimit(redis, { ...PIPELINED, subscribers: 0 });
   const one = redisLimit(redis, { connections: 1, depth: 1, subscribers });
   const [plain, keyed] = [false, true].map(groupRequest);
   const bare = { what: "a group's, no key", ...given(plain) };
@@ -193,6 +204,32 @@ async function compareLimits(
   ];
 }
 
+/**
+ * A node on a Redis Cluster, each of 64 callers at a group of its own, beside what the servers cost at least, with as many in flight and as many
+ * subscribers: one member of all groups is connected.
+ */
+async function onRedisCluster(setting: Setting): Promise<readonly Row[]> {
+  const { bench, load } = setting;
+  const [, build] = bench.subjects;
+  if (build.kind !== "broker") throw new Error("There is no build to measure");
+  const redis = await startRedisCluster(bench, PRIMARIES);
+  const size = { name: "Redis Cluster", count: 1, redis };
+  const ours = await contender(await startNodes(bench, build, size), 1);
+  const { nodes, opening } = ours;
+  await createGroupForEach(nodes, CALLERS);
+  const port = nodes.servers[0]?.clientPort ?? 0;
+  const held = await load.hold({ port, opening, connections: 1 });
+  const least = redisLimit(redis, { ...PIPELINED, subscribers: 1 });
+  const courses = [false, true].map((isKeyed) => {
+    const what = `a group for each caller, ${isKeyed ? "with a" : "no"} key`;
+    return sends(ours, { what, message: eachGroupRequest(isKeyed) });
+  });
+  const measured = await inTurn(setting, [least, ...courses]);
+  await held.release();
+  await Promise.all(nodes.servers.map((server) => server.stop()));
+  return rowsOf(measured, toFirst([least, ...courses]), REDIS_CPU, redisUs);
+}
+
 const given = (message: Uint8Array | undefined) =>
   message === undefined ? {} : { message };
 
@@ -204,7 +241,10 @@ async function compareFanout(
   const [courses, others] = [ours.map(many), peers.map(many)];
   const [single, otherSingle] = [ours.map(one), peers.map(one)];
   const versus = pairs(others, courses);
-  const measured = await inTurn(setting, versus.flat());
+  const most = courses.slice(-1);
+  const least = most.map(() => leastFanout(setting, ours));
+  const beside = pairs(least, most);
+  const measured = await inTurn(setting, [...versus.flat(), ...least]);
   const scaled = await inTurn(setting, [...single, ...otherSingle]);
   const question = fanoutOf(setting);
   const perMessage = redisPerMessage(setting);
@@ -213,8 +253,20 @@ async function compareFanout(
     ...rowsOf(measured, toFirst(courses), question),
     ...rowsOf(scaled, toFirst(single), BUSIEST, perBusiestSecond),
     ...rowsOf(scaled, toFirst(otherSingle), BUSIEST, perBusiestSecond),
-    ...rowsOf(measured, versus, REDIS_FANOUT_CPU, perMessage),
+    ...rowsOf(measured, [...versus, ...beside], REDIS_FANOUT_CPU, perMessage),
   ];
+}
+
+/** What Redis costs at least where each of the nodes sends one message at a time and all of them are subscribed. */
+function leastFanout(
+  { members }: Setting,
+  contenders: readonly Contender[],
+): Course {
+  const { nodes } = contenders.at(-1) ?? {};
+  if (nodes?.redis === undefined) throw new Error("No node is on Redis");
+  const count = nodes.servers.length;
+  const load = { connections: count, depth: 1, subscribers: count };
+  return perDelivery(redisLimit(nodes.redis, load), members);
 }
 
 async function compareHops(

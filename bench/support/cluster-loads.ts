@@ -7,7 +7,8 @@ import { type Contender, GROUPS, sendRequest } from "./contenders.ts";
 import type { LoadClient, ProcessSample } from "./load.ts";
 import { row } from "./stats.ts";
 
-const CALLERS = 64;
+/** Calls at a time. */
+export const CALLERS = 64;
 const FEW = 10;
 
 /** `cpuUs` is that of all nodes, without Redis. */
@@ -107,6 +108,21 @@ export function hop({ nodes, ...its }: Contender, name: string): Course {
   };
 }
 
+/** A course whose figures are for a message, by deliveries: to `members`. */
+export function perDelivery(course: Course, members: number): Course {
+  return {
+    name: course.name,
+    async run(setting) {
+      const sample = await course.run(setting);
+      return {
+        ...sample,
+        value: sample.value * members,
+        redisUs: sample.redisUs / members,
+      };
+    },
+  };
+}
+
 /** Runs each course once a round. */
 export async function inTurn(
   setting: Setting,
@@ -135,7 +151,7 @@ export function rowsOf(
 
 function pids({ servers, redis }: Nodes): readonly number[] {
   const all = servers.map(({ pid }) => pid);
-  return redis === undefined ? all : [...all, redis.pid];
+  return [...all, ...(redis?.processes ?? []).map(({ pid }) => pid)];
 }
 
 function of({ servers }: Nodes, sample: ProcessSample): ClusterSample {
@@ -143,8 +159,12 @@ function of({ servers }: Nodes, sample: ProcessSample): ClusterSample {
   const nodes = cpusUs.slice(0, servers.length);
   return {
     ...rest,
-    cpuUs: nodes.reduce((sum, us) => sum + us, 0),
+    cpuUs: sum(nodes),
     busiestUs: Math.max(...nodes),
-    redisUs: cpusUs[servers.length] ?? 0,
+    redisUs: sum(cpusUs.slice(servers.length)),
   };
+}
+
+function sum(all: readonly number[]): number {
+  return all.reduce((so, one) => so + one, 0);
 }

@@ -7,8 +7,15 @@ import type { Bench, Subject } from "./benchmark.ts";
 import { type Server, startBroker } from "./servers.ts";
 import type { Child } from "./workbench.ts";
 
-export interface Redis {
+export interface RedisProcess {
   readonly pid: number;
+  readonly port: number;
+}
+
+export interface Redis {
+  /** Several: the primaries of a Redis Cluster. */
+  readonly processes: readonly RedisProcess[];
+  /** For `redis.url`. */
   readonly url: string;
 }
 
@@ -38,6 +45,7 @@ export async function redisPlace({ workbench }: Bench): Promise<RedisPlace> {
 export function spawnRedis(
   { workbench }: Bench,
   { port, folder }: RedisPlace,
+  more: readonly string[] = [],
 ): Child {
   const where = ["--port", `${port}`, "--bind", "127.0.0.1"];
   const kept = ["--dir", folder, "--save", ""];
@@ -45,7 +53,7 @@ export function spawnRedis(
   return workbench.spawn({
     name: "redis-server",
     command: "redis-server",
-    args: [...where, ...kept, ...logged],
+    args: [...where, ...kept, ...logged, ...more],
   });
 }
 
@@ -58,8 +66,36 @@ export async function startRedis(bench: Bench): Promise<Redis> {
   const place = await redisPlace(bench);
   const server = spawnRedis(bench, place);
   await redisIsReady(server);
-  return { pid: server.pid, url: `redis://127.0.0.1:${place.port}` };
+  const { port } = place;
+  return { processes: [{ pid: server.pid, port }], url: urlOf(port) };
 }
+
+/** A Redis Cluster: `primaries` share the slots, none has a replica. */
+export async function startRedisCluster(
+  bench: Bench,
+  primaries: number,
+): Promise<Redis> {
+  const processes = await Promise.all(
+    Array.from({ length: primaries }, async () => {
+      const place = await redisPlace(bench);
+      const busPort = `${await freePort()}`;
+      const asOne = ["--cluster-enabled", "yes", "--cluster-port", busPort];
+      const server = spawnRedis(bench, place, asOne);
+      await redisIsReady(server);
+      return { pid: server.pid, port: place.port };
+    }),
+  );
+  const addresses = processes.map(({ port }) => `127.0.0.1:${port}`);
+  const joining = bench.workbench.spawn({
+    name: "redis-cli",
+    command: "redis-cli",
+    args: ["--cluster", "create", ...addresses, "--cluster-yes"],
+  });
+  await joining.output();
+  return { processes, url: processes.map(({ port }) => urlOf(port)).join(",") };
+}
+
+const urlOf = (port: number): string => `redis://127.0.0.1:${port}`;
 
 /** `count` nodes of a build. */
 export async function startNodes(
@@ -74,7 +110,10 @@ export async function startNodes(
   const prefix = name.replaceAll(/\W/g, "");
   const servers = await Promise.all(
     Array.from({ length: count }, () =>
-      startBroker(workbench, build, { url: redis.url, prefix }),
+      startBroker(workbench, build, {
+        ...{ url: redis.url, prefix },
+        isCluster: redis.processes.length > 1,
+      }),
     ),
   );
   return { name, servers, redis };

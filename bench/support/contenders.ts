@@ -21,6 +21,7 @@ import type { Opening } from "./load.ts";
 const MEMBER = `member${CONNECTION_NUMBER}`;
 const SENDER = `sender${CONNECTION_NUMBER}`;
 const RECEIVER = `receiver${CONNECTION_NUMBER}`;
+const EACH_GROUP = `each${CONNECTION_NUMBER}`;
 const FEW = 10;
 
 /** Groups of each contender: of all members, and of the first ten. */
@@ -97,6 +98,30 @@ export function groupRequest(isKeyed: boolean): Uint8Array {
     "/message/send",
     sendBody({
       ...{ channel: GROUPS.few, fromUid: memberName(0) },
+      clientMsgNo: isKeyed ? freshMessageNumber() : undefined,
+    }),
+  );
+}
+
+/** Groups of the first member alone, one for each of so many publishing connections. */
+export async function createGroupForEach(
+  { servers: [server] }: Nodes,
+  connections: number,
+): Promise<void> {
+  const backend = new Backend(server?.apiPort ?? 0);
+  for (let at = 0; at < connections; at++) {
+    const id = EACH_GROUP.replace(CONNECTION_NUMBER, connectionNumber(at));
+    await backend.createGroup(id, [memberName(0)]);
+  }
+  backend.close();
+}
+
+/** A message to the connection's own group. `isKeyed`: with a `client_msg_no` of the sender's. */
+export function eachGroupRequest(isKeyed: boolean): Uint8Array {
+  return httpRequest(
+    "/message/send",
+    sendBody({
+      ...{ channel: { id: EACH_GROUP, type: 2 }, fromUid: memberName(0) },
       clientMsgNo: isKeyed ? freshMessageNumber() : undefined,
     }),
   );

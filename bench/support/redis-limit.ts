@@ -2,8 +2,9 @@
 // compares stored messages with, in the same run. No state.
 
 import { connect, type Socket } from "node:net";
+import { SLOTS, slotOf } from "../../src/redis/slots.ts";
 import type { ClusterSample, Course } from "./cluster-loads.ts";
-import type { Redis } from "./clusters.ts";
+import type { Redis, RedisProcess } from "./clusters.ts";
 import { PAYLOAD } from "./frames.ts";
 import { cpuSeconds } from "./proc.ts";
 
@@ -21,7 +22,7 @@ export interface LimitLoad {
   readonly subscribers: number;
 }
 
-/** HINCRBY + XADD + SPUBLISH for each message, over channels of its own for each connection. */
+/** HINCRBY + XADD + SPUBLISH for each message, over a channel of its own for each connection; on a Redis Cluster each is at the server of its channel's slot. */
 export function redisLimit(
   redis: Redis,
   { connections, depth, subscribers }: LimitLoad,
@@ -33,10 +34,12 @@ export function redisLimit(
         { length: connections },
         (_, at) => `limit${at}`,
       );
-      const sockets = await Promise.all(topics.map(() => open(redis)));
+      const sockets = await Promise.all(
+        topics.map((topic) => open(serverOf(redis, topic))),
+      );
       const ears = await Promise.all(
         Array.from({ length: subscribers }, () => listen(redis, topics)),
-      );
+      ).then((all) => all.flat());
       let answered = 0;
       let isOver = false;
       const done = sockets.map((socket, at) =>
@@ -46,12 +49,12 @@ export function redisLimit(
         }),
       );
       await pause(plan.warmupS);
-      const before = { answered, cpu: cpuSeconds(redis.pid) };
+      const before = { answered, cpu: usedSeconds(redis) };
       const started = performance.now();
       await pause(plan.seconds);
       const count = Math.max(1, answered - before.answered);
       const seconds = (performance.now() - started) / 1000;
-      const redisUs = ((cpuSeconds(redis.pid) - before.cpu) * 1e6) / count;
+      const redisUs = ((usedSeconds(redis) - before.cpu) * 1e6) / count;
       isOver = true;
       await Promise.all(done);
       for (const socket of [...sockets, ...ears]) socket.destroy();
@@ -64,24 +67,42 @@ function pause(seconds: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 }
 
-async function open({ url }: Redis): Promise<Socket> {
-  const { hostname, port } = new URL(url);
-  const socket = connect(Number(port), hostname).setNoDelay(true);
+function usedSeconds({ processes }: Redis): number {
+  return processes.reduce((sum, { pid }) => sum + cpuSeconds(pid), 0);
+}
+
+/** `redis-cli --cluster create` gives each primary an equal share of the slots, in their order. */
+function serverOf({ processes }: Redis, topic: string): RedisProcess {
+  const at = Math.floor((slotOf(topic) * processes.length) / SLOTS);
+  const found = processes[at];
+  if (found === undefined) throw new Error("No server has the slot");
+  return found;
+}
+
+async function open({ port }: RedisProcess): Promise<Socket> {
+  const socket = connect(port, "127.0.0.1").setNoDelay(true);
   await new Promise<void>((resolve, reject) => {
     socket.once("connect", resolve).once("error", reject);
   });
   return socket;
 }
 
-/** A subscriber that reads what comes and forgets it. */
+/** A subscriber that reads what comes and forgets it, at each server that has topics. */
 async function listen(
   redis: Redis,
   topics: readonly string[],
-): Promise<Socket> {
-  const socket = await open(redis);
-  socket.write(command("SSUBSCRIBE", ...topics));
-  await new Promise((resolve) => socket.once("data", resolve));
-  return socket.resume();
+): Promise<readonly Socket[]> {
+  const servers = new Set(topics.map((topic) => serverOf(redis, topic)));
+  return Promise.all(
+    [...servers].map(async (server) => {
+      const socket = await open(server);
+      for (const topic of topics)
+        if (serverOf(redis, topic) === server)
+          socket.write(command("SSUBSCRIBE", topic));
+      await new Promise((resolve) => socket.once("data", resolve));
+      return socket.resume();
+    }),
+  );
 }
 
 /** Writes `request` again each time all of it is answered, for as long as `goesOn` says. */

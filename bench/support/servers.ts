@@ -26,7 +26,6 @@ const SETTINGS = {
 
 const RAW_SERVER = fileURLToPath(new URL("./raw-server.ts", import.meta.url));
 
-/** Starts the build's `dist/main.js`, as a node on a Redis where one is named. What a bench may send per connection is not limited, nothing else differs from the defaults. */
 /** All clients of a load have one address. Builds from before the limit do not know the setting. */
 function addressLimit(directory: string): Record<string, string> {
   return existsSync(`${directory}/dist/transport/socket-limits.js`)
@@ -34,16 +33,24 @@ function addressLimit(directory: string): Record<string, string> {
     : {};
 }
 
+/** Starts the build's `dist/main.js`, as a node on a Redis where one is named. What a bench may send per connection is not limited, nothing else differs from the defaults. */
 export async function startBroker(
   workbench: Workbench,
   { directory, profileFolder }: Extract<Subject, { kind: "broker" }>,
-  redis?: { readonly url: string; readonly prefix: string },
+  redis?: {
+    readonly url: string;
+    readonly prefix: string;
+    readonly isCluster?: boolean;
+  },
 ): Promise<Server> {
   const folder = workbench.folder("store");
   const data: Record<string, string> =
     redis === undefined
       ? { JINDOU_STORE_PATH: folder }
-      : { JINDOU_REDIS_URL: redis.url, JINDOU_REDIS_PREFIX: redis.prefix };
+      : {
+          ...{ JINDOU_REDIS_URL: redis.url, JINDOU_REDIS_PREFIX: redis.prefix },
+          JINDOU_REDIS_CLUSTER: `${redis.isCluster ?? false}`,
+        };
   const profiler =
     profileFolder === undefined ? [] : profilerArgs(profileFolder);
   const child = workbench.spawn({

@@ -21,7 +21,7 @@ const ROWS = {
   "socket-send": 2,
   stream: 4,
   connections: 2,
-  cluster: 23,
+  cluster: 26,
   "redis-restart": 8,
 };
 const HAS_COMPILER = spawnSync("cc", ["--version"]).status === 0;
