@@ -181,7 +181,8 @@ t.test(
   "time that is up rejects, without disorder for those behind",
   async (t) => {
     const server = new ScriptedServer(selling(() => undefined));
-    const client = play(t, server, { timeouts: { sendMs: 30 } });
+    const client = play(t, server, { timeouts: { sendMs: 500 } });
+    await client.ready(); // else the time may be up before anything is sent
     const late = t.rejects(client.send(TEAM, "1"), { code: "timeout" });
     const first = await server.heard("send");
     await late;
