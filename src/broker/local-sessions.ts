@@ -1,4 +1,4 @@
-// The sessions this node serves, as the store has to have them. Maps: sessions by id and by uid, ids of those to be confirmed.
+// The sessions this node serves, as the store has to have them. Maps: sessions by id and by uid, ids of those to be confirmed, now or later.
 
 import type { LoggedIn } from "./session-ports.ts";
 
@@ -9,6 +9,8 @@ export class LocalSessions {
   readonly #byUid = new Map<string, readonly LoggedIn[]>();
   /** Ids of sessions that may have lost the right to go on, or their entry. */
   readonly unconfirmed = new Set<string>();
+  /** Ids of sessions to be confirmed with `confirmDeferred`, unless somebody asks about them before. */
+  readonly #deferred = new Set<string>();
   #cursor: Iterator<LoggedIn> | undefined;
 
   get size(): number {
@@ -33,8 +35,20 @@ export class LocalSessions {
       if (this.has(session.sessionId)) this.unconfirmed.add(session.sessionId);
   }
 
-  confirmAllSoon(): void {
-    for (const id of this.#sessions.keys()) this.unconfirmed.add(id);
+  /** All are to be confirmed with `confirmDeferred`. */
+  deferAll(): void {
+    for (const id of this.#sessions.keys()) this.#deferred.add(id);
+  }
+
+  confirmDeferred(): void {
+    for (const id of this.#deferred) this.unconfirmed.add(id);
+    this.#deferred.clear();
+  }
+
+  /** The store is asked about the session now. */
+  asked(sessionId: string): void {
+    this.unconfirmed.delete(sessionId);
+    this.#deferred.delete(sessionId);
   }
 
   /** The next `count` of all at most are to be confirmed, behind those of the call before; at the end it begins again with the call after. */
@@ -60,7 +74,7 @@ export class LocalSessions {
 
   /** The session is not served any more; says whether it was one of this node's. */
   forget(sessionId: string): boolean {
-    this.unconfirmed.delete(sessionId);
+    this.asked(sessionId);
     const found = this.#sessions.get(sessionId);
     if (found === undefined) return false;
     const { uid } = found.session;

@@ -59,8 +59,6 @@ export class SessionDirectory {
   /** Sessions to be confirmed without a reason; broken, because a beat may be due less than one. */
   #due = 0;
   #beatMs = performance.now();
-  /** All are to be confirmed, since the store was away or this node was dead for the others. */
-  #isAnew = false;
   #running: Promise<void> | undefined;
 
   constructor(parts: SessionDirectoryParts) {
@@ -216,9 +214,20 @@ export class SessionDirectory {
     const count = isAnew ? 0 : Math.floor(Math.min(due, size));
     this.#due = Math.min(due, size) - count;
     this.#beatMs = nowMs;
-    this.#isAnew ||= isAnew;
-    if (isAnew) this.#local.confirmAllSoon();
-    else this.#local.confirmNextSoon(count);
+    if (isAnew) void this.#confirmAnew();
+    this.#local.confirmNextSoon(count);
+    this.#proceed();
+  }
+
+  /**
+   * Confirms all sessions, since the store was away or this node was dead for the others. Users whose topics were lost with the store are judged when
+   * these are back, which confirms their sessions; those that were not in time are confirmed then. Never rejects.
+   */
+  async #confirmAnew(): Promise<void> {
+    this.#local.deferAll();
+    const isUser = (topic: Topic) => topic.startsWith("u:");
+    await this.#parts.cluster.recovery(isUser)?.catch(() => {});
+    this.#local.confirmDeferred();
     this.#proceed();
   }
 
@@ -238,7 +247,6 @@ export class SessionDirectory {
   /** False: something is left for the next beat. Neither half keeps the other from its turn: of a Redis Cluster one server may be away. */
   async #run(): Promise<boolean> {
     const isRemoved = await this.#removeAll();
-    if (this.#isAnew) await this.#judged();
     const { unconfirmed } = this.#local;
     const all = [...unconfirmed].flatMap((id) => this.#local.get(id) ?? []);
     const isDue = (id: string) => unconfirmed.has(id); // else it was asked about meanwhile
@@ -249,13 +257,6 @@ export class SessionDirectory {
       this.#local.confirmSoon(left);
     }
     return isRemoved && left.length === 0;
-  }
-
-  /** Users whose topics were lost with the store are judged when these are back: that confirms their sessions. */
-  async #judged(): Promise<void> {
-    this.#isAnew = false;
-    const isUser = (topic: Topic) => topic.startsWith("u:");
-    await this.#parts.cluster.recovery(isUser)?.catch(() => {}); // not in time: they are confirmed now
   }
 
   /**
@@ -277,8 +278,7 @@ export class SessionDirectory {
       const some = all
         .slice(at, at + CONFIRMED_AT_ONCE)
         .filter(({ session }) => isDue(session.sessionId));
-      for (const { session } of some)
-        this.#local.unconfirmed.delete(session.sessionId); // for all who asked
+      for (const { session } of some) this.#local.asked(session.sessionId); // for all who asked
       const results = await this.#ask(some);
       let away = 0;
       for (const [place, one] of some.entries()) {

@@ -516,6 +516,32 @@ t.test(
   },
 );
 
+t.test(
+  "sessions that wait for their users' topics hold up no others",
+  async (t) => {
+    const [a] = (await startNodes(t, 1, { recheckMs: 1e9 })) as [TestNode];
+    const [judged, waiting] = [sessionOn(a, "u"), sessionOn(a, "v")];
+    for (const one of [judged, waiting]) await a.directory.login(one);
+    await a.cluster.listen("u:u");
+    const topicsBack: (() => void)[] = [];
+    a.topics.recovery = () =>
+      new Promise((resolve) => {
+        topicsBack.push(resolve);
+      });
+    await raw.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+    await until(() => topicsBack.length > 0); // the store was away: all are to be confirmed
+    await lose(a, "v");
+    await putToken(a, "u", "another");
+    await a.cluster.announce([{ kind: "credential", uid: "u" }]);
+    await until(() => ended(a).length > 0);
+    t.same(ended(a), [`${judged.sessionId} token_changed`]);
+    t.same(await sessionsOf(a.store, "v"), [], "it waits");
+    for (const back of topicsBack) back();
+    await until(async () => (await sessionsOf(a.store, "v")).length > 0);
+    t.same(await sessionsOf(a.store, "v"), [waiting]);
+  },
+);
+
 const SECONDARY = {
   uid: "u",
   flag: 0,
