@@ -27,11 +27,11 @@ export interface ChannelNames {
   readonly ids: IdCounter;
   /** The bucket's. */
   readonly due: string;
-  /** Its users are in other slots: steps of their own notify them (`tellUsers`), and `topics`, `peerKeys` and `peers` are empty. */
+  /** Its users are in other slots: `publishToUsers` reaches them, and `topics`, `peerKeys` and `peers` are empty. */
   readonly isApart: boolean;
   /** What the step that appends is given of the channel (`lua/append.lua`). */
   readonly step: readonly string[];
-  /** What its own steps tell. */
+  /** Where its own scripts publish. */
   readonly topics: readonly string[];
   /** `peers` of the users of a personal channel, and whom to enter into each. */
   readonly peerKeys: readonly string[];
@@ -82,7 +82,7 @@ export class ChannelNamesOf {
   }
 }
 
-/** A personal channel whose users are in other slots than the channel: they are told by `tellUsers`. */
+/** A personal channel whose users are in other slots than the channel. */
 export function areUsersApart(
   { isCluster }: Pick<RedisLink, "isCluster">,
   key: ChannelKey,

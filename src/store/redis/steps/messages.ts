@@ -17,7 +17,7 @@ import { Appends, appendScripts } from "./append.ts";
 import type { Placed } from "./append-call.ts";
 import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
 import { historyScripts, readResumeSeqs, readSlice } from "./history.ts";
-import { personalScripts, tellAgain, tellUsers } from "./personal.ts";
+import { personalScripts, publishAgain, publishToUsers } from "./personal.ts";
 
 /** What the link must know. */
 export const messageScripts = [
@@ -62,20 +62,20 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
 
   /** Does what the first call may have left undone. */
   async function finish(
-    { key, origin }: MessageDraft,
-    { isApart, log }: ChannelNames,
+    draft: MessageDraft,
+    { isApart }: ChannelNames,
     placed: Placed,
   ): Promise<void> {
+    const { key } = draft;
     if (placed.pub === 0) await settleCommand(key, placed.messageId);
     else if (isApart && placed.messageSeq === 0)
-      await tell(key, placed); // it may be lost: the retry says what it said
-    else if (isApart)
-      await tellAgain(link, { key, origin, log, place: placed });
+      await publish(key, placed); // the first one may be lost: the retry has its content
+    else if (isApart) await publishAgain(link, draft, placed);
   }
 
-  async function tell(key: ChannelKey, placed: Placed): Promise<void> {
+  async function publish(key: ChannelKey, placed: Placed): Promise<void> {
     const keptAtMs = placed.messageSeq === 0 ? undefined : placed.atMs;
-    await tellUsers(link, key, { frame: messagePublication(placed), keptAtMs });
+    await publishToUsers(link, key, messagePublication(placed), keptAtMs);
   }
 
   return {
@@ -93,7 +93,7 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
       if (isRetry) counts.duplicates += 1;
       else counts.appended += 1;
       if (isRetry) await finish(draft, names, placed);
-      else if (names.isApart) await tell(draft.key, placed);
+      else if (names.isApart) await publish(draft.key, placed);
       if (durable !== undefined) await durable;
       return { messageId, messageSeq, duplicate: isRetry };
     },

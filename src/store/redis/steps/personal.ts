@@ -1,7 +1,8 @@
-// Telling the users of a personal channel on a Redis Cluster, where they are in other slots than the channel: one step per user, behind the step
-// that stored what they are told. No state.
+// Publishing to the users of a personal channel on a Redis Cluster, where they are in other slots than the channel: a script for each user, behind the one
+// that stored what is published. No state.
 
 import type { ChannelKey } from "../../../broker/model.ts";
+import type { MessageDraft } from "../../../broker/ports.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript, type Script } from "../../../redis/script.ts";
@@ -11,6 +12,7 @@ import {
   messagePublication,
 } from "../../../redis/wire.ts";
 import { lua } from "../parts.ts";
+import type { Placed } from "./append-call.ts";
 import { otherUser } from "./channel-names.ts";
 
 const TO_USER = loadScript(lua("to_user"));
@@ -20,67 +22,44 @@ export const personalScripts: readonly Script[] = [TO_USER];
 
 /**
  * Publishes a frame to both users of a personal channel and, for a kept message accepted at `keptAtMs`, enters each in the other's `peers`. To be
- * awaited before the caller is answered. It goes out however much waits for an answer: the message is stored already. Harmless to repeat. Throws as the link does; then one of them may not have been told.
+ * awaited before the caller is answered. It goes out however much waits for an answer: the message is stored already. Harmless to repeat. Throws as the
+ * link does; then one of them may have missed it.
  */
-export async function tellUsers(
+export async function publishToUsers(
   link: RedisLink,
   key: ChannelKey,
-  {
-    frame,
-    keptAtMs,
-  }: { readonly frame: Buffer; readonly keptAtMs: number | undefined },
+  frame: Buffer,
+  keptAtMs: number | undefined,
 ): Promise<void> {
   const users = usersOf(key);
-  const tellings = users.map((uid) =>
-    link.run(
-      TO_USER,
-      [link.keys.user("peers", uid)],
-      [
-        link.keys.user("topic", uid),
-        frame,
-        otherUser(users, uid),
-        keptAtMs ?? "",
-      ],
-      { isVital: true },
-    ),
-  );
-  for (const result of await Promise.allSettled(tellings))
+  const published = users.map((uid) => {
+    const topic = link.keys.user("topic", uid);
+    const args = [topic, frame, otherUser(users, uid), keptAtMs ?? ""];
+    const how = { isVital: true };
+    return link.run(TO_USER, [link.keys.user("peers", uid)], args, how);
+  });
+  for (const result of await Promise.allSettled(published))
     if (result.status === "rejected") throw result.reason;
 }
 
-/** Tells the users of a plain message that is in the channel's log, `log`, once more. Does nothing where it is no longer there. */
-export async function tellAgain(
+/** Publishes a message of the log once more, as the session `origin` sends it again. Does nothing where the log has it no longer. */
+export async function publishAgain(
   link: RedisLink,
-  stored: {
-    readonly key: ChannelKey;
-    readonly log: string;
-    readonly place: {
-      readonly messageId: number;
-      readonly messageSeq: number;
-      readonly pub: number;
-    };
-    /** The session that sends it now. */
-    readonly origin?: string | undefined;
-  },
+  { key, origin }: Pick<MessageDraft, "key" | "origin">,
+  place: Pick<Placed, "messageId" | "messageSeq" | "pub">,
 ): Promise<void> {
-  const { key, log, place, origin } = stored;
-  const entries = await link.call(
-    "xrange",
-    log,
-    place.messageSeq,
-    place.messageSeq,
-  );
+  const log = link.keys.channel("log", key);
+  const at = `${place.messageSeq}-${place.messageId}`;
+  const entries = await link.call("xrange", log, at, at);
   const [entry] = entries as readonly (readonly [Buffer, readonly Buffer[]])[]; // as Redis replies
-  if (entry === undefined) return;
-  const fields = new Map<string, Buffer>();
-  for (let i = 0; i + 1 < entry[1].length; i += 2)
-    fields.set(String(entry[1][i]), entry[1][i + 1] ?? Buffer.alloc(0));
-  const record = fields.get("r");
-  if (record === undefined || fields.has("s")) return; // a stream tells of itself
-  const extra = encodeExtra({
-    ...{ origin, recipients: undefined, startData: undefined },
-  });
+  const fields = entry?.[1] ?? [];
+  const isName = (name: string) => (one: Buffer, index: number) =>
+    index % 2 === 0 && String(one) === name;
+  const recordAt = fields.findIndex(isName("r"));
+  const record = recordAt < 0 ? undefined : fields[recordAt + 1];
+  if (record === undefined || fields.some(isName("s"))) return; // scripts on streams publish it themselves
+  const extra = encodeExtra({ origin, recipients: undefined });
   const { timestampMs } = decodeRecord(record, place);
   const frame = messagePublication({ ...place, record, extra });
-  await tellUsers(link, key, { frame, keptAtMs: timestampMs });
+  await publishToUsers(link, key, frame, timestampMs);
 }

@@ -11,7 +11,7 @@ import { BUCKETS, bucketOf, usersOf } from "../../../redis/keys.ts";
 import { isMessages, STREAM_STATES } from "../../../redis/wire.ts";
 import type { RedisStoreParts } from "../parts.ts";
 import { areUsersApart, otherUser } from "./channel-names.ts";
-import { tellUsers } from "./personal.ts";
+import { publishToUsers } from "./personal.ts";
 import { createStreamReads, streamReadScripts } from "./stream-reads.ts";
 import { createStreamSteps, streamStepScripts } from "./stream-steps.ts";
 
@@ -65,7 +65,7 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     const [said, state, ended = "", ...frames] = reply as [
       ...[Buffer, number, Buffer?, ...Buffer[]],
     ]; // Redis' reply
-    if (frames.length > 0) await tell(key, frames);
+    if (frames.length > 0) await publish(key, frames);
     if (frames.length > 0 && ended.length > 0) notified(key, String(ended));
     await written(keys.channel("head", key));
     const verdict = String(said) as StreamStep["verdict"] | "too_large";
@@ -73,16 +73,15 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     return { verdict, state: STREAM_STATES[state] };
   }
 
-  async function tell(
+  async function publish(
     key: ChannelKey,
     frames: readonly Buffer[],
   ): Promise<void> {
     const atMs = clock();
-    const tellings = frames.map((frame) => {
-      const keptAtMs = isMessages(frame) ? atMs : undefined;
-      return tellUsers(link, key, { frame, keptAtMs });
-    });
-    await Promise.all(tellings);
+    const published = frames.map((frame) =>
+      publishToUsers(link, key, frame, isMessages(frame) ? atMs : undefined),
+    );
+    await Promise.all(published);
   }
 
   /** Takes out a stream that ended. Were it left in, its users would be notified of its end once more. */
