@@ -359,6 +359,25 @@ t.test(
   },
 );
 
+t.test("two full calls are under way at most", async (t) => {
+  const own = await startRedis(t);
+  const one = await openStore(t, own.url, { settings: { timeoutMs: 1000 } });
+  const { store } = one;
+  const before = await callsOf(own, "evalsha");
+  own.signal("SIGSTOP");
+  const codes = await Promise.all(
+    Array.from({ length: 100 }, (_, at) =>
+      codeOf(store.append(numbered(at, undefined))),
+    ),
+  );
+  own.signal("SIGCONT");
+  t.same([...new Set(codes)], ["unavailable"]);
+  await store.append(numbered(100, undefined)); // behind them
+  t.equal((await callsOf(own, "evalsha")) - before, 3);
+  const sent = Array.from({ length: 64 }, (_, at) => at);
+  t.same(await numbersIn(one), [...sent, 100], "the others were not sent");
+});
+
 t.test("a channel that was named anew is opened once in a call", async (t) => {
   const settings = { maxInFlight: 50_000, ...UNHURRIED };
   const one = await openStore(t, server.url, { settings });
