@@ -103,6 +103,7 @@ export class Session {
   reads: Reads | undefined;
   /** The work it may ask for; undefined: any. */
   rate: Rate | undefined;
+  /** Of content and overhead. A small payload may keep 8 KiB of memory that it shared with others when it was read (`redis/wire.ts`). */
   readonly #maxHeldBytes: number;
   #groups: Map<string, FollowedGroup> | undefined;
   #held: (Message | HeldPush)[] | undefined = [];
