@@ -10,11 +10,10 @@ local function int(n) return string.format('%d', n) end
 -- growing, whatever the clocks say.
 local function id_behind(last, bucket, now)
   local id = (now - EPOCH) * 4096
-  if bucket == WHOLE_SERVER then return math.max(id, last + 1) end
-  id = id + bucket * BUCKETS
+  if bucket ~= WHOLE_SERVER then id = id + bucket * BUCKETS end
   if last < id then return id end
   id = last + 1
-  if math.floor(id / BUCKETS) % BUCKETS == bucket then return id end
+  if bucket == WHOLE_SERVER or math.floor(id / BUCKETS) % BUCKETS == bucket then return id end
   return (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
 end
 

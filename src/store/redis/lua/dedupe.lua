@@ -16,18 +16,16 @@ local function remembered(key, now, window) return first_of(redis.call('GET', ke
 
 local dedupe_keep -- for how long a value is kept, as text; all of a call are kept as long
 
--- at: Unix ms, then seq and id as `<messageSeq>-<messageId>`, all as text; pub as text where it is not the seq, else false.
-local function remember(key, window, at, place, pub)
+-- at: Unix ms, then seq and id as `<messageSeq>-<messageId>`, all as text; pub as text where it is not the seq, else false. is_first: only where none is
+-- remembered within the window, else returns id, seq and pub of that one.
+local function remember(key, window, at, place, pub, is_first)
   dedupe_keep = dedupe_keep or int(window + DEDUPE_SPACE_MS)
-  redis.call('SET', key, pub and at .. ' ' .. place .. ' ' .. pub or at .. ' ' .. place, 'PX', dedupe_keep)
-end
-
--- Both in one: id, seq and pub of the first one; nil: this is the first, and it is remembered.
-local function remember_first(key, window, at, place, pub)
-  dedupe_keep = dedupe_keep or int(window + DEDUPE_SPACE_MS)
-  local before = redis.call('SET', key, pub and at .. ' ' .. place .. ' ' .. pub or at .. ' ' .. place, 'NX', 'GET', 'PX', dedupe_keep)
-  if not before then return nil end
-  local id, seq, earlier = first_of(before, tonumber(at), window)
-  if not id then remember(key, window, at, place, pub) end
-  return id, seq, earlier
+  local value = pub and at .. ' ' .. place .. ' ' .. pub or at .. ' ' .. place
+  if is_first then
+    local before = redis.call('SET', key, value, 'NX', 'GET', 'PX', dedupe_keep)
+    if not before then return nil end
+    local id, seq, earlier = first_of(before, tonumber(at), window)
+    if id then return id, seq, earlier end
+  end
+  redis.call('SET', key, value, 'PX', dedupe_keep)
 end

@@ -11,9 +11,10 @@ local STRANGER = 16
 local GROUP_SYSTEM = 16
 local PERSON_SYSTEM = 32
 
--- base: what the keys of the channel begin with.
+-- base: what the keys of the channel whose members these are begin with.
 local function is_member(base, key, uid)
-  return redis.call('SISMEMBER', base .. 'permanent:' .. key, uid) == 1 or redis.call('SISMEMBER', base .. 'temporary:' .. key, uid) == 1
+  if redis.call('SISMEMBER', base .. 'permanent:' .. key, uid) == 1 then return true end
+  return redis.call('SISMEMBER', base .. 'temporary:' .. key, uid) == 1
 end
 
 -- info: of the group's head, as its other facts.

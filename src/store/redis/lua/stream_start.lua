@@ -7,7 +7,7 @@
 -- to enter into the first and second `peers` ("": nobody), 20 … topics.
 -- Reply: see `stream_steps.lua`; the verdict is also `too_large`.
 local no, window = ARGV[2], tonumber(ARGV[4])
-now, retention, keeps = tonumber(ARGV[3]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local now, retention, keeps = tonumber(ARGV[3]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local reach = (#KEYS - 6) / 2
 local c = { head = KEYS[1], channel = ARGV[1], now = now, uids = { unpack(KEYS, 7, 6 + reach) }, tells = 20 }
 
@@ -41,15 +41,15 @@ end
 
 local base = string.sub(KEYS[1], 1, -#ARGV[1] - 6) -- in front of `head:<key>`
 local peers = nil
-if reach > 0 then peers = { KEYS[7 + reach], ARGV[18] } end
-if reach > 1 then peers[3], peers[4] = KEYS[8 + reach], ARGV[19] end
-open_channel(base, ARGV[1], peers)
+if reach > 0 then peers = { ARGV[3], KEYS[7 + reach], ARGV[18] } end
+if reach > 1 then peers[4], peers[5] = KEYS[8 + reach], ARGV[19] end
+local channel = open_channel(base, ARGV[1], peers, retention > 0 or keeps > 0)
 local id = next_id(KEYS[3], tonumber(ARGV[11]), now)
-local place = int(c_seq + 1) .. '-' .. int(id)
-place_message(id, place, ARGV[14], ARGV[16], true, nil, no)
-close_channel()
-remember(KEYS[5], window, ARGV[3], place, c_pub ~= c_seq and int(c_pub))
-local seq, pub = c_seq, c_pub
+local place = int(channel.seq + 1) .. '-' .. int(id)
+place_message(channel, place, ARGV[14], ARGV[16], true, nil, no)
+close_channel(channel, now, retention, keeps)
+local seq, pub = channel.seq, channel.pub
+remember(KEYS[5], window, ARGV[3], place, pub ~= seq and int(pub))
 local keys = stream_keys(KEYS[1], no)
 redis.call('HSET', keys.stream, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
 redis.call('SET', KEYS[6], no)

@@ -10,17 +10,12 @@ import type { ChannelNames } from "./channel-names.ts";
 import { dedupeKey } from "./channel-names.ts";
 import { codeOf, refusalOf } from "./permission-tables.ts";
 
-const KEEP = 1;
-const RED_DOT = 2;
-const DEDUPE = 4;
-const CHECK = 8;
-const EXPIRES = 16;
-const CODE = 32;
-const ARGS = 256;
-const APPENDED = 0;
-const RETRY = 1;
+// What became of a message, in the step's reply.
+const APPENDED = 1;
+const RETRY = 2;
 const REFUSED = 3;
-const REPLY_NUMBERS = 4;
+/** Of each message in the reply. */
+const ANSWER_BYTES = 26;
 const MAX_EXPIRE_S = 0xffff_ffff;
 /** Counted for a message beside its record. */
 const CALL_BYTES = 300;
@@ -57,7 +52,7 @@ export class AppendCall {
   readonly #fromUid: string;
   /** Where a retry finds it; "": it is not looked up. */
   readonly #dedupeKey: string;
-  readonly #flags: number;
+  readonly #numbers: readonly number[];
   readonly #atMs: number;
   readonly #endsAtMs: number;
   readonly #record: Buffer;
@@ -77,7 +72,7 @@ export class AppendCall {
     this.#dedupeKey = draft.dedupe ? dedupeKey(keys, draft) : "";
     this.#atMs = atMs;
     this.#endsAtMs = endOf(draft, atMs);
-    this.#flags = flagsOf(draft) | (this.#endsAtMs === 0 ? 0 : EXPIRES);
+    this.#numbers = numbersOf(draft, this.#endsAtMs !== 0);
     this.#record = encodeRecord(draft, atMs);
     this.#extra = encodeExtra(draft);
     this.bytes = this.#record.length + this.#extra.length + CALL_BYTES;
@@ -88,35 +83,33 @@ export class AppendCall {
     });
   }
 
-  /** Adds what the step is given of it. */
-  putArgs(args: Arg[]): void {
-    const flagsAt = args.length;
-    args.push(0, this.#fromUid, this.#record, this.#extra);
+  /** Adds what the step is given of it: arguments, and bytes among the numbers in front of them. */
+  putArgs(args: Arg[], numbers: number[]): void {
+    args.push(this.#fromUid, this.#record, this.#extra);
     if (this.#dedupeKey !== "") args.push(this.#dedupeKey);
     if (this.#endsAtMs !== 0) args.push(this.#endsAtMs);
-    args[flagsAt] = this.#flags + ARGS * (args.length - flagsAt);
+    numbers.push(...this.#numbers);
   }
 
-  /** Answers by its numbers in the step's reply; false: it failed. */
+  /** Answers by its bytes in the step's reply; false: it failed. */
   settle(
-    reply: readonly unknown[],
+    answers: Buffer,
     at: number,
     durable: Promise<void> | undefined,
   ): boolean {
-    const numbers = reply as readonly number[]; // those of calls are, as the step's header says
-    const first = at * REPLY_NUMBERS;
-    const what = numbers[first];
-    const messageId = numbers[first + 1] ?? 0;
+    const first = at * ANSWER_BYTES;
+    const what = answers[first + 1];
+    const pub = answers.readDoubleBE(first + 2);
     if (what === REFUSED) {
-      const refused = refusalOf(messageId);
+      const refused = refusalOf(pub);
       if (refused !== undefined) this.#resolve({ refused });
       return refused !== undefined;
     }
     if (what !== APPENDED && what !== RETRY) return false;
     this.#resolve({
-      messageId,
-      messageSeq: numbers[first + 2] ?? 0,
-      pub: numbers[first + 3] ?? 0,
+      messageId: answers.readDoubleBE(first + 10),
+      messageSeq: answers.readDoubleBE(first + 18),
+      pub,
       isRetry: what === RETRY,
       atMs: this.#atMs,
       record: this.#record,
@@ -131,36 +124,42 @@ export class AppendCall {
   }
 }
 
-/** The errors of a step's reply, in the order of the calls that failed. */
-export function errorsOf(
-  reply: readonly unknown[],
-  calls: number,
-): readonly Error[] {
-  return reply.slice(calls * REPLY_NUMBERS).map((text) => {
-    const error = new Error(String(text)); // a Buffer
+/** The step's reply: an answer for each message, and the errors of those that failed, in order. */
+export interface Reply {
+  readonly answers: Buffer;
+  readonly errors: readonly Error[];
+}
+
+export function readReply(reply: unknown): Reply {
+  if (!Array.isArray(reply)) return { answers: reply as Buffer, errors: [] }; // as its header says
+  const [answers, ...texts] = reply as Buffer[];
+  const errors = texts.map((text) => {
+    const error = new Error(String(text));
     error.name = "ReplyError"; // as the library names what a server replied
     return error;
   });
+  return { answers: answers ?? Buffer.alloc(0), errors };
 }
 
 /** Whether something of the call is stored, so that its answer waits until that is durable. */
-export function isAnyStored(reply: readonly unknown[], calls: number): boolean {
-  for (let at = 0; at < calls; at++) {
-    const what = reply[at * REPLY_NUMBERS];
+export function isAnyStored(answers: Buffer): boolean {
+  for (let at = 1; at < answers.length; at += ANSWER_BYTES) {
+    const what = answers[at];
     if (what === APPENDED || what === RETRY) return true;
   }
   return false;
 }
 
-function flagsOf({ header, dedupe, permission }: MessageDraft): number {
+function numbersOf(
+  { header, dedupe, permission }: MessageDraft,
+  expires: boolean,
+): readonly number[] {
   const isJudged = permission !== "check" && permission !== "granted";
-  return (
-    (header.noPersist ? 0 : KEEP) |
-    (header.redDot ? RED_DOT : 0) |
-    (dedupe ? DEDUPE : 0) |
-    (permission === "check" ? CHECK : 0) |
-    (isJudged ? CODE * codeOf(permission) : 0)
-  );
+  return [
+    ...[!header.noPersist, header.redDot, dedupe].map(Number),
+    ...[permission === "check", expires].map(Number),
+    isJudged ? codeOf(permission) : 0,
+  ];
 }
 
 /** Unix milliseconds; 0: never. */

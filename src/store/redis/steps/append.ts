@@ -8,9 +8,10 @@ import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
 import type { RedisStoreParts } from "../parts.ts";
 import {
   AppendCall,
-  errorsOf,
   isAnyStored,
   type Outcome,
+  type Reply,
+  readReply,
 } from "./append-call.ts";
 import type { ChannelNames } from "./channel-names.ts";
 import { permissionTables } from "./permission-tables.ts";
@@ -146,23 +147,31 @@ export class Appends {
   async #run(
     channels: readonly (readonly AppendCall[])[],
     messages: number,
-  ): Promise<readonly unknown[]> {
+  ): Promise<Reply> {
     const { link, clock, limits } = this.#parts;
     const ids = channels[0]?.[0]?.names.ids; // of all: they are of one bucket, or on one server
-    const args: Arg[] = [
-      ...[clock(), limits.dedupeWindowS * 1000, limits.retentionS * 1000],
-      ...[limits.maxChannelMessages, link.isCluster ? 1 : 0],
-      ...[ids?.bucket ?? 0, messages],
-    ];
+    const bytes: number[] = [link.isCluster ? 1 : 0];
+    const args: Arg[] = [];
     for (const calls of channels) {
-      args.push(...(calls[0]?.names.step ?? []), calls.length);
-      for (const call of calls) call.putArgs(args);
+      const { step = [], users = 0 } = calls[0]?.names ?? {};
+      args.push(...step);
+      bytes.push(users, calls.length);
+      for (const call of calls) call.putArgs(args, bytes);
     }
-    const reply = await link.run(APPEND, [ids?.key ?? ""], args, {
+    const { dedupeWindowS, retentionS, maxChannelMessages } = limits;
+    const numbers = [
+      ...[clock(), dedupeWindowS * 1000, retentionS * 1000],
+      ...[maxChannelMessages, ids?.bucket ?? 0, messages],
+    ];
+    const packed = Buffer.allocUnsafe(8 * numbers.length + bytes.length);
+    for (const [at, number] of numbers.entries())
+      packed.writeDoubleBE(number, 8 * at);
+    packed.set(bytes, 8 * numbers.length);
+    const reply = await link.run(APPEND, [ids?.key ?? ""], [packed, ...args], {
       isGathered: true,
       timeoutMs: this.#timeLeft(channels[0] ?? []),
     });
-    return reply as readonly unknown[]; // as its header says
+    return readReply(reply);
   }
 
   /** The messages of a call wait for `redis.timeoutMs` in all, in the queue and for the answer. Its first channel's first one came first. */
@@ -172,16 +181,15 @@ export class Appends {
     return first.sinceMs + timeoutMs - performance.now();
   }
 
-  #settle(calls: readonly AppendCall[], reply: readonly unknown[]): void {
-    const durable = isAnyStored(reply, calls.length)
+  #settle(calls: readonly AppendCall[], { answers, errors }: Reply): void {
+    const durable = isAnyStored(answers)
       ? this.#parts.written(calls[0]?.names.head)
       : undefined;
     durable?.catch(ignore); // each caller hears of it
-    const errors = errorsOf(reply, calls.length);
     let failed = 0;
     for (const [at, call] of calls.entries()) {
       this.#release(call);
-      if (call.settle(reply, at, durable)) continue;
+      if (call.settle(answers, at, durable)) continue;
       call.fail(errors[failed] ?? new BrokerError("internal"));
       failed += 1;
     }

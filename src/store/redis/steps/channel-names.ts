@@ -31,6 +31,8 @@ export interface ChannelNames {
   readonly isApart: boolean;
   /** What the step that appends is given of the channel (`lua/append.lua`). */
   readonly step: readonly string[];
+  /** How many users are in it. */
+  readonly users: number;
   /** Where its own scripts publish. */
   readonly topics: readonly string[];
   /** `peers` of the users of a personal channel, and whom to enter into each. */
@@ -70,12 +72,13 @@ export class ChannelNamesOf {
       topics,
       step: [
         ...[keys.ofChannel(key), key],
-        ...[users.length > 0 ? "" : (topics[0] ?? ""), `${users.length}`],
+        users.length > 0 ? "" : (topics[0] ?? ""),
         ...users.flatMap((uid) => [
           ...[uid, keys.ofChannel(`${PERSON_CHANNEL}:${uid}`)],
           keys.ofUser(uid),
         ]),
       ],
+      users: users.length,
       peerKeys: users.map((uid) => keys.user("peers", uid)),
       peers: users.map((uid) => otherUser(users, uid)),
     };
