@@ -29,7 +29,8 @@ export function loadScript(
   const parts = [...before, file].map((part) =>
     typeof part === "string" ? part : readFileSync(part, "utf8"),
   );
-  const source = withoutUnused(withConstants([shared, ...parts].join("\n")));
+  const lines = [shared, ...parts].join("\n").replace(COMMENT, "");
+  const source = withoutUnused(withForwards(withConstants(lines)));
   const sha = createHash("sha1").update(source).digest("hex");
   return { name: file.pathname.split("/").at(-1) ?? "", source, sha };
 }
@@ -38,6 +39,8 @@ export function loadScript(
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
 /** A name for a number or text, as our files are written: on a line of its own, in capitals. */
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')(?: +--.*)?\n/gm;
+/** A function that only calls another one, as our files are written: on one line. */
+const FORWARD = /^local function (\w+)\((.*?)\) return ([\w.]+\(.*\)) end$/gm;
 const COMMENT = /^ *--.*\n/gm;
 const WORD = /\w+/g;
 
@@ -54,11 +57,58 @@ function withConstants(source: string): string {
   return rest.replace(WORD, (word) => values.get(word) ?? word);
 }
 
+/** Puts in place of a call of a function that only calls another one what it calls, if it names each of its parameters once. */
+function withForwards(source: string): string {
+  const names = [...source.matchAll(FORWARD)].map(([, name = ""]) => name);
+  return names.reduce((made, name) => {
+    const found = [...made.matchAll(FORWARD)].find((one) => one[1] === name);
+    const [, , list = "", body = ""]: readonly string[] = found ?? [];
+    const parameters: readonly string[] = list.match(WORD) ?? [];
+    const words: readonly string[] = body.match(WORD) ?? [];
+    const isOnce = (one: string) => words.filter((w) => w === one).length === 1;
+    if (!parameters.every(isOnce)) return made;
+    return withCalls(made, name, (given) =>
+      body.replace(WORD, (word) => {
+        const at = parameters.indexOf(word);
+        return at < 0 ? word : `(${given[at] ?? "nil"})`;
+      }),
+    );
+  }, source);
+}
+
+/** `made` of what each call of the function is given in place of the call. */
+function withCalls(
+  source: string,
+  name: string,
+  made: (given: readonly string[]) => string,
+): string {
+  const call = new RegExp(`(?<!function |\\w)${name}\\(`, "g");
+  let result = "";
+  let done = 0;
+  for (let found = call.exec(source); found; found = call.exec(source)) {
+    const given: string[] = [];
+    let from = call.lastIndex;
+    let depth = 1;
+    for (let at = from; depth > 0; at++) {
+      const sign = source[at] ?? ")";
+      if ("({[".includes(sign)) depth += 1;
+      if (")}]".includes(sign)) depth -= 1;
+      if (depth === 0 || (depth === 1 && sign === ",")) {
+        given.push(source.slice(from, at).trim());
+        from = at + 1;
+      }
+    }
+    result += source.slice(done, found.index) + made(given);
+    done = from;
+    call.lastIndex = from;
+  }
+  return result + source.slice(done);
+}
+
 /** Leaves out the functions that nothing names, for Redis makes all that a step has anew at each call. */
 function withoutUnused(source: string): string {
-  const lines = source.replace(COMMENT, "");
   const words = new Map<string, readonly string[]>();
-  const rest = lines.replace(FUNCTION, (body, name: string) => {
+  const rest = source.replace(FUNCTION, (body, name: string) => {
     words.set(name, [...(words.get(name) ?? []), ...(body.match(WORD) ?? [])]);
     return "";
   });
@@ -69,7 +119,7 @@ function withoutUnused(source: string): string {
     used.add(name);
     named.push(...(words.get(name) ?? []));
   }
-  const kept = lines.replace(FUNCTION, (body, name: string) =>
+  const kept = source.replace(FUNCTION, (body, name: string) =>
     used.has(name) ? body : "",
   );
   return kept.replace(/\n+/g, "\n");
