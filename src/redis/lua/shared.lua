@@ -17,20 +17,18 @@ local function id_behind(last, bucket, now)
   return (math.floor(last / 4096) + 1) * 4096 + bucket * BUCKETS
 end
 
--- Takes `most` ids (64 at most) from the counter `key`: the first one is `id_behind` what this returns, each further one behind the one before.
+-- Takes `most` ids (64 at most) from the counter `key` and returns the first one; each further one is `id_behind` the one before.
 -- now: of the call, in Unix ms, however long a message waited for it: after a fail-over that lost some, later ids have to be greater than theirs.
 local function take_ids(key, bucket, now, most)
   local first = id_behind(0, bucket, now)
   local last = tonumber(redis.call('SET', key, int(first + most - 1), 'GET') or '0')
-  if last >= first then
-    local newest = last
-    for _ = 1, most do newest = id_behind(newest, bucket, now) end
-    redis.call('SET', key, int(newest))
-  end
-  return last
+  if last < first then return first end
+  first = id_behind(last, bucket, now)
+  local newest = first
+  for _ = 2, most do newest = id_behind(newest, bucket, now) end
+  redis.call('SET', key, int(newest))
+  return first
 end
-
-local function next_id(key, bucket, now) return id_behind(take_ids(key, bucket, now, 1), bucket, now) end
 
 -- What stands in front of a message's record and extra on a topic.
 local function message_head(pub, id, seq) return struct.pack('>BBddd', 2, 1, pub, id, seq) end

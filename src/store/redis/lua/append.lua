@@ -24,9 +24,6 @@ local MESSAGE_BYTES = 6
 -- An appended message is answered by what stands in front of it on its topic.
 local function answer(what, pub, id, seq) return struct.pack('>BBddd', 2, what, pub, id, seq) end
 
--- An appended message is answered by what stands in front of it on its topic.
-local function answer(what, pub, id, seq) return struct.pack('>BBddd', 2, what, pub, id, seq) end
-
 local now, window, retention, keeps, bucket, most, is_moving = struct.unpack('>ddddddB', ARGV[1])
 
 -- Commands of a script name their keys where Redis cannot know them beforehand. While a slot moves, some of them may be at another server: then it
@@ -49,18 +46,20 @@ if is_moving == 1 then
 end
 
 -- Appends the message in turn and those behind it of its channel, as long as nothing fails.
-local function append(s, reply, now, window, bucket, most, is_swept)
-  local ARGV, byte, first, users, channel, frames, answered = ARGV, string.byte, s.first, s.users, s.channel, s.frames, #reply
+-- s and reply: see below; first: where the channel's arguments begin; users: how many of its users are in reach.
+local function append(s, reply, first, users, now, window, bucket, most, is_limited)
+  local ARGV, byte, channel, frames, answered = ARGV, string.byte, s.channel, s.frames, #reply
   local pieces, judged, refusal, now_text = frames and #frames or 0, nil, nil, nil
   while s.left > 0 do
     local at = s.at
+    s.left = s.left - 1
     local stored, red_dot, dedupe, check, expiring, refused = byte(ARGV[1], s.byte, s.byte + 5)
-    s.at, s.byte, s.left = at + MESSAGE_ARGS + dedupe + expiring, s.byte + MESSAGE_BYTES, s.left - 1
+    s.at, s.byte = at + MESSAGE_ARGS + dedupe + expiring, s.byte + MESSAGE_BYTES
     if not channel then
       local peers, one, other = nil, first + CHANNEL_ARGS, first + CHANNEL_ARGS + USER_ARGS
       if users == 1 then peers = { int(now), ARGV[one + 2] .. 'peers', ARGV[one] } end
       if users == 2 then peers = { int(now), ARGV[one + 2] .. 'peers', ARGV[other], ARGV[other + 2] .. 'peers', ARGV[one] } end
-      channel = open_channel(ARGV[first], ARGV[first + 1], peers, is_swept)
+      channel = open_channel(ARGV[first], ARGV[first + 1], peers, is_limited)
       s.channel = channel
     end
     local uid, record, first_id, first_seq, first_pub = ARGV[at], ARGV[at + 1], nil, nil, nil
@@ -81,7 +80,8 @@ local function append(s, reply, now, window, bucket, most, is_swept)
       if dedupe == 1 then first_id, first_seq, first_pub = remembered(ARGV[at + MESSAGE_ARGS], now, window) end
       if not first_id then reply[answered + 1] = answer(REFUSED, refused, 0, 0) end
     else
-      local id = id_behind(s.last_id or take_ids(KEYS[1], bucket, now, most), bucket, now)
+      local last_id = s.last_id
+      local id = last_id and id_behind(last_id, bucket, now) or take_ids(KEYS[1], bucket, now, most)
       local seq, pub = stored == 1 and channel.seq + 1 or 0, channel.pub + 1
       local place = string.format('%d-%d', seq, id)
       s.last_id = id
@@ -112,20 +112,20 @@ local function append(s, reply, now, window, bucket, most, is_swept)
   end
 end
 
--- Where the arguments of the message in turn begin, in ARGV and in its bytes; how many its channel has left, where the channel's arguments begin and the
--- number of its users; the channel when it was opened, and what its topics get; the id given last; where the message in turn is remembered already.
-local s = { at = 2, byte = HEADER_BYTES + 1, left = 0, first = 0, users = 0, channel = false, frames = false, last_id = false, noted = false }
-local reply, errors, is_changed = {}, {}, false
+-- Where the message in turn begins, in ARGV and in the bytes; how many its channel has left; the channel when it was opened, and what its topics get; the
+-- id given last; where the message in turn is remembered already, until it is placed.
+local s = { at = 2, byte = HEADER_BYTES + 1, left = 0, channel = false, frames = false, last_id = false, noted = false }
+local reply, errors, is_changed = {}, nil, false
 -- What users' topics get, the topics in the order that they were met, and those that several channels tell.
-local of_topic, topics, is_shared = {}, {}, {}
+local of_topic, topics, is_shared
 
 while ARGV[s.at] do
-  local first, users, left = s.at, string.byte(ARGV[1], s.byte, s.byte + 1)
-  s.first, s.users, s.left, s.at, s.byte = first, users, left, first + CHANNEL_ARGS + users * USER_ARGS, s.byte + CHANNEL_BYTES
-  s.channel, s.frames = false, false
+  local first, users, messages = s.at, string.byte(ARGV[1], s.byte, s.byte + 1)
+  s.at, s.byte, s.left, s.channel, s.frames = first + CHANNEL_ARGS + users * USER_ARGS, s.byte + CHANNEL_BYTES, messages, false, false
   while s.left > 0 do
-    local is_done, what = pcall(append, s, reply, now, window, bucket, most, retention > 0 or keeps > 0)
+    local is_done, what = pcall(append, s, reply, first, users, now, window, bucket, most, retention > 0 or keeps > 0)
     if not is_done then
+      errors = errors or {}
       errors[#errors + 1] = type(what) == 'table' and what.err or tostring(what)
       if s.noted then redis.call('DEL', s.noted) end
       s.noted, reply[#reply + 1] = false, answer(FAILED, 0, 0, 0)
@@ -135,6 +135,7 @@ while ARGV[s.at] do
   if frames then
     is_changed = true
     close_channel(s.channel, now, retention, keeps)
+    if users > 0 and not topics then of_topic, topics, is_shared = {}, {}, {} end
     for user = 0, users - 1 do
       local of_user = ARGV[first + CHANNEL_ARGS + 2 + user * USER_ARGS] .. 'topic'
       local before = of_topic[of_user]
@@ -155,7 +156,8 @@ end
 
 -- Two users of one channel get the same.
 local last_frames, last_packed
-for _, topic in ipairs(topics) do
+for at = 1, topics and #topics or 0 do
+  local topic = topics[at]
   if of_topic[topic] ~= last_frames then
     last_frames = of_topic[topic]
     last_packed = messages_frame(last_frames)
@@ -164,7 +166,7 @@ for _, topic in ipairs(topics) do
 end
 
 local answers = table.concat(reply)
-if not errors[1] then return answers end
+if not errors then return answers end
 -- A server that takes no writes now refuses the call as a whole: its client has to know.
 if not is_changed then
   for _, text in ipairs(errors) do

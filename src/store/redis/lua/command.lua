@@ -16,7 +16,7 @@ end
 
 redis.call('XLEN', KEYS[3]) -- a key of a wrong type fails here, before anything is written
 local users = { first = 13, last = 12 + 2 * tonumber(ARGV[12]) }
-local id = next_id(KEYS[2], tonumber(ARGV[8]), now)
+local id = take_ids(KEYS[2], tonumber(ARGV[8]), now, 1)
 local dropped, failed, cause = put_copies(put_copy, id, users, 4, 3)
 if #failed > 0 then
   for _, uid in ipairs(left == '' and {} or cmsgpack.unpack(left)) do failed[#failed + 1] = uid end

@@ -156,8 +156,11 @@ function numbersOf(
 ): readonly number[] {
   const isJudged = permission !== "check" && permission !== "granted";
   return [
-    ...[!header.noPersist, header.redDot, dedupe].map(Number),
-    ...[permission === "check", expires].map(Number),
+    header.noPersist ? 0 : 1,
+    header.redDot ? 1 : 0,
+    dedupe ? 1 : 0,
+    permission === "check" ? 1 : 0,
+    expires ? 1 : 0,
     isJudged ? codeOf(permission) : 0,
   ];
 }
