@@ -65,6 +65,14 @@ export function cursorAfter(
   return { index: nextIndex, textOffset: textOffset + length };
 }
 
+/** Where a reader is that has the whole snapshot. */
+export function cursorAtEnd({
+  nextIndex,
+  text,
+}: Pick<StreamSnapshot, "nextIndex" | "text">): StreamCursor {
+  return { index: nextIndex, textOffset: text.length };
+}
+
 /**
  * What an event tells a reader that is at `cursor`: all of it, the rest of merged content that the reader has in part, or undefined: nothing.
  */

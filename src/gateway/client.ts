@@ -16,11 +16,11 @@ import {
   type Ref,
 } from "../protocol/protocol.ts";
 import type { Connection, ConnectionHandler } from "../transport/types.ts";
-import { planJoin } from "./join.ts";
 import {
   admit,
   type Connect,
   type OpeningContext,
+  planJoin,
   prepareSession,
   refusalReason,
   welcome,
@@ -99,7 +99,7 @@ export class Client implements ConnectionHandler {
 
   lagging(): void {
     if (this.#session !== undefined)
-      this.#context.opening.hub.lagging(this.#session);
+      this.#context.opening.catchUps.lag(this.#session);
   }
 
   closed(code: number): void {
@@ -220,7 +220,7 @@ export class Client implements ConnectionHandler {
       const plan = await opening.inTurn(() =>
         planJoin(session, wishes, opening),
       );
-      this.#connected(joining(plan.groups.length));
+      this.#connected(joining(plan.groups));
       await welcome(session, { name, ref: connect.ref, plan }, opening);
     } catch (error) {
       const ended = isAway(error) ? await this.#endedBy() : undefined;

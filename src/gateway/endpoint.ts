@@ -9,7 +9,7 @@ import type {
   SocketEndpoint,
   Upgrade,
 } from "../transport/types.ts";
-import { lagBytesOf } from "./catch-ups.ts";
+import { lagBytesOf } from "./catch-up.ts";
 import { Client, type ClientContext } from "./client.ts";
 import { isOriginAllowed } from "./origins.ts";
 

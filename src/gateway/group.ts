@@ -1,5 +1,5 @@
 // One group as this node sees it: which wire formats its live members speak, two transport topics each, one for messages and one for events,
-// and the sessions that are still catching up with either. Owned by the hub; exists while the node holds a session that follows or joins the group.
+// and the backlogs of the sessions that are not live yet. Exists while the node has a session that follows the group or is about to.
 
 import {
   type ChannelEvent,
@@ -10,8 +10,8 @@ import {
 } from "../broker/model.ts";
 import type { Codec, Push } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
-import { Behind, type EventPlace } from "./behind.ts";
-import type { Session } from "./session.ts";
+import { Backlog, type Place } from "./backlog.ts";
+import type { Had, Session } from "./session.ts";
 
 interface FormatTopic {
   readonly codec: Codec;
@@ -20,7 +20,7 @@ interface FormatTopic {
   members: number;
 }
 
-export class Group implements EventPlace {
+export class Group implements Place {
   readonly channelId: string;
   readonly key: ChannelKey;
   /** Of the newest message that its members were given, live or before; 0: none yet. */
@@ -28,11 +28,10 @@ export class Group implements EventPlace {
   readonly #formats = new Map<string, FormatTopic>();
   /** Live, of all formats. */
   readonly #live = new Set<Session>();
-  readonly #joining = new Set<Session>();
-  /** Sessions that are about to join, and whether they get what comes at once. */
-  #expected: Map<Session, boolean> | undefined;
-  /** Live members that do not get events now. */
-  #behind: Map<Session, Behind> | undefined;
+  /** Of sessions that are not members yet. */
+  readonly #joining = new Map<Session, Backlog>();
+  /** Of live members that do not get events now. */
+  #behind: Map<Session, Backlog> | undefined;
 
   constructor(channelId: string) {
     this.channelId = channelId;
@@ -40,8 +39,7 @@ export class Group implements EventPlace {
   }
 
   get isEmpty(): boolean {
-    const isAwaited = this.#joining.size > 0 || this.#expected !== undefined;
-    return this.#formats.size === 0 && !isAwaited;
+    return this.#formats.size === 0 && this.#joining.size === 0;
   }
 
   /** Live members of all formats. */
@@ -52,58 +50,35 @@ export class Group implements EventPlace {
   /** All that get or are about to get something of it. */
   *sessions(): Iterable<Session> {
     yield* this.#live;
-    yield* this.#joining;
-    yield* this.#expected?.keys() ?? [];
+    yield* this.#joining.keys();
   }
 
-  /**
-   * A session is about to join: the group is listened to until `forgo`. With `isLive` it is given what comes from its connack on, one frame at a
-   * time: thousands of subscriptions take longer than one turn of the event loop may.
-   */
-  expect(session: Session, isLive: boolean): void {
-    this.#expected ??= new Map();
-    this.#expected.set(session, isLive);
+  /** The session is about to join. */
+  expect(session: Session): Backlog {
+    const backlog = new Backlog(session, this, "expected");
+    this.#joining.set(session, backlog);
+    session.joining ??= new Set();
+    session.joining.add(this.channelId);
+    return backlog;
   }
 
-  /** Harmless when it is not expected. */
-  forgo(session: Session): void {
-    this.#expected?.delete(session);
-    if (this.#expected?.size === 0) this.#expected = undefined;
-  }
-
-  /** It is expected and gets what comes. */
-  serves(session: Session): boolean {
-    const isLive = this.#expected?.get(session) ?? false;
-    return (
-      isLive && session.isWelcome && !session.wasRemovedFrom(this.channelId)
-    );
-  }
-
-  /** From now on live messages are held for the session until it is `add`ed. */
-  hold(session: Session): void {
-    session.startHolding();
-    session.joining = this;
-    this.#joining.add(session);
-    this.forgo(session);
-  }
-
-  /** Makes the session, which has everything through `lastSeq`, a live member; its events are withheld until it goes live with them too. */
-  add(session: Session, lastSeq = 0): Behind {
+  /** Makes the session, which has everything before what is held, a live member; its events are withheld until it goes live with them too. */
+  add(backlog: Backlog): void {
+    const { session } = backlog;
     this.#joined(session);
-    this.forgo(session);
-    this.lastSeq = Math.max(this.lastSeq, lastSeq);
+    this.lastSeq = Math.max(this.lastSeq, backlog.seqOf(this.key));
+    backlog.release();
     const format = this.#format(session.codec);
     format.members += 1;
     this.#live.add(session);
     session.connection.subscribe(format.topic);
     session.follow(this);
-    const behind = new Behind(session, this, true);
-    this.#withhold(behind);
-    return behind;
+    this.#withhold(backlog);
   }
 
-  /** Harmless when it is no member. */
+  /** Of the group nothing more goes to the session. Harmless when it is not in. */
   remove(session: Session): void {
+    this.backlogOf(session)?.drop();
     this.#joined(session);
     if (!session.unfollow(this)) return;
     const format = this.#format(session.codec);
@@ -111,9 +86,22 @@ export class Group implements EventPlace {
     this.#live.delete(session);
     session.connection.unsubscribe(format.topic);
     session.connection.unsubscribe(format.eventTopic);
-    this.#behind?.get(session)?.drop();
     this.#caughtUp(session);
     if (format.members === 0) this.#formats.delete(format.codec.format);
+  }
+
+  /** What the session has of the group; undefined: that is not known. */
+  hadBy(session: Session): Had | undefined {
+    if (session.follows(this.channelId))
+      return { seq: this.lastSeq, isResumed: false };
+    const backlog = this.#joining.get(session);
+    if (backlog === undefined) return undefined;
+    const { status, isResumed } = backlog;
+    if (status === "early" && session.isWelcome)
+      return { seq: this.lastSeq, isResumed };
+    return backlog.hasBegun
+      ? { seq: backlog.seqOf(this.key), isResumed }
+      : undefined;
   }
 
   /** Encodes once per format and publishes; `origin` gets nothing. Returns how many sessions it went to. */
@@ -122,9 +110,9 @@ export class Group implements EventPlace {
     origin: Session | undefined,
     publisher: TopicPublisher,
   ): number {
-    for (const session of this.#joining)
-      if (session !== origin) session.hold(message);
-    const early = this.#deliverEarly(message, origin);
+    let early = 0;
+    for (const [session, backlog] of this.#joining)
+      if (session !== origin) early += backlog.takeMessage(message);
     if (message.messageSeq > 0) this.lastSeq = message.messageSeq;
     const push: Push = { kind: "message", channel: message.channel, message };
     const isMember = origin?.follows(this.channelId) ?? false;
@@ -137,57 +125,40 @@ export class Group implements EventPlace {
     return this.members + early - (isMember ? 1 : 0);
   }
 
-  /** Returns how many of the expected sessions it went to. */
-  #deliverEarly(message: Message, origin: Session | undefined): number {
-    if (this.#expected === undefined) return 0;
-    let count = 0;
-    for (const session of this.#expected.keys())
-      if (session !== origin && this.serves(session)) {
-        session.pushMessage(message);
-        if (message.stream !== undefined) session.opened(message.stream);
-        count += 1;
-      }
-    return count;
-  }
-
   /** The same for an event, which goes to everybody who is not behind. */
   deliverEvent(event: ChannelEvent, publisher: TopicPublisher): number {
     const push = { kind: "event", channel: event.channel, event } as const;
-    if (event.stream === undefined) {
-      for (const session of this.#joining) session.pushInTurn(push); // kept nowhere else
-      for (const session of this.#expected?.keys() ?? [])
-        if (this.serves(session)) session.push(push);
-    }
+    for (const backlog of this.#joining.values()) backlog.takeEvent(event);
     for (const { codec, eventTopic } of this.#formats.values())
       publisher.publish(eventTopic, codec.encodePush(push));
     const behind = this.#behind;
     if (behind === undefined) return this.members;
-    for (const one of behind.values()) one.withhold(event); // may end the session, which then leaves
+    for (const one of behind.values()) one.takeEvent(event); // may end the session, which then leaves
     return this.members - behind.size;
   }
 
-  behindOf(session: Session): Behind | undefined {
-    return this.#behind?.get(session);
+  backlogOf(session: Session): Backlog | undefined {
+    return this.#joining.get(session) ?? this.#behind?.get(session);
   }
 
   /** Does nothing when the session does not follow the group. */
-  fallBehind(behind: Behind): void {
-    const { connection, codec } = behind.session;
-    if (!behind.session.follows(this.channelId)) return;
+  fallBehind(backlog: Backlog): void {
+    const { connection, codec } = backlog.session;
+    if (!backlog.session.follows(this.channelId)) return;
     connection.unsubscribe(this.#format(codec).eventTopic);
-    this.#withhold(behind);
+    this.#withhold(backlog);
   }
 
   /** Does nothing when the session does not follow the group: events are for members only. */
-  goLive({ session }: Behind): void {
+  goLive({ session }: Backlog): void {
     if (!session.follows(this.channelId)) return;
     this.#caughtUp(session);
     session.connection.subscribe(this.#format(session.codec).eventTopic);
   }
 
-  #withhold(behind: Behind): void {
+  #withhold(backlog: Backlog): void {
     this.#behind ??= new Map();
-    this.#behind.set(behind.session, behind);
+    this.#behind.set(backlog.session, backlog);
   }
 
   #caughtUp(session: Session): void {
@@ -195,8 +166,11 @@ export class Group implements EventPlace {
     if (this.#behind?.size === 0) this.#behind = undefined;
   }
 
+  /** It is not about to join any more. */
   #joined(session: Session): void {
-    if (this.#joining.delete(session)) session.joining = undefined;
+    if (!this.#joining.delete(session)) return;
+    session.joining?.delete(this.channelId);
+    if (session.joining?.size === 0) session.joining = undefined;
   }
 
   #format(codec: Codec): FormatTopic {

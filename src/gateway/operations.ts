@@ -1,20 +1,50 @@
 // The operation table: what each operation of a connected client costs and does. Generic checks (connected, rate, in-flight bound) are the
 // client's; a handler replies, or throws a BrokerError that the client answers with the operation's ref.
 
+import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
+import type { Messages } from "../broker/messages.ts";
 import {
   type ChannelRef,
   GROUP_CHANNEL,
   messageTimeMs,
 } from "../broker/model.ts";
+import type {
+  ChannelStore,
+  Clock,
+  Cluster,
+  InboxStore,
+} from "../broker/ports.ts";
+import type { SessionDirectory } from "../broker/session-directory.ts";
+import type { Streams } from "../broker/streams.ts";
+import type { FairSemaphore } from "../lib/fair-semaphore.ts";
 import type { Operation, OperationKind } from "../protocol/protocol.ts";
-import type { OperationPorts } from "./operation-ports.ts";
+import type { CatchUps } from "./catch-up.ts";
+import type { GatewayMetrics } from "./metrics.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
+import type { PresenceWatch } from "./watch.ts";
 import { lookups, reading, rowsAhead } from "./work.ts";
 
-export type { OperationPorts } from "./operation-ports.ts";
+/** What operations need of the broker. */
+export interface OperationPorts {
+  readonly messages: Messages;
+  readonly streams: Streams;
+  readonly conversations: Conversations;
+  readonly store: Pick<ChannelStore, "groupFacts"> &
+    Pick<InboxStore, "acknowledgeCommands">;
+  readonly cluster: Pick<Cluster, "barrier" | "recovery" | "delivered">;
+  readonly directory: Pick<SessionDirectory, "presence">;
+  readonly catchUps: Pick<CatchUps, "shown">;
+  readonly watch: Pick<PresenceWatch, "watch">;
+  /** In which the histories of all sessions begin. */
+  readonly turns: FairSemaphore;
+  readonly clock: Clock;
+  readonly metrics: GatewayMetrics;
+  /** Most bytes of messages in one reply with history or conversations. */
+  readonly maxHistoryBytes: number;
+}
 
 /** Later confirmations, and ids that are none, say nothing of how delivery goes. */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
@@ -96,7 +126,8 @@ const OPERATIONS: OperationTable = {
         ports.messages.history(view, range),
       );
       const bytes = session.reply({ kind: "history", ref, channel, ...page });
-      for (const { stream } of page.messages) ports.hub.shown(session, stream);
+      for (const { stream } of page.messages)
+        ports.catchUps.shown(session, stream);
       return reading(page.messages.length, bytes);
     },
   },
@@ -127,7 +158,7 @@ const OPERATIONS: OperationTable = {
         return found;
       });
       const bytes = session.reply({ kind: "stream", ref, channel, snapshot });
-      ports.hub.shown(session, snapshot);
+      ports.catchUps.shown(session, snapshot);
       return reading(1, bytes);
     },
   },
@@ -160,7 +191,7 @@ const OPERATIONS: OperationTable = {
       } as const;
       const bytes = session.reply(reply);
       for (const { last } of conversations)
-        ports.hub.shown(session, last?.stream);
+        ports.catchUps.shown(session, last?.stream);
       return lookups(looked) + reading(conversations.length, bytes);
     },
   },
@@ -174,7 +205,7 @@ const OPERATIONS: OperationTable = {
         change,
       );
       session.reply({ kind: "conversation", ref, conversation });
-      ports.hub.shown(session, conversation.last?.stream);
+      ports.catchUps.shown(session, conversation.last?.stream);
     },
   },
 

@@ -1,4 +1,4 @@
-// An authenticated device session on this node: its connection, its wire format, the groups it follows, and what is held back for it while
+// An authenticated device session on this node: its connection, its wire format, the groups it follows, and how much is held back for it while
 // it catches up. Pushes go out here; who gets which push is the hub's business. Ten thousands exist: what only a session at work needs is
 // made when it is needed.
 
@@ -7,7 +7,6 @@ import {
   type ChannelEvent,
   type ChannelKey,
   channelSeenBy,
-  GROUP_CHANNEL,
   type Message,
   type StreamSnapshot,
 } from "../broker/model.ts";
@@ -19,9 +18,6 @@ import type { Rate } from "./work.ts";
 
 /** What a held message or event costs beside its payload, about: without it, tiny ones would be held without bound. */
 export const HELD_OVERHEAD_BYTES = 256;
-
-/** How far a session has read each channel it resumes: messages through that seq are not pushed again. */
-export type Cursors = ReadonlyMap<ChannelKey, number>;
 
 /** A group as its sessions see it. */
 export interface FollowedGroup {
@@ -37,15 +33,25 @@ export interface StreamName {
 /** Where a message stands in its channel. */
 export type MessagePlace = Pick<Message, "messageSeq" | "messageId">;
 
+/** What a session has of a group that it left. */
+export interface Had {
+  /** Through which seq; 0: that is not known. */
+  readonly seq: number;
+  /** It was resuming from where its client was. */
+  readonly isResumed: boolean;
+}
+
 /** Distinguishes streams of all channels; keys hold no line break. */
 export function streamName({ key, clientMsgNo }: StreamName): string {
   return `${key}\n${clientMsgNo}`;
 }
 
-/** Keeps events back from a session that is not to get them yet. */
-export interface Withholding {
-  withhold(event: ChannelEvent): void;
-  /** The client was told otherwise how a stream stands. */
+/** What the session's personal channels have for it while it is not live in them: see `Backlog`. */
+export interface Withheld {
+  readonly isHolding: boolean;
+  takeMessage(message: Message): number;
+  takeEvent(event: ChannelEvent): void;
+  forgetGroup(channelId: string): void;
   shown(snapshot: StreamSnapshot): void;
 }
 
@@ -65,9 +71,6 @@ export interface LiveInbox {
 
 export type CommandPush = Extract<Push, { readonly kind: "command" }>;
 
-/** Pushes that keep their order with messages that are held. */
-export type HeldPush = Extract<Push, { readonly kind: "event" | "stream" }>;
-
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
 /** Of more personal streams that a session read, late events are pushed again. */
 const MAX_READ_STREAMS = 100;
@@ -79,10 +82,8 @@ export class Session {
   readonly uid: string;
   readonly codec: Codec;
   readonly connection: Connection;
-  /** Groups the node listens to because the session is about to join them; kept by the hub. */
-  warm: string[] | undefined;
-  /** The group it is just joining: its live messages are held. */
-  joining: FollowedGroup | undefined;
+  /** Groups that it is about to follow; kept by them. */
+  joining: Set<string> | undefined;
   /** Its memberships changed: what was read of them before is old. */
   membershipsStale = false;
   /** The broker opened it: the client proved who it is. */
@@ -91,8 +92,8 @@ export class Session {
   isWelcome = false;
   /** It follows all its groups; changes of membership apply directly. */
   hasJoined = false;
-  /** Set while it is not to get events of personal channels. */
-  personalEvents: Withholding | undefined;
+  /** Set while it is not live in its personal channels. */
+  personal: Withheld | undefined;
   /** Set until it is level with its inbox. */
   inbox: UnreadInbox | undefined;
   /** Through which inboxSeq it has read its inbox. */
@@ -106,19 +107,14 @@ export class Session {
   /** Of content and overhead. A small payload may keep 8 KiB of memory that it shared with others when it was read (`redis/wire.ts`). */
   readonly #maxHeldBytes: number;
   #groups: Map<string, FollowedGroup> | undefined;
-  #held: (Message | HeldPush)[] | undefined = [];
   #heldBytes = 0;
-  #keptBytes = 0;
   #ended: CloseReason | undefined;
-  #removedFrom: Set<string> | undefined;
-  /** Of groups it got messages of and was told out of: through which seq. */
-  #had: Map<string, number> | undefined;
+  /** Of groups it got messages of and was removed from: what it has. */
+  #had: Map<string, Had> | undefined;
   #waiting: (() => void)[] | undefined;
   /** Newest message that it has of personal channels it resumed, and end of each personal stream that was read, by `streamName`. */
   #readThrough: Map<ChannelKey, MessagePlace> | undefined;
   #readStreams: Map<string, StreamCursor> | undefined;
-  /** Active streams the client was shown in groups whose events it does not get yet. */
-  #openStreams: Map<ChannelKey, Map<string, StreamCursor>> | undefined;
 
   constructor(parts: {
     readonly sessionId: string;
@@ -137,11 +133,6 @@ export class Session {
   /** Why it was ended from this side; undefined while it lives. */
   get ended(): CloseReason | undefined {
     return this.#ended;
-  }
-
-  /** Holds live messages back: it is reading what it missed. */
-  get isHolding(): boolean {
-    return this.#held !== undefined;
   }
 
   /** Returns the size of the frame in bytes. */
@@ -183,66 +174,10 @@ export class Session {
     for (const wake of waiting) wake();
   }
 
-  /** Keeps a live message until `release`. More than the bound ends the session, which then resumes from where it was. */
-  hold(message: Message): void {
-    this.#hold(message, message.payload.length);
-  }
-
-  /** Pushes, in its turn among what is held. */
-  pushInTurn(push: HeldPush): void {
-    if (!this.isHolding) return this.push(push);
-    const content =
-      push.kind === "event" ? push.event.data : push.snapshot.text;
-    this.#hold(push, content.length);
-  }
-
-  /** Counts what is kept back for it elsewhere, in bytes (negative: no more), against the same bound. */
+  /** Counts what is held back for it (negative: no more), in bytes. More than the bound ends it; it then resumes from where it was. */
   charge(bytes: number): void {
-    this.#keptBytes += bytes;
-    this.#checkHeld();
-  }
-
-  #hold(item: Message | HeldPush, bytes: number): void {
-    if (this.#ended !== undefined) return;
-    this.#held ??= [];
-    this.#held.push(item);
-    this.#heldBytes += bytes + HELD_OVERHEAD_BYTES;
-    this.#checkHeld();
-  }
-
-  #checkHeld(): void {
-    if (this.#heldBytes + this.#keptBytes > this.#maxHeldBytes)
-      this.end("slow_reader");
-  }
-
-  /** Its user left the group: nothing of it goes out any more. */
-  dropHeld(channelId: string): void {
-    const held = this.#held;
-    if (held === undefined) return;
-    this.#held = [];
-    this.#heldBytes = 0;
-    for (const item of held)
-      if (isOf(channelId, item)) continue;
-      else if ("kind" in item) this.pushInTurn(item);
-      else this.hold(item);
-  }
-
-  startHolding(): void {
-    this.#held ??= [];
-  }
-
-  /** Pushes what was held, but for what its cursors say it has, and goes live. */
-  release(cursors: Cursors): void {
-    const held = this.#held ?? [];
-    this.#held = undefined;
-    this.#heldBytes = 0;
-    if (this.#ended !== undefined) return;
-    for (const item of held)
-      if ("kind" in item) this.push(item);
-      else if (!isHad(item, cursors)) {
-        this.pushMessage(item);
-        if (item.stream !== undefined) this.opened(item.stream);
-      }
+    this.#heldBytes += bytes;
+    if (this.#heldBytes > this.#maxHeldBytes) this.end("slow_reader");
   }
 
   /** Its client has a personal channel through this message: what is published later of that is not pushed. */
@@ -298,45 +233,22 @@ export class Session {
     this.drained();
   }
 
-  /** While it joins, remembers what its user was told out of: it is not to be followed on what was read before. */
-  noteRemoval(channelId: string): void {
-    if (this.hasJoined) return;
-    this.#removedFrom ??= new Set();
-    this.#removedFrom.add(channelId);
-  }
-
-  /** It has the group's messages through that seq: the word of its leaving and coming back may be later than they. */
-  noteHad(channelId: string, messageSeq: number): void {
+  /** It has that of a group it leaves: the notifications of its leaving and coming back may be later than those messages. */
+  rememberSeq(channelId: string, had: Had): void {
     this.#had ??= new Map();
-    const before = this.#had.get(channelId) ?? 0;
+    const before = this.#had.get(channelId)?.seq ?? 0;
     this.#had.delete(channelId);
-    this.#had.set(channelId, Math.max(before, messageSeq));
+    this.#had.set(channelId, { ...had, seq: Math.max(before, had.seq) });
     if (this.#had.size <= MAX_GROUPS_LEFT) return;
     const oldest = this.#had.keys().next();
     if (!oldest.done) this.#had.delete(oldest.value);
   }
 
-  /** Through which seq it has a group that it left; 0: nothing is known of it. */
-  hadSeq(channelId: string): number {
-    return this.#had?.get(channelId) ?? 0;
-  }
-
-  /** It was in the group before, and is not back. */
-  hasLeft(channelId: string): boolean {
-    return this.#had?.has(channelId) ?? false;
-  }
-
-  /** It is back in the group. */
-  forgetHad(channelId: string): void {
+  /** What it has of a group that it left and is back in; from now on that is not remembered. */
+  takeHad(channelId: string): Had | undefined {
+    const found = this.#had?.get(channelId);
     this.#had?.delete(channelId);
-  }
-
-  wasRemovedFrom(channelId: string): boolean {
-    return this.#removedFrom?.has(channelId) ?? false;
-  }
-
-  forgetRemovals(): void {
-    this.#removedFrom = undefined;
+    return found;
   }
 
   /** The groups it gets live messages of, by id; kept by them. */
@@ -357,37 +269,4 @@ export class Session {
   follows(channelId: string): boolean {
     return this.#groups?.has(channelId) ?? false;
   }
-
-  /** While it joins, remembers an active stream it was shown before it gets the events of that channel. */
-  opened(snapshot: StreamSnapshot): void {
-    if (this.hasJoined && this.joining === undefined) return;
-    if (snapshot.state !== "active") return;
-    const { key, clientMsgNo, nextIndex, text } = snapshot;
-    const open = this.#openStreams?.get(key) ?? new Map<string, StreamCursor>();
-    if (nextIndex < (open.get(clientMsgNo)?.index ?? 0)) return;
-    open.set(clientMsgNo, { index: nextIndex, textOffset: text.length });
-    this.#openStreams ??= new Map();
-    this.#openStreams.set(key, open);
-  }
-
-  /** Gives back what was remembered of the channel, by clientMsgNo, and forgets it. */
-  takeOpened(key: ChannelKey): ReadonlyMap<string, StreamCursor> | undefined {
-    const found = this.#openStreams?.get(key);
-    this.#openStreams?.delete(key);
-    return found;
-  }
-
-  /** Every channel's events reach it: there is nothing more to remember. */
-  joined(): void {
-    this.hasJoined = true;
-    this.#openStreams = undefined;
-  }
-}
-
-function isOf(channelId: string, { channel }: Message | HeldPush): boolean {
-  return channel.type === GROUP_CHANNEL && channel.id === channelId;
-}
-
-function isHad({ key, messageSeq }: Message, cursors: Cursors): boolean {
-  return messageSeq !== 0 && messageSeq <= (cursors.get(key) ?? 0);
 }

@@ -46,7 +46,7 @@ export function deliverMessage(
       if (!isGroup && !session.lacks(message)) continue;
       if (message.messageSeq === 0 && !session.isWelcome) continue; // its user was shown it at another node, or was not online
       count += 1;
-      if (session.isHolding) session.hold(message);
+      if (session.personal?.isHolding) session.personal.takeMessage(message);
       else session.pushFrame(messageFrame(session, message, frames));
     }
   }
@@ -67,14 +67,13 @@ export function deliverEvent(
     const push = { kind: "event", channel, event } as const;
     const frames = new Map<string, Frame>();
     for (const session of sessions) {
-      if (session.personalEvents !== undefined) {
-        session.personalEvents.withhold(event);
+      if (session.personal !== undefined) {
+        session.personal.takeEvent(event);
         continue;
       }
       const lacked = session.lackedPart(event);
       if (lacked === undefined) continue;
-      if (lacked !== event) session.pushInTurn({ ...push, event: lacked });
-      else if (session.isHolding) session.pushInTurn(push);
+      if (lacked !== event) session.push({ ...push, event: lacked });
       else session.pushFrame(frameOf(session, push, frames));
     }
   }

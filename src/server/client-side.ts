@@ -3,15 +3,14 @@
 import { MAX_ID_LENGTH } from "../broker/model.ts";
 import { createSessions } from "../broker/sessions.ts";
 import type { Config } from "../config/schema.ts";
-import { Admissions } from "../gateway/admissions.ts";
-import { CatchUps } from "../gateway/catch-ups.ts";
+import { CatchUps, type ReadLimits } from "../gateway/catch-up.ts";
 import type { ClientContext } from "../gateway/client.ts";
 import { createGateway, type Gateway } from "../gateway/endpoint.ts";
+import { Groups } from "../gateway/groups.ts";
 import { Hub } from "../gateway/hub.ts";
-import type { JoinLimits } from "../gateway/join.ts";
 import { UserRates, type WorkLimits } from "../gateway/rates.ts";
 import { createHistoryTurns } from "../gateway/reads.ts";
-import { Rereads } from "../gateway/rereads.ts";
+import { Resync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { roomLogger } from "../observe/logger.ts";
@@ -37,12 +36,13 @@ const STORED_BURST_S = 10;
 const RETRY_MS = 1000;
 /** Sessions that are opened at once; further ones stand in line. */
 const OPENINGS = 128;
-/** Looks for active streams in channels that are joined; further ones stand in line. */
-const LOOKS = 512;
 
 /** Where the node's sessions are known. */
 export interface LocalSessions {
   readonly hub: Hub;
+  readonly groups: Groups;
+  readonly catchUps: CatchUps;
+  readonly resync: Resync;
   readonly watch: PresenceWatch;
 }
 
@@ -57,47 +57,28 @@ function createPresenceWatch(node: Node): PresenceWatch {
   });
 }
 
-function createCatchUps({
-  store,
-  cluster,
-  directory,
-  config,
-  metrics,
-  logger,
-}: Node): CatchUps {
+function createCatchUps(node: Node, groups: Groups): CatchUps {
+  const { store, cluster, directory, config, metrics, logger } = node;
+  const { maxBufferedBytes } = config.client;
   const log = roomLogger(logger, "gateway");
-  const looks = new Semaphore(LOOKS);
   return new CatchUps({
-    ...{ store, cluster, directory },
-    inTurn: (look) => looks.run(look),
-    maxBufferedBytes: config.client.maxBufferedBytes,
+    ...{ store, cluster, directory, groups },
+    limits: { ...readLimits(config.client), maxBufferedBytes },
     metrics: metrics.gateway,
     onBug: (error, what) => log.error({ err: error }, what),
   });
 }
 
-function createAdmissions({
-  store,
-  cluster,
-  config,
-  metrics,
-}: Node): Admissions {
-  const limits = joinLimits(config.client);
-  return new Admissions({ store, cluster, metrics: metrics.gateway, limits });
-}
-
-function createRereads({
-  store,
-  cluster,
-  config,
-  metrics,
-  logger,
-}: Node): Rereads {
+function createResync(
+  node: Node,
+  parts: { readonly groups: Groups; readonly catchUps: CatchUps },
+): Resync {
+  const { store, cluster, config, metrics, logger } = node;
   const log = roomLogger(logger, "gateway");
-  return new Rereads({
-    ...{ store, cluster },
+  return new Resync({
+    ...{ store, cluster, ...parts },
     metrics: metrics.gateway,
-    limits: joinLimits(config.client),
+    limits: readLimits(config.client),
     retryMs: RETRY_MS,
     onBug: (error, what) => log.error({ err: error }, what),
   });
@@ -113,13 +94,12 @@ export function createHub(
   const publisher: TopicPublisher = {
     publish: (topic, frame) => topics.publisher?.publish(topic, frame),
   };
+  const groups = new Groups(interest);
+  const catchUps = createCatchUps(node, groups);
+  const resync = createResync(node, { groups, catchUps });
   const hub = new Hub({
+    ...{ groups, publisher, catchUps, resync, watch },
     cluster: interest,
-    publisher,
-    catchUps: createCatchUps(node),
-    watch,
-    admissions: createAdmissions(node),
-    rereads: createRereads(node),
     metrics: metrics.gateway,
   });
   directory.onEvent(
@@ -134,7 +114,7 @@ export function createHub(
   );
   metrics.families.fanouts.of().from(() => hub.stats.fanouts);
   metrics.families.deliveries.of().from(() => hub.stats.deliveries);
-  return { hub, watch };
+  return { hub, groups, catchUps, resync, watch };
 }
 
 export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
@@ -154,7 +134,7 @@ export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
 
 function clientContext(
   node: Node,
-  { hub, watch }: LocalSessions,
+  { hub, groups, catchUps, resync, watch }: LocalSessions,
 ): ClientContext {
   const { config, store, cluster, directory, metrics, logger } = node;
   const { client, messages, auth } = config;
@@ -164,7 +144,7 @@ function clientContext(
   return {
     clients: new Set(),
     opening: {
-      hub,
+      ...{ hub, groups, catchUps, resync },
       metrics: metrics.gateway,
       store,
       cluster,
@@ -180,7 +160,7 @@ function clientContext(
         idleTimeoutS: client.idleTimeoutS,
         maxFramesPerSecond: client.maxFramesPerSecond,
       },
-      limits: joinLimits(client),
+      limits: readLimits(client),
       inTurn: (step) => openings.run(step),
       maxHeldBytes: client.maxBufferedBytes,
       maxSessionsPerUser: client.maxConnectionsPerUser,
@@ -196,7 +176,7 @@ function clientContext(
       store,
       cluster,
       directory,
-      hub,
+      catchUps,
       watch,
       turns: createHistoryTurns(),
       clock: Date.now,
@@ -222,7 +202,7 @@ function workLimits(client: Config["client"]): WorkLimits {
   };
 }
 
-function joinLimits(client: Config["client"]): JoinLimits {
+function readLimits(client: Config["client"]): ReadLimits {
   const pageBytes = runBytes(client);
   return {
     pageMessages: Math.min(

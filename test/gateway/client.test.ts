@@ -65,6 +65,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
   let encodeReply: Codec["encodeReply"] = (reply) => codec.encodeReply(reply);
   const rates = new UserRates(limits);
   const { store, cluster } = world.server;
+  const { hub, catchUps, resync } = world;
   const operations = operationPorts(world, given.operations);
   const client = new Client(
     connection,
@@ -78,7 +79,9 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
     {
       clients: new Set(),
       opening: {
-        ...{ store, cluster, hub: world.hub, metrics: operations.metrics },
+        ...{ store, cluster, hub, catchUps, resync },
+        groups: world.groups,
+        metrics: operations.metrics,
         limits: { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 },
         sessions: {
           open: async ({ sessionId, nodeId, uid, flag, deviceId }) => ({

@@ -43,7 +43,7 @@ const eventsOf = ({ connection }: Joiner): readonly ChannelEvent[] =>
 
 function stopReading(world: World, { connection, session }: Joiner): void {
   connection.unread = 1000;
-  world.hub.lagging(session);
+  world.catchUps.lag(session);
 }
 
 function readOn({ connection, session }: Joiner): void {

@@ -2,7 +2,7 @@
 
 import t from "tap";
 import type { Message } from "../../src/broker/model.ts";
-import { Behind } from "../../src/gateway/behind.ts";
+import { Backlog } from "../../src/gateway/backlog.ts";
 import { Group } from "../../src/gateway/group.ts";
 import { seeded } from "./random.ts";
 import { Wire } from "./recorder.ts";
@@ -24,21 +24,25 @@ const MESSAGE: Message = {
   stream: undefined,
 };
 
-/** A session of its own world that holds nothing. */
-function live(format: string): Joiner {
-  const joiner = new World(seeded(1)).session({ uid: "u", format });
-  joiner.session.release(new Map());
-  return joiner;
+/** A session of its own world. */
+const live = (format: string): Joiner =>
+  new World(seeded(1)).session({ uid: "u", format });
+
+/** Makes it a member at once. */
+function add(g: Group, { session }: Joiner): Backlog {
+  const backlog = g.expect(session);
+  g.add(backlog);
+  return backlog;
 }
 
 t.test("a group is empty until someone joins or follows", async (t) => {
   const g = new Group("g");
   const one = live("a");
   t.ok(g.isEmpty);
-  g.hold(one.session);
+  const backlog = g.expect(one.session);
   t.notOk(g.isEmpty);
   t.equal(g.members, 0, "not live yet");
-  g.add(one.session);
+  g.add(backlog);
   t.equal(g.members, 1);
   t.equal(one.session.joining, undefined);
   g.remove(one.session);
@@ -52,8 +56,9 @@ t.test("a group is empty until someone joins or follows", async (t) => {
 t.test("who leaves while joining leaves nothing", async (t) => {
   const g = new Group("g");
   const one = live("a");
-  g.hold(one.session);
+  const backlog = g.expect(one.session);
   g.remove(one.session);
+  t.ok(backlog.isOver);
   t.ok(g.isEmpty);
   t.equal(one.session.joining, undefined);
 });
@@ -61,7 +66,7 @@ t.test("who leaves while joining leaves nothing", async (t) => {
 t.test("a format nobody speaks any more is not encoded", async (t) => {
   const g = new Group("g");
   const [a1, a2, b] = [live("a"), live("a"), live("b")];
-  for (const { session } of [a1, a2, b]) g.add(session);
+  for (const one of [a1, a2, b]) add(g, one);
   t.equal(g.deliver(MESSAGE, undefined, new Wire()), 3);
   g.remove(b.session);
   t.equal(g.deliver(MESSAGE, undefined, new Wire()), 2);
@@ -74,8 +79,8 @@ t.test("the format outlives the session that brought it", async (t) => {
   const wire = new Wire();
   const [first, second] = [live("a"), live("a")];
   const listening = wire.connect();
-  g.add(first.session);
-  g.add(second.session);
+  add(g, first);
+  add(g, second);
   for (const topic of second.connection.topics) listening.subscribe(topic);
   g.remove(first.session);
   t.equal(g.deliver(MESSAGE, undefined, wire), 1);
@@ -85,11 +90,10 @@ t.test("the format outlives the session that brought it", async (t) => {
 t.test("who is joining is given the message to hold", async (t) => {
   const g = new Group("g");
   const [one, own] = [live("a"), live("a")];
-  g.hold(one.session);
-  g.hold(own.session);
+  const backlogs = [one, own].map(({ session }) => g.expect(session));
+  for (const backlog of backlogs) backlog.hold();
   t.equal(g.deliver(MESSAGE, own.session, new Wire()), 0);
-  one.session.release(new Map());
-  own.session.release(new Map());
+  for (const backlog of backlogs) g.add(backlog);
   t.same(one.connection.messageNos, ["n1"]);
   t.same(own.connection.messageNos, [], "the origin has it already");
 });
@@ -99,14 +103,14 @@ t.test(
   async (t) => {
     const g = new Group("g");
     const [member, removed] = [live("a"), live("b")];
-    g.add(member.session);
-    g.goLive(new Behind(member.session, g, false));
-    g.add(removed.session);
+    add(g, member);
+    g.goLive(new Backlog(member.session, g, "streams"));
+    add(g, removed);
     g.remove(removed.session);
-    const behind = new Behind(removed.session, g, false);
-    g.fallBehind(behind);
-    t.equal(g.behindOf(removed.session), undefined);
-    g.goLive(behind);
+    const backlog = new Backlog(removed.session, g, "streams");
+    g.fallBehind(backlog);
+    t.equal(g.backlogOf(removed.session), undefined);
+    g.goLive(backlog);
     t.same([...removed.connection.topics], []);
     g.remove(member.session);
     t.ok(g.isEmpty, "it leaves no format behind");

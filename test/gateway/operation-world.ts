@@ -4,8 +4,7 @@ import type { Conversations } from "../../src/broker/conversations.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { Messages } from "../../src/broker/messages.ts";
 import { channelKey, type StreamState } from "../../src/broker/model.ts";
-import type { OperationPorts } from "../../src/gateway/operation-ports.ts";
-import { operate } from "../../src/gateway/operations.ts";
+import { type OperationPorts, operate } from "../../src/gateway/operations.ts";
 import { createHistoryTurns } from "../../src/gateway/reads.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";
 import type { Joiner, World } from "./world.ts";
@@ -29,7 +28,7 @@ export function operationPorts(
   world: World,
   given: OperationWorld = {},
 ): OperationPorts {
-  const { server, hub, watch } = world;
+  const { server, catchUps, watch } = world;
   return {
     messages: { send: unused, history: given.history ?? unused },
     streams: {
@@ -53,7 +52,12 @@ export function operationPorts(
       }),
       acknowledgeCommands: given.acknowledge ?? unused,
     },
-    ...{ hub, watch, cluster: server.cluster, directory: server.directory },
+    ...{
+      catchUps,
+      watch,
+      cluster: server.cluster,
+      directory: server.directory,
+    },
     turns: createHistoryTurns(),
     clock: () => 0,
     metrics: METRICS,

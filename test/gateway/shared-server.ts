@@ -23,10 +23,9 @@ import type {
   HistoryRange,
   HistorySlice,
 } from "../../src/broker/ports.ts";
-import type { AdmissionsParts } from "../../src/gateway/admissions.ts";
-import type { CatchUpParts } from "../../src/gateway/catch-ups.ts";
-import type { PlanPorts } from "../../src/gateway/join.ts";
-import type { RereadParts } from "../../src/gateway/rereads.ts";
+import type { CatchUpParts } from "../../src/gateway/catch-up.ts";
+import type { PlanPorts } from "../../src/gateway/opening.ts";
+import type { ResyncParts } from "../../src/gateway/resync.ts";
 import type { MaybePromise } from "../../src/lib/maybe-promise.ts";
 import type { Random } from "./random.ts";
 import { StreamLog } from "./stream-log.ts";
@@ -101,10 +100,9 @@ export class SharedServer {
     return this.#listened;
   }
 
-  readonly store: AdmissionsParts["store"] &
-    CatchUpParts["store"] &
+  readonly store: CatchUpParts["store"] &
     PlanPorts["store"] &
-    RereadParts["store"] = {
+    ResyncParts["store"] = {
     joinSeqs: (channelId, uids) =>
       this.#ask(() =>
         uids.map((uid) => this.#joinSeqs.get(`${channelId} ${uid}`)),

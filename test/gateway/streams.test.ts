@@ -86,7 +86,7 @@ function lagSometimes(
 ): void {
   if (connection.unread === 0 && random.chance(0.05)) {
     connection.unread = 1000;
-    world.hub.lagging(session);
+    world.catchUps.lag(session);
   } else if (connection.unread > 0 && random.chance(0.1)) {
     connection.unread = 0;
     session.drained();
@@ -294,7 +294,7 @@ t.test(
       streams.start(place);
       await say("live ");
       alice.connection.unread = 1000;
-      world.hub.lagging(alice.session);
+      world.catchUps.lag(alice.session);
       await say("missed ");
       const shown = conversationWith(world, place);
       world.hub.deliver({

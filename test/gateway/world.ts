@@ -7,11 +7,11 @@ import {
   PERSON_CHANNEL,
 } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
-import { Admissions } from "../../src/gateway/admissions.ts";
-import { CatchUps } from "../../src/gateway/catch-ups.ts";
-import { Hub, type HubParts } from "../../src/gateway/hub.ts";
-import { joinChannels, planJoin } from "../../src/gateway/join.ts";
-import { Rereads } from "../../src/gateway/rereads.ts";
+import { CatchUps } from "../../src/gateway/catch-up.ts";
+import { Groups } from "../../src/gateway/groups.ts";
+import { Hub } from "../../src/gateway/hub.ts";
+import { goLive, type PlanPorts, planJoin } from "../../src/gateway/opening.ts";
+import { Resync } from "../../src/gateway/resync.ts";
 import { Session } from "../../src/gateway/session.ts";
 import { PresenceWatch } from "../../src/gateway/watch.ts";
 import type { ResumePoint, ResumeResult } from "../../src/protocol/protocol.ts";
@@ -58,8 +58,9 @@ const LIMITS = { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 };
 export class World {
   readonly server: SharedServer;
   readonly hub: Hub;
-  /** What the hub is made of. */
-  readonly parts: HubParts;
+  readonly groups: Groups;
+  readonly catchUps: CatchUps;
+  readonly resync: Resync;
   /** Told of each event right after the hub took it. */
   onDelivered: (event: ClusterEvent) => void = () => {};
   /** Takes each event; the hub, unless told otherwise. */
@@ -81,24 +82,23 @@ export class World {
       ...{ cluster, directory, onBug },
       retryMs: 1,
     });
+    const groups = new Groups(cluster);
     const catchUps = new CatchUps({
-      ...{ store, cluster, onBug, metrics: METRICS },
-      maxBufferedBytes: MAX_BUFFERED_BYTES,
+      ...{ store, cluster, groups, onBug, metrics: METRICS },
+      limits: { ...LIMITS, maxBufferedBytes: MAX_BUFFERED_BYTES },
       directory: { endedBy: async () => undefined },
-      inTurn: (look) => look(),
     });
-    const parts = { store, cluster, metrics: METRICS, limits: LIMITS };
-    const admissions = new Admissions(parts);
-    const rereads = new Rereads({
-      ...{ store, cluster, onBug },
+    const resync = new Resync({
+      ...{ store, cluster, groups, catchUps, onBug },
       ...{ metrics: METRICS, limits: LIMITS, retryMs: 1 },
     });
-    this.parts = {
-      ...{ cluster, publisher: this.#wire, watch: this.watch, rereads },
-      admissions,
-      ...{ metrics: METRICS, catchUps },
-    };
-    this.hub = new Hub(this.parts);
+    this.hub = new Hub({
+      ...{ cluster, groups, catchUps, resync, watch: this.watch },
+      ...{ metrics: METRICS, publisher: this.#wire },
+    });
+    this.groups = groups;
+    this.catchUps = catchUps;
+    this.resync = resync;
   }
 
   /** A session that has not entered yet. */
@@ -117,22 +117,31 @@ export class World {
     return { session, connection, codec, points, results: [], isLive: false };
   }
 
+  get planPorts(): PlanPorts {
+    const { store, directory } = this.server;
+    return { store, directory, hub: this.hub, groups: this.groups };
+  }
+
   /** Enters, plans and joins as the gateway does at a connect. */
   async join(joiner: Joiner): Promise<void> {
     const { session, points } = joiner;
-    const { hub } = this;
-    const { store, cluster, directory } = this.server;
+    const { hub, catchUps, resync } = this;
+    const { store, cluster } = this.server;
     hub.enter(session);
     const candidates = await store.groupsOf(session.uid); // as a login answers
     if (session.ended !== undefined) return;
-    const wishes = { candidates, points };
-    const plan = await planJoin(session, wishes, { store, hub, directory });
+    const plan = await planJoin(
+      session,
+      { candidates, points },
+      this.planPorts,
+    );
     if (session.ended !== undefined) return;
     joiner.results = plan.results;
-    const metrics = METRICS;
-    const parts = { store, cluster, hub, metrics, limits: LIMITS };
     session.isWelcome = true;
-    await joinChannels(session, plan, parts);
+    await goLive(session, plan, {
+      ...{ store, cluster, catchUps, resync },
+      ...{ metrics: METRICS, limits: LIMITS },
+    });
     joiner.isLive = session.ended === undefined;
   }
 
