@@ -106,7 +106,10 @@ export function deliverCommand(
 
 /** A session that has every command as it came lacks none of an inbox whose newest has this seq. */
 export function mayLackCommands(session: Session, newestSeq: number): boolean {
-  return session.inbox !== undefined || isBehind(session, newestSeq);
+  const { inbox, inboxSeq, inboxLive } = session;
+  const isBegun =
+    inboxSeq > 0 || inboxLive === undefined || inboxLive.from === 1;
+  return inbox !== undefined || !isBegun || isBehind(session, newestSeq); // not begun: the first that came may not be the first after what it read
 }
 
 /** Where what comes live follows on; unknown when nothing was there to read. */

@@ -184,6 +184,31 @@ t.test(
 );
 
 t.test(
+  "a command that did not come to a session whose inbox was empty is pushed, though a later one came",
+  async (t) => {
+    const world = new World(seeded(1));
+    const send = () =>
+      world.server.sendCommand({
+        ...{ channel: person("alice"), fromUid: "bob", to: ["alice"] },
+      });
+    send();
+    world.server.acknowledge("alice", 1);
+    const alice = await world.live({ uid: "alice" });
+    world.takes = () => {};
+    send();
+    await world.server.settle();
+    world.takes = world.hub.deliver;
+    send();
+    await world.server.settle();
+    for (let time = 0; time < 2; time++) {
+      missed(world, "alice");
+      await world.server.settle();
+      t.same(inboxSeqs(alice), [3, 2], "once");
+    }
+  },
+);
+
+t.test(
   "a store that cannot be read is asked again, by few at a time, and ends no session",
   async (t) => {
     const world = new World(seeded(1));
