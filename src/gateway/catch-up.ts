@@ -212,7 +212,7 @@ export class CatchUps {
   async #run(backlog: Backlog, channels: readonly ChannelRef[]): Promise<void> {
     for (const channel of channels) await this.#readToEnd(backlog, channel);
     if (backlog.isOver) return;
-    await this.#parts.cluster.barrier(); // what was read has come, and is left out
+    if (channels.length > 0) await this.#parts.cluster.barrier(); // what was read has come, and is left out
     this.#goLive(backlog);
   }
 

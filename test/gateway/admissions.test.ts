@@ -4,7 +4,7 @@ import t from "tap";
 import { clientView } from "./client-view.ts";
 import { seeded } from "./random.ts";
 import { memberEvent } from "./shared-server.ts";
-import { group, type Joiner, World } from "./world.ts";
+import { group, type Joiner, person, World } from "./world.ts";
 
 const ROUNDS = 200;
 
@@ -219,9 +219,11 @@ t.test(
       asking -= 1;
       return seqs;
     };
-    const alice = world.session({ uid: "alice" });
+    const points = [{ channel: person("bob"), lastSeq: 0 }];
+    const alice = world.session({ uid: "alice", points });
     const joining = world.join(alice);
     while (!alice.session.isWelcome) await world.server.step();
+    t.notOk(alice.session.hasJoined, "it joins when it is told");
     const ids = Array.from({ length: 10 }, (_, at) => `g${at}`);
     for (const id of ids) world.server.changeMember(id, "alice", true);
     tell(world, true);
