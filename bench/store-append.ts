@@ -77,8 +77,9 @@ function draft(i: number): MessageDraft {
     key,
     channel: { id: key.slice(2), type: 2 },
     fromUid: `user-${i % 1000}`,
-    clientMsgNo: `${run}-5f1c6c1e-${i.toString(16).padStart(12, "0")}`,
-    dedupe: !args["no-dedupe"],
+    clientMsgNo: args["no-dedupe"]
+      ? ""
+      : `${run}-5f1c6c1e-${i.toString(16).padStart(12, "0")}`,
     header: { noPersist: false, redDot: true },
     expireS: 0,
     streamNo: undefined,

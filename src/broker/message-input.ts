@@ -1,6 +1,5 @@
-// What a message must be before anything is asked of the store, and the draft it becomes. State: random bytes for the numbers it makes up.
+// What a message must be before anything is asked of the store, and the draft it becomes. Pure.
 
-import { randomFillSync } from "node:crypto";
 import {
   COMMAND_TYPE,
   type ContentValidation,
@@ -11,13 +10,6 @@ import { assertId, assertLabel } from "./ids.ts";
 import { type ChannelRef, channelKey, type MessageHeader } from "./model.ts";
 import type { MessageDraft } from "./ports.ts";
 
-/** As many as a UUID has. */
-const NUMBER_BYTES = 16;
-
-/** Random bytes for numbers to come: made one by one they would cost more than all checks of a message. */
-const randomBytes = Buffer.alloc(256 * NUMBER_BYTES);
-let randomAt = randomBytes.length;
-
 /** How many copies of commands a sender may make. */
 export interface CopyLimit {
   /** Asked once before so many copies are stored. Throws `rate_limited`. */
@@ -27,7 +19,7 @@ export interface CopyLimit {
 export interface SendInput {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** Undefined: the server makes one, and a retry is a new message. */
+  /** Undefined: it is made of the message's id, and a retry is a new message. */
   readonly clientMsgNo: string | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
   /** Seconds until it leaves history; 0 = never. */
@@ -74,15 +66,14 @@ export function checkMessage(input: SendInput, limits: MessageLimits): boolean {
   return isCommand;
 }
 
-/** The place it asks for; a number of the server's where the sender chose none. */
+/** The place it asks for. */
 export function toDraft(input: SendInput): MessageDraft {
   const { noPersist, redDot } = input.header;
   return {
     key: channelKey(input.channel, input.fromUid),
     channel: input.channel,
     fromUid: input.fromUid,
-    clientMsgNo: input.clientMsgNo ?? newClientMsgNo(),
-    dedupe: input.clientMsgNo !== undefined,
+    clientMsgNo: input.clientMsgNo ?? "",
     header: { noPersist, redDot },
     expireS: input.expireS,
     streamNo: input.streamNo,
@@ -92,15 +83,4 @@ export function toDraft(input: SendInput): MessageDraft {
     recipients: undefined,
     permission: "check",
   };
-}
-
-/** 22 characters: it is kept with each message. */
-function newClientMsgNo(): string {
-  if (randomAt === randomBytes.length) {
-    randomFillSync(randomBytes);
-    randomAt = 0;
-  }
-  const start = randomAt;
-  randomAt += NUMBER_BYTES;
-  return randomBytes.toString("base64url", start, randomAt);
 }

@@ -10,6 +10,7 @@ import {
   type SendInput,
   toDraft,
 } from "./message-input.ts";
+import { clientMsgNoOf } from "./model.ts";
 import type {
   Appended,
   ChannelStore,
@@ -127,7 +128,8 @@ export function createMessages(
         ? await sendCommand(input, draft)
         : await sendMessage(draft);
       if (refused !== undefined) throw new BrokerError(refused);
-      return { messageId, messageSeq, clientMsgNo: draft.clientMsgNo };
+      const { clientMsgNo = clientMsgNoOf(messageId) } = input;
+      return { messageId, messageSeq, clientMsgNo };
     },
 
     async history(view, range) {

@@ -315,6 +315,11 @@ export function firstMessageId(timeMs: number): number {
   return Math.max(1, timeMs - MESSAGE_ID_EPOCH_MS) * MESSAGE_IDS_PER_MS;
 }
 
+/** The clientMsgNo of a message whose sender chose none. Its id says it, so a store need not keep it. */
+export function clientMsgNoOf(messageId: number): string {
+  return `server-${messageId}`;
+}
+
 /** About when the message was accepted, Unix milliseconds. */
 export function messageTimeMs(messageId: number): number {
   return Math.floor(messageId / MESSAGE_IDS_PER_MS) + MESSAGE_ID_EPOCH_MS;

@@ -163,9 +163,8 @@ export interface MessageDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
   readonly fromUid: string;
+  /** The sender's own, which is looked up and remembered; "": none, and the message has that of its id (`clientMsgNoOf`). */
   readonly clientMsgNo: string;
-  /** Whether the sender chose `clientMsgNo`: only then is it looked up and remembered. */
-  readonly dedupe: boolean;
   readonly header: MessageHeader;
   readonly expireS: number;
   readonly streamNo: string | undefined;
@@ -221,7 +220,7 @@ export interface MessageStore {
    * store could not take it, so are its later ones for that channel which were made before the rejection and are not stored yet.
    * On a store of several servers the facts of a personal message may be read just before the step.
    *
-   * With `header.noPersist` nothing but the memory of clientMsgNo (if `dedupe`) is kept and the seq is 0; it is published in its turn among
+   * With `header.noPersist` nothing but the memory of clientMsgNo (if there is one) is kept and the seq is 0; it is published in its turn among
    * the channel's other messages.
    */
   append(draft: MessageDraft): Promise<Appended>;
@@ -242,9 +241,8 @@ export interface CommandDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
   readonly fromUid: string;
+  /** The sender's own, which is looked up and remembered; "": none, and the message has that of its id (`clientMsgNoOf`). */
   readonly clientMsgNo: string;
-  /** Whether the sender chose `clientMsgNo`: only then is it looked up and remembered. */
-  readonly dedupe: boolean;
   readonly header: MessageHeader;
   readonly expireS: number;
   readonly tagKey: string | undefined;

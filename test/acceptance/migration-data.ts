@@ -53,7 +53,7 @@ export async function fillLarge(store: Store, size: Size): Promise<void> {
     const { channel, uid, key } = channelOf(i % channels, size);
     return store.append(
       draftOf({
-        ...{ channel, key, fromUid: uid, clientMsgNo: `m${i}`, dedupe: true },
+        ...{ channel, key, fromUid: uid, clientMsgNo: `m${i}` },
         payload: Buffer.from(`{"type":1,"content":"message ${i} of ${uid}"}`),
       }),
     );

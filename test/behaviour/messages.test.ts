@@ -29,7 +29,79 @@ t.test(
     t.ok(Number.isSafeInteger(message_id) && message_id > 0);
     const second = await world.send("alice", channel, "hello");
     t.equal(second.body.message_seq, 2);
-    t.ok(second.body.client_msg_no.length > 0, "made by the server");
+  },
+);
+
+t.test(
+  "without a client_msg_no each message has one of its own: the same in the answer, at every receiver, in history, conversations and a resumed session [spec: client_msg_no; decisions: /message/send]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob]);
+    const clients = [
+      await world.join(t, alice),
+      await world.join(t, bob),
+      await world.join(t, bob, { flag: 2 }),
+    ];
+    await world.following();
+    const unstored = { header: { no_persist: 1 } };
+    const sent: string[] = [];
+    for (const more of [{}, unstored, {}]) {
+      const { body } = await world.send(alice, channel, "x", more);
+      sent.push(body.client_msg_no);
+    }
+    const [phone] = clients;
+    if (phone === undefined) throw new Error("just joined");
+    sent.push((await phone.send(channel, "y")).clientMsgNo);
+    t.equal(new Set(sent).size, 4, "no two have one");
+    for (const [at, client] of clients.entries()) {
+      const count = at === 0 ? 3 : 4; // the sending session gets no push
+      await receives(client, count);
+      const pushed = client.messages.map((one) => one.clientMsgNo);
+      t.same(pushed, sent.slice(0, count));
+    }
+    const stored = sent.filter((_, at) => at !== 1);
+    const later = await world.connect(t, bob, {
+      resume: [{ channel, lastSeq: 0 }],
+    });
+    await receives(later, 3);
+    const { messages } = await later.history(channel);
+    for (const found of [later.messages, messages])
+      t.same(
+        found.map((one) => one.clientMsgNo),
+        stored,
+      );
+    const body = { uid: bob, msg_count: 10 };
+    const [conversation] = await world.ok("/conversation/sync", body);
+    t.equal(conversation.last_client_msg_no, stored.at(-1));
+    t.same(
+      conversation.recents.map(
+        (one: { readonly client_msg_no: string }) => one.client_msg_no,
+      ),
+      [...stored].reverse(),
+    );
+  },
+);
+
+t.test(
+  "a command without a client_msg_no has one of its own: the same in the answer, at a session and in the inbox [spec: client_msg_no]",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const client = await world.join(t, bob);
+    const header = { sync_once: 1 };
+    const sent: string[] = [];
+    for (const text of ["one", "two"]) {
+      const { body } = await world.send(alice, person(bob), text, { header });
+      sent.push(body.client_msg_no);
+    }
+    t.equal(new Set(sent).size, 2);
+    const later = await world.join(t, bob, { flag: 2 });
+    for (const session of [client, later]) {
+      await session.waitFor(() => session.commands.length >= 2, "two commands");
+      t.same(
+        session.commands.map(({ message }) => message.clientMsgNo),
+        sent,
+      );
+    }
   },
 );
 

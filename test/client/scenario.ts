@@ -53,16 +53,36 @@ async function talk(world: World): Promise<readonly Fact[]> {
   });
   await alice.send(person("bob"), "psst");
   await until(() => heard.length === 4);
+  const own = listen(alice);
+  for (const content of ["three", "four"])
+    await insist(world, "/message/send", {
+      from_uid: "alice",
+      ...{ channel_id: "talk", channel_type: 2 },
+      payload: btoa(JSON.stringify({ type: 1, content })),
+    });
+  await until(() => heard.length === 6 && own.length === 2);
+  const made = heard.slice(4).map((one) => one.clientMsgNo);
   const { messages, headSeq } = await bob.history(group("talk"));
   const refused = await codeOf(alice.send(group("elsewhere"), "x"));
   await Promise.all([alice.close(), bob.close()]);
   return [
     ["seqs", receipts.map((one) => one.messageSeq), [1, 2, 3]],
     ["a repeated clientMsgNo", repeated, receipts[0]],
-    ["in the group", texts(heard, "talk"), ["one", "two", undefined]],
+    [
+      "in the group",
+      texts(heard, "talk"),
+      ["one", "two", undefined, "three", "four"],
+    ],
     ["in person", texts(heard, "alice"), ["psst"]],
-    ["history", messages.map((one) => one.messageSeq), [3, 2, 1]],
-    ["head", headSeq, 3],
+    ["history", messages.map((one) => one.messageSeq), [5, 4, 3, 2, 1]],
+    ["head", headSeq, 5],
+    ["a clientMsgNo made for each message", new Set(made).size, 2],
+    ["the same at its sender", own.map((one) => one.clientMsgNo), made],
+    [
+      "the same in history",
+      messages.slice(0, 2).map((one) => one.clientMsgNo),
+      [...made].reverse(),
+    ],
     ["refusal", refused, "not_subscriber"],
     ["status", [alice.status, bob.status], ["closed", "closed"]],
   ];

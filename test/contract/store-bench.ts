@@ -126,8 +126,7 @@ export function draftOf(over: Partial<MessageDraft> = {}): MessageDraft {
     key: channelKey(channel, fromUid),
     channel,
     fromUid,
-    clientMsgNo: "server-made",
-    dedupe: false,
+    clientMsgNo: "",
     header,
     expireS: 0,
     streamNo: undefined,
@@ -167,8 +166,7 @@ export async function codeOf(
   }
 }
 
-export const retryOf = (clientMsgNo: string) =>
-  draftOf({ clientMsgNo, dedupe: true });
+export const retryOf = (clientMsgNo: string) => draftOf({ clientMsgNo });
 export const seqsOf = (messages: readonly Message[]) =>
   messages.map((m) => m.messageSeq);
 

@@ -67,7 +67,7 @@ function lists(t: Test, given: Given): void {
       const bench = await withGroup(given, t);
       const header = { noPersist: true, redDot: true };
       await send(bench, 1, { header, channel: withUser("bob") });
-      await send(bench, 1, { header, clientMsgNo: "n", dedupe: true });
+      await send(bench, 1, { header, clientMsgNo: "n" });
       await bench.store.appendCommand({
         ...draftOf({ channel: withUser("bob") }),
         recipients: ["bob"],

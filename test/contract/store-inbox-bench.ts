@@ -16,8 +16,7 @@ export function commandOf(over: Partial<CommandDraft> = {}): CommandDraft {
     key: channelKey(channel, fromUid),
     channel,
     fromUid,
-    clientMsgNo: "server-made",
-    dedupe: false,
+    clientMsgNo: "",
     header: { noPersist: false, redDot: false },
     expireS: 0,
     tagKey: undefined,
@@ -31,7 +30,7 @@ export function commandOf(over: Partial<CommandDraft> = {}): CommandDraft {
 
 /** A command of a chosen clientMsgNo. */
 export const retry = (clientMsgNo: string, over: Partial<CommandDraft> = {}) =>
-  commandOf({ clientMsgNo, dedupe: true, ...over });
+  commandOf({ clientMsgNo, ...over });
 export const seqs = (commands: readonly InboxCommand[]) =>
   commands.map((c) => c.inboxSeq);
 /** What is in the inbox of `uid`. */

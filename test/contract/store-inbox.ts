@@ -1,6 +1,7 @@
 // The Store contract: commands and their inboxes.
 
 import type { Test } from "tap";
+import { clientMsgNoOf } from "../../src/broker/model.ts";
 import {
   ALL,
   codeOf,
@@ -189,7 +190,7 @@ function keeping(t: Test, given: Given): void {
     const long = "x".repeat(100_000);
     const others = bench.store.appendCommand(commandOf());
     for (const over of [
-      { clientMsgNo: long, dedupe: true },
+      { clientMsgNo: long },
       { fromUid: long },
       { channel: { id: long, type: 2 } },
       { tagKey: long },
@@ -316,15 +317,9 @@ function commandRetries(t: Test, given: Given): void {
       const again = { ...first, duplicate: true };
       t.same(await bench.store.appendCommand(retry("c-1")), again);
       t.same(await earlier(bench.store, retry("c-1")), again);
-      t.same(
-        await bench.store.append(draftOf({ clientMsgNo: "c-1", dedupe: true })),
-        again,
-      );
+      t.same(await bench.store.append(draftOf({ clientMsgNo: "c-1" })), again);
       await bench.reopen();
-      t.same(
-        await bench.store.append(draftOf({ clientMsgNo: "c-1", dedupe: true })),
-        again,
-      );
+      t.same(await bench.store.append(draftOf({ clientMsgNo: "c-1" })), again);
       t.same(await bench.store.appendCommand(retry("c-1")), again);
       t.same(await earlier(bench.store, retry("c-1")), again);
       t.equal(bench.events.length, 1);
@@ -346,17 +341,32 @@ function commandRetries(t: Test, given: Given): void {
       t.equal(await earlier(bench.store, other), undefined);
       t.equal((await bench.store.appendCommand(other)).duplicate, false);
     }
-    const undeduped = await bench.store.appendCommand(
-      commandOf({ clientMsgNo: "c-1" }),
-    );
-    t.equal(undeduped.duplicate, false);
   });
+
+  t.test(
+    "a command without a clientMsgNo has that of its id, and no retry",
+    async (t) => {
+      const bench = await given(t);
+      const first = await bench.store.appendCommand(commandOf());
+      const second = await bench.store.appendCommand(commandOf());
+      t.same([first.duplicate, second.duplicate], [false, false]);
+      const numbers = [first, second].map((c) => clientMsgNoOf(c.messageId));
+      const reads = async () =>
+        (await read(bench, "bob")).map((c) => c.message.clientMsgNo);
+      await bench.heard(2);
+      t.same(
+        commandEvents(bench).map((event) => event.message.clientMsgNo),
+        numbers,
+      );
+      t.same(await reads(), numbers);
+      await bench.reopen();
+      t.same(await reads(), numbers, "the same after a restart");
+    },
+  );
 
   t.test("a command that repeats a message is a duplicate of it", async (t) => {
     const bench = await given(t);
-    const first = await bench.store.append(
-      draftOf({ clientMsgNo: "m", dedupe: true }),
-    );
+    const first = await bench.store.append(draftOf({ clientMsgNo: "m" }));
     const again = { ...first, duplicate: true };
     await bench.heard(1);
     t.same(await bench.store.appendCommand(retry("m")), again);
@@ -376,9 +386,7 @@ function commandRetries(t: Test, given: Given): void {
         const calls = [...kinds].map(async (kind) => {
           const answer = await (kind === "c"
             ? bench.store.appendCommand(retry(kinds))
-            : bench.store.append(
-                draftOf({ clientMsgNo: kinds, dedupe: true }),
-              ));
+            : bench.store.append(draftOf({ clientMsgNo: kinds })));
           if (kind === "c") early.push(bench.events.length === before);
           return answer;
         });

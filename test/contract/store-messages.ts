@@ -1,7 +1,7 @@
 // The Store contract: appending and retries.
 
 import type { Test } from "tap";
-import { channelKey } from "../../src/broker/model.ts";
+import { channelKey, clientMsgNoOf } from "../../src/broker/model.ts";
 import type { MessageDraft } from "../../src/broker/ports.ts";
 import { ALL, draftOf, type Given, retryOf, seqsOf } from "./store-bench.ts";
 
@@ -43,6 +43,43 @@ export async function appending(t: Test, given: Given): Promise<void> {
       await bench.reopen();
       const again = await bench.store.readMessages(draft.key, ALL);
       t.same(again.messages, messages, "the same after a restart");
+    },
+  );
+
+  t.test(
+    "a message without a clientMsgNo has that of its id wherever it is read, also after a restart",
+    async (t) => {
+      const bench = await given(t);
+      const { store } = bench;
+      const channel = { id: "bob", type: 1 } as const;
+      const unstored = { noPersist: true, redDot: false };
+      const first = await store.append(draftOf({ channel }));
+      const told = await store.append(draftOf({ channel, header: unstored }));
+      const last = await store.append(draftOf({ channel }));
+      await bench.heard(3);
+      t.same(
+        bench.messages.map((m) => m.clientMsgNo),
+        [first, told, last].map((m) => clientMsgNoOf(m.messageId)),
+      );
+      const reads = async () => {
+        const range = { limit: 10, maxBytes: 10_000 };
+        const [history, heads, whole] = await Promise.all([
+          bench.store.readMessages("1:alice@bob", ALL),
+          bench.store.conversationsOf("bob"),
+          bench.store.readConversations("alice", [channel], range),
+        ]);
+        return {
+          history: history.messages.map((m) => m.clientMsgNo),
+          heads: heads.map((head) => head.last.clientMsgNo),
+          whole: whole.conversations.map((one) => one.last?.clientMsgNo),
+        };
+      };
+      const newest = clientMsgNoOf(last.messageId);
+      const stored = [clientMsgNoOf(first.messageId), newest];
+      const expected = { history: stored, heads: [newest], whole: [newest] };
+      t.same(await reads(), expected);
+      await bench.reopen();
+      t.same(await reads(), expected, "the same after a restart");
     },
   );
 
@@ -230,13 +267,13 @@ export async function retries(t: Test, given: Given): Promise<void> {
     },
   );
 
-  t.test("a clientMsgNo that the server made is not looked up", async (t) => {
+  t.test("the clientMsgNo that a message was given is no retry", async (t) => {
     const { store } = await given(t);
-    await store.append(draftOf({ clientMsgNo: "n" }));
-    t.equal(
-      (await store.append(draftOf({ clientMsgNo: "n" }))).duplicate,
-      false,
-    );
+    const first = await store.append(draftOf());
+    t.equal((await store.append(draftOf())).duplicate, false);
+    const chosen = retryOf(clientMsgNoOf(first.messageId));
+    t.equal((await store.append(chosen)).duplicate, false);
+    t.equal((await store.append(chosen)).duplicate, true, "now it is");
   });
 
   t.test("the retry of an unstored message is one too", async (t) => {

@@ -39,7 +39,7 @@ export const numbered = (
 ) =>
   draftOf({
     ...{ fromUid, channel, clientMsgNo, key: channelKey(channel, fromUid) },
-    ...{ dedupe: true, payload: SENT },
+    ...{ payload: SENT },
   });
 
 export function streamDraft(
@@ -57,7 +57,7 @@ export function streamDraft(
 export function commandDraft(over: Partial<CommandDraft> = {}): CommandDraft {
   return {
     ...{ key: "2:g", channel: inGroup("g"), fromUid: ALICE },
-    ...{ clientMsgNo: "cmd", dedupe: true, expireS: 0, tagKey: undefined },
+    ...{ clientMsgNo: "cmd", expireS: 0, tagKey: undefined },
     header: { noPersist: false, redDot: false },
     ...{ payload: SENT, recipients: [BOB, ODD], alsoTell: [] },
     ...{ origin: undefined, ...over },
@@ -181,7 +181,7 @@ async function commands(store: Store): Promise<void> {
   await store.appendCommand(commandDraft({ clientMsgNo: "third" }));
   for (const expireS of [0, 50, 0])
     await store.appendCommand(
-      commandDraft({ ...{ dedupe: false, recipients: ["eve"], expireS } }),
+      commandDraft({ clientMsgNo: "", recipients: ["eve"], expireS }),
     );
   await store.acknowledgeCommands(BOB, [1]);
   await store.acknowledgeCommands(ODD, [1, 2, 3]);

@@ -92,7 +92,15 @@ async function movesAll(t: Test, url: string): Promise<void> {
 }
 
 t.test("all of it moves to one server", async (t) => {
-  await movesAll(t, (await startRedis(t)).url);
+  const server = await startRedis(t);
+  await movesAll(t, server.url);
+  const client = server.client();
+  for (const log of await client.keys("*log:*"))
+    t.notMatch(
+      JSON.stringify(await client.xrange(log, "-", "+")),
+      /server-\d/,
+      "no record holds a clientMsgNo that its id says",
+    );
 });
 
 t.test("all of it moves to a Redis Cluster", async (t) => {

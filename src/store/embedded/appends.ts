@@ -179,7 +179,7 @@ export class Appends {
         call.record = step.record;
         continue;
       }
-      if (draft.dedupe && this.#isRetry(call, nowMs)) continue;
+      if (this.#isRetry(call, nowMs)) continue;
       if (this.#isRefused(call)) continue;
       const { message, record } = placing.place(draft, nowMs);
       call.message = message;

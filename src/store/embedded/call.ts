@@ -81,7 +81,6 @@ const NO_DRAFT: MessageDraft = {
   channel: { id: "", type: 1 },
   fromUid: "",
   clientMsgNo: "",
-  dedupe: false,
   header: { noPersist: true, redDot: false },
   expireS: 0,
   streamNo: undefined,

@@ -25,5 +25,5 @@ export function rememberCommands(
     lastId = Math.max(lastId, message.messageId);
   void tables.meta.put(LAST_COMMAND_ID, [VERSION, lastId]);
   for (const { draft, message } of commands)
-    if (draft.dedupe) dedupe.putCommand(message);
+    if (draft.clientMsgNo !== "") dedupe.putCommand(message);
 }

@@ -1,6 +1,6 @@
 // A command as it is kept: the message it becomes, and that message's bytes. Pure.
 
-import type { Message } from "../../broker/model.ts";
+import { clientMsgNoOf, type Message } from "../../broker/model.ts";
 import type { CommandDraft } from "../../broker/ports.ts";
 import { encodeRecord, MESSAGE_RECORD, maxRecordBytes } from "./record.ts";
 
@@ -16,7 +16,7 @@ export function commandMessage(
     key: draft.key,
     channel: draft.channel,
     fromUid: draft.fromUid,
-    clientMsgNo: draft.clientMsgNo,
+    clientMsgNo: draft.clientMsgNo || clientMsgNoOf(messageId),
     timestampMs,
     header: { noPersist: false, redDot: draft.header.redDot },
     expireS: draft.expireS,

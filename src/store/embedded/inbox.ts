@@ -55,7 +55,7 @@ export class Inbox implements InboxStore {
     assertFits(draft);
     if (dedupe.isCommandTooLong(draft)) throw new BrokerError("too_large");
     // Nothing is awaited before a new command is in the queue.
-    while (draft.dedupe && placing.firstOf(draft, clock()) !== undefined) {
+    while (placing.firstOf(draft, clock()) !== undefined) {
       const first = await appends.earlier(draft);
       if (first === undefined) continue; // it came to nothing
       this.#duplicates++;
@@ -68,7 +68,7 @@ export class Inbox implements InboxStore {
     const { queue, dedupe } = this.#parts;
     if (queue.isFull(draft.fromUid)) throw new BrokerError("overloaded");
     const { promise, step } = appending(draft, this.#parts);
-    if (draft.dedupe)
+    if (draft.clientMsgNo !== "")
       dedupe.expectCommand(
         draft,
         promise.catch(() => undefined), // retries try for themselves

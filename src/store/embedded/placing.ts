@@ -1,7 +1,12 @@
 // Gives drafts their place: finds the first message a retry repeats, else takes seq and id and encodes the record into the frame of the
 // batch under way. Owns which message no record carries. Places nothing for good: `Tail.unplace` takes back what was not written. Hot.
 
-import type { ChannelKey, Message, MessageHeader } from "../../broker/model.ts";
+import {
+  type ChannelKey,
+  clientMsgNoOf,
+  type Message,
+  type MessageHeader,
+} from "../../broker/model.ts";
 import type { MessageDraft } from "../../broker/ports.ts";
 import type { DedupeIndex, FirstMessage, FirstToCome } from "./dedupe.ts";
 import type { Frame } from "./frame.ts";
@@ -74,7 +79,7 @@ export class Placing {
     nowMs: number,
   ): TailRecord | FirstMessage | FirstToCome | undefined {
     const { tail, rows, dedupe } = this.#parts;
-    if (!dedupe.mayKnow(draft)) return undefined;
+    if (draft.clientMsgNo === "" || !dedupe.mayKnow(draft)) return undefined;
     const known = tail.seen(draft);
     if (known !== undefined && dedupe.isInWindow(known, nowMs)) return known;
     const number = (tail.peek(draft.key) ?? rows.get(draft.key))?.number ?? 0;
@@ -86,15 +91,17 @@ export class Placing {
     const { key, header } = draft;
     const { tail, ids } = this.#parts;
     const keep = !header.noPersist;
-    const isKept = keep || draft.dedupe;
+    const hasOwn = draft.clientMsgNo !== "";
+    const isKept = keep || hasOwn;
     const channel = isKept ? tail.channel(key) : undefined;
+    const messageId = ids.next(nowMs);
     const message: Message = {
-      messageId: ids.next(nowMs),
+      messageId,
       messageSeq: keep && channel !== undefined ? channel.assigned + 1 : 0,
       key,
       channel: draft.channel,
       fromUid: draft.fromUid,
-      clientMsgNo: draft.clientMsgNo,
+      clientMsgNo: hasOwn ? draft.clientMsgNo : clientMsgNoOf(messageId),
       timestampMs: nowMs,
       header,
       expireS: draft.expireS,
@@ -111,7 +118,7 @@ export class Placing {
     const record = this.#keep(channel, {
       kind: keep ? MESSAGE_RECORD : MARK_RECORD,
       message: keep ? message : { ...message, payload: EMPTY },
-      dedupe: draft.dedupe,
+      dedupe: hasOwn,
       counted: keep ? channel.counted + (counts ? 1 : 0) : 0,
       isStream: false,
     });

@@ -139,7 +139,7 @@ export function draft(
 ): MessageDraft {
   return {
     ...{ key: channelKey(channel, fromUid), channel, fromUid },
-    ...{ clientMsgNo: randomUUID(), dedupe: true, expireS: 0 },
+    ...{ clientMsgNo: randomUUID(), expireS: 0 },
     header: { noPersist: false, redDot: true },
     ...{ streamNo: undefined, tagKey: undefined, origin: undefined },
     ...{ payload: Buffer.from('{"type":1}'), recipients: undefined },

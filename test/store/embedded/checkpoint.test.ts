@@ -27,7 +27,7 @@ async function brittle(t: Test, failing: number) {
       store.append(draftOf(other)),
       store.append(draftOf({ channel: { id: `g${i}`, type: 2 } })),
     );
-  sent.push(store.append(draftOf({ dedupe: true, clientMsgNo: "n" })));
+  sent.push(store.append(draftOf({ clientMsgNo: "n" })));
   calls.push(store.streamEvent(eventOf(STREAM_CONTENT, "hello")));
   await Promise.all([...sent, ...calls]);
   Object.assign(fail, { commit: failing, commits: 0 });
@@ -40,7 +40,7 @@ async function whole(t: Test, store: EmbeddedStore): Promise<void> {
   t.match(await store.stream(KEY, "s"), { text: "hello", state: "active" });
   const { messages } = await store.readMessages("2:other", ALL);
   t.equal(messages.length, MESSAGES);
-  const retry = draftOf({ dedupe: true, clientMsgNo: "n" });
+  const retry = draftOf({ clientMsgNo: "n" });
   t.match(await store.append(retry), { messageSeq: 2, duplicate: true });
   await store.streamEvent(eventOf(STREAM_CONTENT, "!"));
   await store.checkpoint();

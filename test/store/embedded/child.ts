@@ -111,7 +111,7 @@ async function send(channels: number): Promise<void> {
     for (let i = 0; ; i++) {
       const clientMsgNo = `${process.pid}-${lane}-${i}`;
       const channel = { id, type: 2 } as const;
-      const draft = { ...draftOf({ channel }), clientMsgNo, dedupe: true };
+      const draft = { ...draftOf({ channel }), clientMsgNo };
       const { messageSeq } = await store.append(draft);
       say({ id, clientMsgNo, messageSeq });
     }
@@ -128,7 +128,7 @@ async function command(): Promise<void> {
     for (let i = 0; ; i++) {
       const clientMsgNo = `${process.pid}-${lane}-${i}`;
       const recipients = ["acks", "keeps"];
-      const draft = commandOf({ clientMsgNo, dedupe: true, recipients });
+      const draft = commandOf({ clientMsgNo, recipients });
       const { messageId } = await store.appendCommand(draft);
       say({ clientMsgNo, messageId });
     }
@@ -231,7 +231,7 @@ function obey(): void {
     pauseAt = order.pauseAt ?? pauseAt;
     const clientMsgNo = order.send ?? order.command ?? "";
     if (order.send !== undefined)
-      store.append(draftOf({ clientMsgNo, dedupe: true })).then(
+      store.append(draftOf({ clientMsgNo })).then(
         ({ messageSeq }) => say({ clientMsgNo, messageSeq }),
         (error) => say({ clientMsgNo, code: error.code }),
       );

@@ -10,7 +10,6 @@ const COUNT = 1200; // more than one turn's worth of keys
 const draft = (i: number) =>
   draftOf({
     clientMsgNo: `no-${i}`,
-    dedupe: true,
     fromUid: `user-${i % 7}`,
     channel: { id: `g${i % 11}`, type: 2 },
   });

@@ -5,7 +5,7 @@ import { draftOf } from "../../contract/store-bench.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const WINDOW_MS = 10_000;
-const draft = (clientMsgNo: string) => draftOf({ clientMsgNo, dedupe: true });
+const draft = (clientMsgNo: string) => draftOf({ clientMsgNo });
 
 function given(t: Test) {
   const path = testFolder(t);

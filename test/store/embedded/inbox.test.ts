@@ -21,7 +21,7 @@ async function given(t: Test, over: Partial<EmbeddedOptions> = {}) {
 
 const seqsOf = async (store: Store, uid: string) =>
   (await store.readInbox(uid, 0, ALL)).map((c) => c.inboxSeq);
-const retry = (clientMsgNo: string) => commandOf({ clientMsgNo, dedupe: true });
+const retry = (clientMsgNo: string) => commandOf({ clientMsgNo });
 
 /** Entries in the inbox tables of a copy of the folder. */
 async function sizesIn(t: Test, path: string) {
@@ -194,7 +194,7 @@ t.test("a retry of a command is one until the window ends", async (t) => {
     const crashed = await openStore(t, await crashedCopy(t, path), {
       ...{ clock: () => time.nowMs, dedupeWindowS: 10 },
     });
-    const message = draftOf({ clientMsgNo: "n", dedupe: true });
+    const message = draftOf({ clientMsgNo: "n" });
     t.same(await crashed.append(message), again, "also after a crash");
     for (let turns = 0; turns < 5; turns++) await new Promise(setImmediate);
     t.same(await crashed.append(message), again, "also behind the filter");

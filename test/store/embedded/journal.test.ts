@@ -178,7 +178,7 @@ t.test("a full disk rejects that turn's sends and takes no seq", async (t) => {
   const store = await openStore(t, path, { files });
   await store.append(draftOf());
   fail.write = 1;
-  const retried = { ...draftOf(), clientMsgNo: "n", dedupe: true };
+  const retried = { ...draftOf(), clientMsgNo: "n" };
   const sends = [
     store.append(retried),
     store.append(retried),

@@ -65,7 +65,7 @@ for (const { name, order, durability } of POINTS)
       t.teardown(() => second.close());
       const acknowledged = new Map<string, number>();
       const send = async (clientMsgNo: string) => {
-        const draft = draftOf({ clientMsgNo, dedupe: true });
+        const draft = draftOf({ clientMsgNo });
         const { messageSeq } = await second.append(draft);
         acknowledged.set(clientMsgNo, messageSeq);
       };

@@ -35,7 +35,6 @@ const none = {
 const numbered = (i: number) =>
   draftOf({
     clientMsgNo: `n${i}`,
-    dedupe: true,
     payload: Buffer.from(`p${i}`),
   });
 

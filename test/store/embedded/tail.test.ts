@@ -131,7 +131,6 @@ t.test("a draft that no database key can hold is refused alone", async (t) => {
     channel: { id: longest, type: 1 },
     fromUid: longest,
     clientMsgNo: longest,
-    dedupe: true,
     expireS: 2 ** 32 - 1,
     payload: new Uint8Array(200_000),
   });

@@ -143,7 +143,7 @@ t.test(
     const { store, link } = await openStore(t, server.url);
     const { keys } = link;
     const dueOf = (key: ChannelKey) => keys.bucket("due", bucketOf(key));
-    const once = { clientMsgNo: "n", dedupe: true };
+    const once = { clientMsgNo: "n" };
     const lasting = (id: string) => inGroup(id, once);
     const expiring = (id: string) => inGroup(id, { ...once, expireS: 60 });
     const toBob = draftOf({ ...once, channel: { id: "bob", type: 1 } });
@@ -188,7 +188,7 @@ t.test("a message that could not be stored is no retry's first", async (t) => {
   const head = link.keys.channel("head", "2:mended");
   for (let i = 0; i < 3; i++) await store.append(inGroup("mended"));
   await link.call("hset", head, "seq", 1);
-  const message = { clientMsgNo: "once", dedupe: true };
+  const message = { clientMsgNo: "once" };
   t.equal(await codeOf(store.append(inGroup("mended", message))), "internal");
   await link.call("hset", head, "seq", 3);
   const [stored, retry] = [

@@ -38,7 +38,7 @@ async function lane(lane: number): Promise<void> {
     const channel = { id: `g${lane}`, type: 2 } as const;
     say({ sent: clientMsgNo, channel: channel.id });
     const { messageId } = await inbox.appendCommand(
-      commandOf({ clientMsgNo, channel, recipients, dedupe: true }),
+      commandOf({ clientMsgNo, channel, recipients }),
     );
     say({ answered: clientMsgNo, messageId });
   }

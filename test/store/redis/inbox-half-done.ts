@@ -22,7 +22,7 @@ export type Start = (
 ) => Promise<InboxBench>;
 
 export const retry = (over: Parameters<typeof commandOf>[0] = {}) =>
-  commandOf({ clientMsgNo: "c-1", dedupe: true, ...over });
+  commandOf({ clientMsgNo: "c-1", ...over });
 
 /** A command that is noted and that `uid` has no copy of. */
 async function leftFor(

@@ -93,7 +93,7 @@ async function killed(t: Test, url: string): Promise<void> {
     const { messageId, duplicate } = await bench.inbox.appendCommand(
       commandOf({
         ...{ clientMsgNo: sent, channel: { id: channel, type: 2 } },
-        ...{ recipients: USERS, dedupe: true },
+        ...{ recipients: USERS },
       }),
     );
     const first = firsts.get(sent);

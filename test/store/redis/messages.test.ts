@@ -120,6 +120,20 @@ t.test("scripts that a server forgot are loaded again", async (t) => {
   t.equal((await store.append(draftOf())).messageSeq, 2);
 });
 
+t.test("a record has no clientMsgNo that its message's id says", async (t) => {
+  const { store, link } = await openStore(t, server.url);
+  const channel = { id: "numbers", type: 2 } as const;
+  const sizeOf = async (clientMsgNo: string) => {
+    const draft = draftOf({ channel, clientMsgNo });
+    const { messageSeq: seq } = await store.append(draft);
+    const log = link.keys.channel("log", draft.key);
+    const found = await link.call("xrange", log, seq, seq);
+    const [[, fields]] = found as [[Buffer, Buffer[]]]; // of one entry
+    return fields.at(-1)?.length ?? 0;
+  };
+  t.equal(await sizeOf("1234567"), (await sizeOf("")) + 7);
+});
+
 t.test("a bound on what waits for Redis refuses the rest", async (t) => {
   const settings = { maxInFlight: 100 };
   const { store } = await openStore(t, server.url, { settings });

@@ -39,7 +39,7 @@ async function hear(t: Test, { link }: OneStore, uids: readonly string[]) {
 
 const toBob = (over: Partial<MessageDraft> = {}) =>
   draftOf({
-    ...{ channel: { id: "bob", type: 1 }, clientMsgNo: "n", dedupe: true },
+    ...{ channel: { id: "bob", type: 1 }, clientMsgNo: "n" },
     ...over,
   });
 

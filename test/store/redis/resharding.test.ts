@@ -103,7 +103,7 @@ t.test(
       [
         group(one, { permission: "check" }),
         group(other),
-        group(other, { clientMsgNo: "n", dedupe: true }),
+        group(other, { clientMsgNo: "n" }),
         group(one, { header: { noPersist: true, redDot: false } }),
       ].map((draft) => codeOf(store.append(draft))),
     );
@@ -114,7 +114,7 @@ t.test(
       [
         group(one, { permission: "check" }),
         group(other),
-        group(other, { clientMsgNo: "n", dedupe: true }),
+        group(other, { clientMsgNo: "n" }),
       ].map((draft) => store.append(draft)),
     );
     t.same(

@@ -3,8 +3,10 @@
 
 import {
   type ChannelKey,
+  clientMsgNoOf,
   expiresAtMs,
   GROUP_CHANNEL,
+  type Message,
   STREAM_CONTENT,
   STREAM_END,
   STREAM_START,
@@ -242,7 +244,7 @@ function messageFacts(
 ): readonly Fact[] {
   const { key, messageSeq: seq, clientMsgNo, header } = message;
   const payload = isStream ? NO_TEXT : message.payload;
-  const record = encodeRecord({ ...message, payload }, message.timestampMs);
+  const record = recordOf({ ...message, payload });
   const { messageId } = message;
   const fields: Items = counted === seq ? [] : ["c", `${counted}`];
   fields.push("r", record);
@@ -262,6 +264,13 @@ function messageFacts(
     ...{ afterSeq: previousSeq, entries: [{ seq, id: messageId, fields }] },
   });
   return facts;
+}
+
+/** Without a clientMsgNo that the message's id says. */
+function recordOf(message: Message): Buffer {
+  const { clientMsgNo: no, messageId, timestampMs } = message;
+  const clientMsgNo = no === clientMsgNoOf(messageId) ? "" : no;
+  return encodeRecord({ ...message, clientMsgNo }, timestampMs);
 }
 
 function headFacts(
@@ -311,7 +320,7 @@ function copyFacts(
   const keepMs = Math.ceil(endMs - nowMs) + SPACE_MS;
   const fields: Items = [
     ...["x", `${endMs}`, "i", `${messageId}`, "n", `${payload.length}`],
-    ...["r", encodeRecord(message, message.timestampMs)],
+    ...["r", recordOf(message)],
   ];
   const copies: Fact = {
     ...{ kind: "entries", key: keys.user("inbox", uid), keepMs },

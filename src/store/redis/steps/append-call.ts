@@ -69,7 +69,7 @@ export class AppendCall {
     const { fromUid, origin, key } = draft;
     this.names = names;
     this.#fromUid = fromUid;
-    this.#dedupeKey = draft.dedupe ? dedupeKey(keys, draft) : "";
+    this.#dedupeKey = draft.clientMsgNo === "" ? "" : dedupeKey(keys, draft);
     this.#atMs = atMs;
     this.#endsAtMs = endOf(draft, atMs);
     this.#numbers = numbersOf(draft, this.#endsAtMs !== 0);
@@ -151,14 +151,14 @@ export function isAnyStored(answers: Buffer): boolean {
 }
 
 function numbersOf(
-  { header, dedupe, permission }: MessageDraft,
+  { header, clientMsgNo, permission }: MessageDraft,
   expires: boolean,
 ): readonly number[] {
   const isJudged = permission !== "check" && permission !== "granted";
   return [
     header.noPersist ? 0 : 1,
     header.redDot ? 1 : 0,
-    dedupe ? 1 : 0,
+    clientMsgNo === "" ? 0 : 1,
     permission === "check" ? 1 : 0,
     expires ? 1 : 0,
     isJudged ? codeOf(permission) : 0,

@@ -120,7 +120,7 @@ export async function accept(
     ],
     [
       ...[...copyArgs(parts, sent), ids.bucket],
-      draft.dedupe ? limits.dedupeWindowS * 1000 : 0,
+      draft.clientMsgNo === "" ? 0 : limits.dedupeWindowS * 1000,
       ...[headOf(command), isLeft ? packr.pack(later) : "", now.length],
       ...usersOf(keys, isCluster ? now : [...now, ...alsoTell]),
     ],

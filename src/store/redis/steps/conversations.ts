@@ -7,6 +7,7 @@ import {
   type Conversation,
   type ConversationHead,
   channelKey,
+  clientMsgNoOf,
   GROUP_CHANNEL,
   type Message,
   type MessageHead,
@@ -241,7 +242,7 @@ function lastHead(last: Reply): MessageHead | undefined {
   return {
     messageId: Number(messageId),
     messageSeq: Number(messageSeq),
-    clientMsgNo: String(clientMsgNo),
+    clientMsgNo: String(clientMsgNo) || clientMsgNoOf(Number(messageId)),
     timestampMs: Number(timestampMs),
   };
 }
