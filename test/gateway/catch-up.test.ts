@@ -290,3 +290,46 @@ t.test(
     }
   },
 );
+
+t.test(
+  "a personal message is not held while the session joins a group",
+  async (t) => {
+    const world = new World(seeded(1));
+    const alice = await world.live({ uid: "alice" });
+    world.server.changeMember("g", "alice", true);
+    say(world);
+    tell(world, true);
+    while (alice.session.joining === undefined) await world.server.step();
+    const no = world.server.append({
+      ...{ channel: person("alice"), fromUid: "bob" },
+    });
+    const came = () => alice.connection.messageNos.includes(no);
+    while (!came() && !alice.session.follows("g")) await world.server.step();
+    t.ok(came());
+    t.notOk(alice.session.follows("g"), "before it follows the group");
+    await world.server.settle();
+    t.ok(alice.session.follows("g"));
+  },
+);
+
+t.test(
+  "a live session that joins a group where much was sent is not ended by what comes while it reads",
+  async (t) => {
+    for (let seed = 0; seed < 20; seed++) {
+      const world = new World(seeded(seed));
+      const alice = await world.live({ uid: "alice", maxHeldBytes: 4000 });
+      world.server.changeMember("g", "alice", true);
+      const sent = Array.from({ length: 60 }, () => say(world));
+      tell(world, true);
+      while (!world.server.listened.has("g:g")) await world.server.step();
+      for (let count = 0; count < 30; count++) {
+        sent.push(say(world));
+        await world.server.step();
+        await world.server.step();
+      }
+      await world.server.settle();
+      t.equal(alice.session.ended, undefined, `seed ${seed}`);
+      t.same(clientView(alice.connection.seen, []).nos, sent, `seed ${seed}`);
+    }
+  },
+);
