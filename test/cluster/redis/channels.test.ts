@@ -97,6 +97,23 @@ for (const mayReorder of [true, false])
     },
   );
 
+t.test(
+  "unstored messages that come while a channel is first read are told",
+  async (t) => {
+    const log = new FeedLog("personal");
+    const one = bench(t, log);
+    const channels = nodeChannels(one, log);
+    channels.opened(listened("a"));
+    const stored = [false, true, false];
+    const frames = stored.map((isStored) => log.message({ stored: isStored }));
+    hear(channels, frames[0] ?? Buffer.alloc(0));
+    await idle(one);
+    for (const frame of frames.slice(1)) hear(channels, frame);
+    await idle(one);
+    t.same(one.seqs(), [0, 1, 0]);
+  },
+);
+
 t.test("what was overtaken when first heard of is told before", async (t) => {
   const log = new FeedLog("personal");
   const one = bench(t, log);

@@ -90,6 +90,30 @@ t.test("a lost unstored message is lost, one that came is told", async (t) => {
   t.same([...seqs()].sort(), [0, 1, 2, 3]);
 });
 
+for (const later of [0, 1])
+  t.test(
+    `an unstored message whose number was read comes late, ${later} stored behind it`,
+    async (t) => {
+      const log = new FeedLog("personal");
+      const { told, sequencer, catchUpQueue } = bench(t, log);
+      sequencer.begin(0, 0);
+      sequencer.accept(log.message());
+      const late = log.message({ stored: false });
+      await catchUpQueue.catchUp(sequencer);
+      for (const _ of range(1, later)) log.message();
+      for (const _ of range(1, 2)) sequencer.accept(late); // by a retry once more
+      await catchUpQueue.settled();
+      sequencer.accept(log.message());
+      await catchUpQueue.settled();
+      t.same(
+        told.map(
+          (event) => event.kind === "message" && event.message.messageId,
+        ),
+        range(1001, log.nextId),
+      );
+    },
+  );
+
 t.test("a stream's missing events come merged, the rest live", async (t) => {
   const log = new FeedLog("group");
   const { sequencer, told } = bench(t, log);

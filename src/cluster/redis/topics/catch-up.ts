@@ -60,7 +60,8 @@ export async function startMidway(
     for (const snapshot of position.streams)
       if (!sequencer.delivered.knows(snapshot.clientMsgNo))
         sequencer.delivered.resetTo(snapshot);
-    sequencer.delivered.advanceTo(position);
+    if (sequencer.delivered.lastId === 0)
+      sequencer.delivered.advanceTo(position);
   }
   sequencer.begin(pub, Math.max(0, headSeq - later)); // each publication is at most one message
   sequencer.expect(newest);
