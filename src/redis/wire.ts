@@ -4,6 +4,7 @@
 //
 // Frames, numbers big-endian (doubles are integers below 2^53):
 //   u8 version, u8 MESSAGE, f64 pub, f64 messageId, f64 messageSeq, MessagePack string of the record, MessagePack string of the extra
+//   (list: session that sent it, recipients, a stream's start, id of the channel's message before it; the last one only where publications may overtake)
 //   u8 version, u8 EVENT,   f64 pub, f64 messageSeq, f64 index, f64 textOffset, u8 state, event record
 //   u8 version, u8 LOOSE,   msgpack [id, event]
 //   u8 version, u8 MARK,    bytes of who published it
@@ -58,6 +59,8 @@ const MESSAGE_RECORD_AT = 26;
 const EVENT_BODY_AT = 35;
 const REMOVAL_BODY_AT = 10;
 const COMMAND_BODY_AT = 22;
+/** Fields of a message's extra; the last one may be left out. */
+const MAX_EXTRA = 4;
 /** Strings of a message in a publication. */
 const PARTS = 3;
 // MessagePack, as Redis' Lua writes it.
@@ -95,6 +98,8 @@ interface MessageExtra {
   readonly recipients: readonly string[] | undefined;
   /** Of a stream's message: what the stream begins with. */
   readonly startData?: string | undefined;
+  /** Of a personal channel whose users are in other slots of a Redis Cluster: id of the channel's message before it; 0: not known. */
+  readonly idBefore?: number | undefined;
 }
 
 /** A message as kept in a channel's log and in inboxes. `timestampMs`: when it was accepted. */
@@ -187,10 +192,12 @@ function decodeEvent(
 }
 
 export function encodeExtra(extra: MessageExtra): Buffer {
-  const { origin, recipients, startData } = extra;
+  const { origin, recipients, startData, idBefore } = extra;
+  const told = [origin ?? null, recipients ?? null, startData ?? null];
+  if (idBefore !== undefined) return packr.pack([...told, idBefore]);
   if (origin === undefined && recipients === undefined)
     if (startData === undefined) return NO_EXTRA; // every message over HTTP
-  return packr.pack([origin ?? null, recipients ?? null, startData ?? null]);
+  return packr.pack(told);
 }
 
 /**
@@ -279,6 +286,15 @@ export const pubOf = (frame: Buffer): number => frame.readDoubleBE(2);
 /** Of a message's frame, without reading the record. */
 export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
+
+/** Of a message's frame: the id of the channel's message before it, 0 where that is not known; undefined where its topic has an order of its own. */
+export function idBeforeOf(frame: Buffer): number | undefined {
+  const from = endOfString(frame, MESSAGE_RECORD_AT);
+  const at = contentAt(frame, from);
+  if (frame[at] !== (FIXED_LIST | MAX_EXTRA)) return undefined;
+  const extra = frame.subarray(at, endOfString(frame, from));
+  return uint(unpackList(extra)[MAX_EXTRA - 1]);
+}
 
 /** Reads a frame. Throws on a newer format, an unknown kind and anything else that is no frame; of an unordered event only its id is checked. */
 export function decodeFrame(frame: Buffer): Publication {
@@ -379,7 +395,8 @@ function decodeMessageFrame(frame: Buffer): Publication {
   const end = endOfString(frame, MESSAGE_RECORD_AT);
   const record = frame.subarray(contentAt(frame, MESSAGE_RECORD_AT), end);
   const extra = frame.subarray(contentAt(frame, end), endOfString(frame, end));
-  const [origin, recipients, startData] = unpackExtra(extra);
+  const [origin, recipients, startData, idBefore = 0] = unpackExtra(extra);
+  uint(idBefore); // so that `idBeforeOf` does not throw
   const pub = positive(frame.readDoubleBE(2));
   const place = {
     messageId: positive(frame.readDoubleBE(10)),

@@ -639,7 +639,54 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
             t.same(disorder(hearer), []);
           },
         );
-  for (const kind of KINDS) await lostAhead(t, driver, kind);
+  if (driver.tellsApart) await lostAndOvertaken(t, driver);
+  for (const kind of KINDS) await lostAhead(t, driver, kind); // last: buckets go on with ids of a clock ahead
+}
+
+/** What has the number behind the lost ones' comes before what has theirs. */
+async function lostAndOvertaken(
+  t: Test,
+  driver: DeliveryDriver,
+): Promise<void> {
+  const { wires } = driver;
+  for (const lost of [1, 2])
+    for (const isKept of [true, false])
+      for (const first of ["message", "unstored message", "stream"] as const)
+        t.test(
+          `personal: ${lost} ${isKept ? "" : "unstored "}are lost, a ${first} overtakes`,
+          async (t) => {
+            const place = newPlace("personal");
+            const { hearer, teller, id } = await pair(t, driver, place);
+            await say(teller, place, "1");
+            const early = range(1, lost).map((at) => `lost ${at}`);
+            for (const text of early)
+              await say(teller, place, text, isKept ? {} : PASSING);
+            await hasTold(hearer, place, `lost ${lost}`);
+            const publications = lost;
+            const forgotten = { publications, kept: isKept };
+            await driver.forget(teller, place.key, forgotten);
+            const later = range(1, lost).map((at) => `later ${at}`);
+            const late = later.map((text) => wires.delay(id, text));
+            for (const text of later) await say(teller, place, text);
+            const overtaking = first === "stream" ? "" : "overtaking";
+            if (first === "stream") await producer(teller, place).start();
+            else
+              await say(
+                ...([teller, place, overtaking] as const),
+                first === "message" ? {} : PASSING,
+              );
+            await hasTold(hearer, place, overtaking);
+            for (const { came, pass } of late) {
+              await came;
+              pass();
+            }
+            await say(teller, place, "last");
+            await hasTold(hearer, place, "last");
+            const told = ["1", ...early, ...later, overtaking, "last"];
+            t.same(texts(hearer, place), told);
+            t.same(disorder(hearer), []);
+          },
+        );
 }
 
 /**

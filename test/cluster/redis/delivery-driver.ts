@@ -59,7 +59,10 @@ export function deliveryDriver(
       const last = await link.call("xrevrange", log, "+", "-", "COUNT", 1);
       const [[place] = ["0-0"]] = last as [place: string][];
       const ids = idCounterOf(link, bucketOf(key));
-      await link.call("set", ids.key, `${place}`.split("-")[1] ?? 0);
+      const lastId = `${place}`.split("-")[1] ?? 0;
+      await link.call("set", ids.key, lastId);
+      if (await link.call("hexists", head, "newest"))
+        await link.call("hset", head, "newest", lastId);
     },
   };
 }

@@ -11,6 +11,7 @@ import { messageTimeMs, streamPayload } from "../../../broker/model.ts";
 import {
   begun,
   decodeFrame,
+  idBeforeOf,
   kindOf,
   MESSAGE_FRAME,
   messageIdOf,
@@ -266,12 +267,17 @@ export class Sequencer {
     return this.delivered.hasOther(messageSeqOf(frame), messageId);
   }
 
-  /** The next message's id is above the last one and not far in the future. */
+  /**
+   * The next message has an id that is not above the last one or is far in the future, or it does not come after
+   * the last one: that was lost in a fail-over, and the message before this one, with the same number, is late.
+   */
   #isImplausible(frame: Buffer): boolean {
     if (kindOf(frame) !== MESSAGE_FRAME) return false;
+    const { lastId } = this.delivered;
     const messageId = messageIdOf(frame);
-    const isOld = messageId <= this.delivered.lastId;
-    return isOld || messageTimeMs(messageId) > Date.now() + CLOCKS_APART_MS;
+    if (messageId <= lastId) return true;
+    if (messageTimeMs(messageId) > Date.now() + CLOCKS_APART_MS) return true;
+    return lastId > 0 && (idBeforeOf(frame) ?? lastId) !== lastId;
   }
 
   /**

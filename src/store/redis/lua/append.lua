@@ -9,8 +9,9 @@
 --         begin with; of each of its messages [1 or 0: keep, red dot, remember, judge, expires; the refusal that was decided on before (0: none)]
 --           uid, record, extra; where it is remembered, if it is; the Unix ms, if it expires
 -- Reply of each message in order 26 bytes: version, what became of it (1 appended, 2 a retry, 3 refused, 4 failed), then as doubles its pub, messageId and
---       messageSeq (0: not kept), of a retry those of the first message; refused: the refusal in place of the pub. Where some failed a list of these bytes
---       and of the errors, in order
+--       messageSeq (0: not kept), of a retry those of the first message; refused: the refusal in place of the pub. Where a personal channel's users are in
+--       other slots then of each message a double: id of the channel's message before it (0: not known). Where some failed a list of these bytes and of the
+--       errors, in order
 local RETRY = 2
 local REFUSED = 3
 local FAILED = 4
@@ -59,7 +60,7 @@ local function append(s, reply, first, users, now, window, bucket, most, is_limi
       local peers, one, other = nil, first + CHANNEL_ARGS, first + CHANNEL_ARGS + USER_ARGS
       if users == 1 then peers = { int(now), ARGV[one + 2] .. 'peers', ARGV[one] } end
       if users == 2 then peers = { int(now), ARGV[one + 2] .. 'peers', ARGV[other], ARGV[other + 2] .. 'peers', ARGV[one] } end
-      channel = open_channel(ARGV[first], ARGV[first + 1], peers, is_limited)
+      channel = open_channel(ARGV[first], ARGV[first + 1], peers, is_limited, users == 0 and ARGV[first + 2] == '')
       s.channel = channel
     end
     local uid, record, first_id, first_seq, first_pub = ARGV[at], ARGV[at + 1], nil, nil, nil
@@ -105,6 +106,10 @@ local function append(s, reply, first, users, now, window, bucket, most, is_limi
         end
         pieces = pieces + 3
         s.noted, reply[answered + 1] = false, head
+        if channel.newest then
+          s.befores = s.befores or {}
+          s.befores[answered + 1], channel.newest = channel.newest, id
+        end
       end
     end
     answered = answered + 1
@@ -113,8 +118,8 @@ local function append(s, reply, first, users, now, window, bucket, most, is_limi
 end
 
 -- Where the message in turn begins, in ARGV and in the bytes; how many its channel has left; the channel when it was opened, and what its topics get; the
--- id given last; where the message in turn is remembered already, until it is placed.
-local s = { at = 2, byte = HEADER_BYTES + 1, left = 0, channel = false, frames = false, last_id = false, noted = false }
+-- id given last; where the message in turn is remembered already, until it is placed; by place in the reply the ids of messages before, if there are some.
+local s = { at = 2, byte = HEADER_BYTES + 1, left = 0, channel = false, frames = false, last_id = false, noted = false, befores = false }
 local reply, errors, is_changed = {}, nil, false
 -- What users' topics get, the topics in the order that they were met, and those that several channels tell.
 local of_topic, topics, is_shared
@@ -165,6 +170,10 @@ for at = 1, topics and #topics or 0 do
   redis.call('SPUBLISH', topic, last_packed)
 end
 
+if s.befores then
+  local messages = #reply
+  for at = 1, messages do reply[messages + at] = struct.pack('>d', s.befores[at] or 0) end
+end
 local answers = table.concat(reply)
 if not errors then return answers end
 -- A server that takes no writes now refuses the call as a whole: its client has to know.

@@ -4,19 +4,24 @@
 local MAX_SURPLUS = 100 -- messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep is to look at it
 
 -- base: what the keys of the channel begin with. peers, of a personal channel whose users are in reach, else nil: now as text, `peers` of one user, whom to
--- enter there, and the same of the other one if there is one. is_limited: whether messages leave history by age or number.
+-- enter there, and the same of the other one if there is one. is_limited: whether messages leave history by age or number. is_apart: it is a personal
+-- channel whose users are in other slots.
 -- The channel: of its head `seq`, `red`, `pub`, `info` (its record) and `bare` (the log was emptied); `first`: seq when it was opened; `is_swept`: `due` may be
--- written. Once a message was placed also `log`, `owners` (who sent what: fields of the head, each followed by a seq), `owner` (of the last seq), and `due`
+-- written; `newest`, only where it is apart: id of its newest message, stored or not (0: not known), for the step to keep up. Once a message was placed also `log`, `owners` (who sent what: fields of the head, each followed by a seq), `owner` (of the last seq), and `due`
 -- if a sweep is to look at it (Unix ms).
-local function open_channel(base, key, peers, is_limited)
-  local head = base .. 'head:' .. key
-  local found = redis.call('HMGET', head, 'seq', 'red', 'pub', 'bare', 'info')
+local function open_channel(base, key, peers, is_limited, is_apart)
+  local head, found = base .. 'head:' .. key, nil
+  if is_apart then
+    found = redis.call('HMGET', head, 'seq', 'red', 'pub', 'bare', 'info', 'newest')
+  else
+    found = redis.call('HMGET', head, 'seq', 'red', 'pub', 'bare', 'info')
+  end
   local seq_text, red_text, pub_text, bare = found[1], found[2], found[3], found[4]
   local seq = tonumber(seq_text) or 0
   return {
     base = base, key = key, head = head, peers = peers, first = seq, seq = seq, log = false, owners = false, owner = false,
     red = red_text == seq_text and seq or tonumber(red_text) or 0, pub = pub_text == seq_text and seq or tonumber(pub_text) or 0,
-    bare = bare, info = found[5], is_swept = is_limited or bare or seq == 0,
+    bare = bare, info = found[5], is_swept = is_limited or bare or seq == 0, newest = is_apart and (tonumber(found[6]) or 0),
   }
 end
 
@@ -62,6 +67,7 @@ end
 -- now: Unix ms; retention: ms, 0: for ever; keeps: how many messages a channel keeps, 0: all.
 local function close_channel(c, now, retention, keeps)
   local seq, owners, pub_text = c.seq, c.owners, int(c.pub)
+  if c.newest then redis.call('HSET', c.head, 'newest', int(c.newest)) end
   if not owners then
     redis.call('HSET', c.head, 'pub', pub_text)
     return

@@ -14,11 +14,13 @@ import { codeOf, refusalOf } from "./permission-tables.ts";
 const APPENDED = 1;
 const RETRY = 2;
 const REFUSED = 3;
-/** Of each message in the reply. */
+/** Of each message in the reply; behind all of them the ids of messages before, if it has them. */
 const ANSWER_BYTES = 26;
+const ID_BYTES = 8;
 const MAX_EXPIRE_S = 0xffff_ffff;
 /** Counted for a message beside its record. */
 const CALL_BYTES = 300;
+const NOTHING = Buffer.alloc(0);
 
 /** What became of a message. */
 export type Outcome = Placed | { readonly refused: SendRefusal };
@@ -34,9 +36,9 @@ export interface Placed {
   readonly isRetry: boolean;
   /** When it was accepted, Unix milliseconds. */
   readonly atMs: number;
-  /** With the place the parts of what the step published on the channel's topics, where it has some (`messagePublication`). */
+  /** Of a personal channel whose users are in other slots the id of the message before it; 0: not known. */
+  readonly idBefore: number;
   readonly record: Buffer;
-  readonly extra: Buffer;
   /** Rejects `unavailable`; undefined: it is durable. */
   readonly durable: Promise<void> | undefined;
 }
@@ -93,7 +95,7 @@ export class AppendCall {
 
   /** Answers by its bytes in the step's reply; false: it failed. */
   settle(
-    answers: Buffer,
+    { answers, idsBefore }: Reply,
     at: number,
     durable: Promise<void> | undefined,
   ): boolean {
@@ -110,10 +112,11 @@ export class AppendCall {
       messageId: answers.readDoubleBE(first + 10),
       messageSeq: answers.readDoubleBE(first + 18),
       pub,
+      idBefore:
+        idsBefore.length > 0 ? idsBefore.readDoubleBE(at * ID_BYTES) : 0,
       isRetry: what === RETRY,
       atMs: this.#atMs,
       record: this.#record,
-      extra: this.#extra,
       durable,
     });
     return true;
@@ -127,18 +130,27 @@ export class AppendCall {
 /** The step's reply: an answer for each message, and the errors of those that failed, in order. */
 export interface Reply {
   readonly answers: Buffer;
+  /** Of each message, or empty. */
+  readonly idsBefore: Buffer;
   readonly errors: readonly Error[];
 }
 
-export function readReply(reply: unknown): Reply {
-  if (!Array.isArray(reply)) return { answers: reply as Buffer, errors: [] }; // as its header says
-  const [answers, ...texts] = reply as Buffer[];
+/** Of so many messages. */
+export function readReply(reply: unknown, messages: number): Reply {
+  const [bytes = NOTHING, ...texts] = (
+    Array.isArray(reply) ? reply : [reply]
+  ) as Buffer[]; // as its header says
   const errors = texts.map((text) => {
     const error = new Error(String(text));
     error.name = "ReplyError"; // as the library names what a server replied
     return error;
   });
-  return { answers: answers ?? Buffer.alloc(0), errors };
+  const end = messages * ANSWER_BYTES;
+  return {
+    answers: bytes.subarray(0, end),
+    idsBefore: bytes.subarray(end),
+    errors,
+  };
 }
 
 /** Whether something of the call is stored, so that its answer waits until that is durable. */

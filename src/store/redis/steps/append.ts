@@ -171,7 +171,7 @@ export class Appends {
       isGathered: true,
       timeoutMs: this.#timeLeft(channels[0] ?? []),
     });
-    return readReply(reply);
+    return readReply(reply, messages);
   }
 
   /** The messages of a call wait for `redis.timeoutMs` in all, in the queue and for the answer. Its first channel's first one came first. */
@@ -181,7 +181,8 @@ export class Appends {
     return first.sinceMs + timeoutMs - performance.now();
   }
 
-  #settle(calls: readonly AppendCall[], { answers, errors }: Reply): void {
+  #settle(calls: readonly AppendCall[], reply: Reply): void {
+    const { answers, errors } = reply;
     const durable = isAnyStored(answers)
       ? this.#parts.written(calls[0]?.names.head)
       : undefined;
@@ -189,7 +190,7 @@ export class Appends {
     let failed = 0;
     for (const [at, call] of calls.entries()) {
       this.#release(call);
-      if (call.settle(answers, at, durable)) continue;
+      if (call.settle(reply, at, durable)) continue;
       call.fail(errors[failed] ?? new BrokerError("internal"));
       failed += 1;
     }

@@ -11,7 +11,7 @@ import type {
   MessageStore,
 } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
-import { messagePublication } from "../../../redis/wire.ts";
+import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import type { RedisStoreParts } from "../parts.ts";
 import { Appends, appendScripts } from "./append.ts";
 import type { Placed } from "./append-call.ts";
@@ -66,16 +66,17 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
     { isApart }: ChannelNames,
     placed: Placed,
   ): Promise<void> {
-    const { key } = draft;
-    if (placed.pub === 0) await settleCommand(key, placed.messageId);
+    if (placed.pub === 0) await settleCommand(draft.key, placed.messageId);
     else if (isApart && placed.messageSeq === 0)
-      await publish(key, placed); // the first one may be lost: the retry has its content
+      await publish(draft, placed); // the first one may be lost: the retry has its content
     else if (isApart) await publishAgain(link, draft, placed);
   }
 
-  async function publish(key: ChannelKey, placed: Placed): Promise<void> {
+  async function publish(draft: MessageDraft, placed: Placed): Promise<void> {
     const keptAtMs = placed.messageSeq === 0 ? undefined : placed.atMs;
-    await publishToUsers(link, key, messagePublication(placed), keptAtMs);
+    const extra = encodeExtra({ ...draft, idBefore: placed.idBefore });
+    const frame = messagePublication({ ...placed, extra });
+    await publishToUsers(link, draft.key, frame, keptAtMs);
   }
 
   return {
@@ -93,7 +94,7 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
       if (isRetry) counts.duplicates += 1;
       else counts.appended += 1;
       if (isRetry) await finish(draft, names, placed);
-      else if (names.isApart) await publish(draft.key, placed);
+      else if (names.isApart) await publish(draft, placed);
       if (durable !== undefined) await durable;
       return { messageId, messageSeq, duplicate: isRetry };
     },

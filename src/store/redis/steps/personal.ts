@@ -58,7 +58,7 @@ export async function publishAgain(
   const recordAt = fields.findIndex(isName("r"));
   const record = recordAt < 0 ? undefined : fields[recordAt + 1];
   if (record === undefined || fields.some(isName("s"))) return; // scripts on streams publish it themselves
-  const extra = encodeExtra({ origin, recipients: undefined });
+  const extra = encodeExtra({ origin, recipients: undefined, idBefore: 0 });
   const { timestampMs } = decodeRecord(record, place);
   const frame = messagePublication({ ...place, record, extra });
   await publishToUsers(link, key, frame, timestampMs);
