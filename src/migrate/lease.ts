@@ -6,9 +6,7 @@ import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
 import { loadScript } from "../redis/script.ts";
 
-export const leaseScript = loadScript(
-  new URL("./lua/lease.lua", import.meta.url),
-);
+const leaseScript = loadScript(new URL("./lua/lease.lua", import.meta.url));
 
 const LEASE_MS = 2000;
 const KEEP_MS = 400;

@@ -4,10 +4,7 @@ import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
 import { loadScript } from "../redis/script.ts";
 
-/** What a link must know to declare nodes dead. */
-export const buryScript = loadScript(
-  new URL("./lua/bury.lua", import.meta.url),
-);
+const buryScript = loadScript(new URL("./lua/bury.lua", import.meta.url));
 
 const LOOK_MS = 100;
 

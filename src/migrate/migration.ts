@@ -12,7 +12,7 @@ import { MovingTokens } from "./tokens.ts";
 
 export interface MigrationParts
   extends Omit<FollowParts, "standing" | "assertOpen" | "pause"> {
-  /** A link that is not started; each look and each attempt has its own. It knows `migrationScripts`. */
+  /** A link that is not started; each look and each attempt has its own. */
   readonly connect: ConstructorParameters<typeof Links>[0];
   /** An attempt failed; another follows in so many milliseconds, or (undefined) none: it could not help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;

@@ -6,14 +6,11 @@ import type { RedisLink } from "../redis/link.ts";
 import type { Arg } from "../redis/script.ts";
 import { loadScript } from "../redis/script.ts";
 import type { MovePlace, MoveStep } from "../store/moved.ts";
-import { isHeld, type Lease, leaseScript, lostRight } from "./lease.ts";
+import { isHeld, type Lease, lostRight } from "./lease.ts";
 
 const saveScript = loadScript(
   new URL("./lua/save_record.lua", import.meta.url),
 );
-
-/** What a link must know to write it. */
-export const recordScripts = [leaseScript, saveScript];
 
 /** Follows the steps that copy. */
 export const VERIFY_STEP = "verify";

@@ -3,19 +3,15 @@
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
 import type { Lease } from "./lease.ts";
-import { assertNobodyLives, buryScript, type Watch } from "./living.ts";
+import { assertNobodyLives, type Watch } from "./living.ts";
 import {
   enterRecord,
   isClaim,
   type MoveRecord,
   readRecord,
-  recordScripts,
   saveRecord,
   withdrawRecord,
 } from "./record.ts";
-
-/** What a link must know to make its Redis a target. */
-export const targetScripts = [...recordScripts, buryScript];
 
 /** Keys looked at in one go. */
 const SCAN = 1000;

@@ -4,12 +4,7 @@ import type { RedisSettings } from "../redis/client.ts";
 import { RedisLink } from "../redis/link.ts";
 import { openMoveSource } from "../store/embedded/export.ts";
 import { lookInto } from "../store/embedded/export-look.ts";
-import { importScripts } from "../store/redis/import/import.ts";
 import { Migration, type MigrationParts } from "./migration.ts";
-import { targetScripts } from "./target.ts";
-
-/** What a link of a move must know. */
-export const migrationScripts = [...importScripts, ...targetScripts];
 
 type EmbeddedSettings = Omit<
   Parameters<typeof openMoveSource>[0],
@@ -51,7 +46,7 @@ export function createMigration(
     ...{ ...parts, ...settings, dedupeWindowS, retentionS },
     connect: () =>
       new RedisLink(redis, {
-        ...{ scripts: migrationScripts, name: "jindou-migrate", onProblem },
+        ...{ name: "jindou-migrate", onProblem },
       }),
     folder:
       from === ""

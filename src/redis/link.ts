@@ -1,5 +1,5 @@
-// The node's connection for commands. State: whether it is up (connected, the right data, scripts loaded), what is in flight. It never queues:
-// while Redis is away every call is refused at once. Listeners hear when it comes up and goes down.
+// The node's connection for commands. State: whether it is up (connected, the right data), what is in flight, which scripts each connection has loaded. It
+// never queues: while Redis is away every call is refused at once. Listeners hear when it comes up and goes down.
 
 import { Cluster, type Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -24,8 +24,6 @@ const START_MS = 10_000;
 const CONNECTION_FAILED = "The connection to Redis failed";
 
 export interface LinkParts {
-  /** Every step that `run` will be asked for. */
-  readonly scripts: readonly Script[];
   /** Shows in Redis' CLIENT LIST. */
   readonly name: string;
   /** Hears of failures that no caller is told of. */
@@ -52,8 +50,8 @@ export class RedisLink {
   readonly #listeners: ((isUp: boolean) => void)[] = [];
   #status: "new" | "up" | "down" | "closed" = "new";
   #inFlight = 0;
+  readonly #loaded = new WeakMap<Redis, Set<Script>>();
   #preparing: Promise<void> | undefined;
-  #loading: Promise<void> | undefined;
   #starting: Promise<void> | undefined;
   #drained: (() => void) | undefined;
 
@@ -151,7 +149,7 @@ export class RedisLink {
     how: StepSending = {},
   ): Promise<unknown> {
     const numbered = [script.sha, keys.length, ...keys, ...args];
-    return this.#send("evalsha", numbered, how);
+    return this.#send("evalsha", numbered, how, script);
   }
 
   /** Sends one command, named in lower case; its first key decides the slot. Replies and errors as of `run`. */
@@ -184,21 +182,50 @@ export class RedisLink {
     command: string,
     args: readonly Arg[],
     how: StepSending,
+    script?: Script,
   ): Promise<unknown> {
     this.#enter(how);
+    let server: Redis | undefined;
     try {
-      const key = args[command === "evalsha" ? 2 : 0];
-      const server = this.#route(key === undefined ? key : String(key));
+      const key = args[script === undefined ? 0 : 2];
+      server = this.#route(key === undefined ? key : String(key));
       if (how.isVital !== true && isFull(server, this.settings.maxInFlight))
         throw new BrokerError("overloaded");
-      return await send(server, command, args, how);
+      const loading = script && this.#load(script, server, how);
+      const reply = send(server, command, args, how);
+      if (loading !== undefined) await Promise.all([loading, reply]);
+      return await reply;
     } catch (error) {
       this.#primaries?.failed(error);
-      if (isMissingScript(error)) this.#missesScripts();
+      if (isMissingScript(error)) this.#missesScripts(server);
       throw asBrokerError(error);
     } finally {
       this.release();
     }
+  }
+
+  /** Sends a script ahead of its first call on a connection; undefined: it was sent before. */
+  #load(
+    script: Script,
+    server: Redis,
+    how: Sending,
+  ): Promise<unknown> | undefined {
+    let loaded = this.#loaded.get(server);
+    if (loaded === undefined) {
+      const scripts = new Set<Script>();
+      server.on("close", () => scripts.clear()); // another connection may lead to another server
+      this.#loaded.set(server, scripts);
+      loaded = scripts;
+    }
+    if (loaded.has(script)) return undefined;
+    loaded.add(script);
+    return send(server, "script", ["LOAD", script.source], how);
+  }
+
+  /** It forgot them: its data may be another's. Of a Cluster the other servers go on. */
+  #missesScripts(server: Redis | undefined): void {
+    if (server !== undefined) this.#loaded.get(server)?.clear();
+    if (!this.isCluster) this.#cameBack();
   }
 
   /** The servers that hold data: the primary, or every primary of a Cluster. */
@@ -216,41 +243,11 @@ export class RedisLink {
     const warnings = await assertCompatible(this.#client, this.keys);
     for (const warning of warnings)
       this.#report(new Error(warning), "Redis may remove acknowledged data");
-    await this.#loadAll();
+    const pings = this.primaries().map((node) => node.ping());
+    await Promise.allSettled(pings); // those that can be reached are connected before they are needed
   }
 
-  /** Of a Cluster some primaries may be away: they are given the scripts when they come back. */
-  async #loadAll(): Promise<void> {
-    const loads = this.primaries().map((node) => this.#load(node));
-    await Promise.any(loads.length > 0 ? loads : [Promise.resolve()]);
-    if (!this.isCluster) await Promise.all(loads);
-    for (const result of await Promise.allSettled(loads))
-      if (result.status === "rejected")
-        this.#report(result.reason, "Scripts could not be loaded into Redis");
-  }
-
-  /** A server forgot its scripts: a Cluster's other servers go on meanwhile. */
-  #missesScripts(): void {
-    if (!this.isCluster) {
-      this.#cameBack();
-      return;
-    }
-    this.#loading ??= this.#loadAll()
-      .catch((error: unknown) =>
-        this.#report(error, "Scripts could not be loaded into Redis"),
-      )
-      .finally(() => {
-        this.#loading = undefined;
-      });
-  }
-
-  async #load(node: Redis): Promise<void> {
-    await Promise.all(
-      this.#parts.scripts.map(({ source }) => node.script("LOAD", source)),
-    );
-  }
-
-  /** Scripts may be gone and the data another's: calls are taken again when both were looked at. */
+  /** The data may be another's: calls are taken again when it was looked at. */
   #cameBack(): void {
     if (this.#status === "closed") return;
     this.#turn("down");
@@ -271,12 +268,6 @@ export class RedisLink {
   }
 
   #joined(node: Redis): void {
-    const load = () =>
-      this.#load(node).catch((error: unknown) =>
-        this.#report(error, "Scripts could not be loaded into Redis"),
-      );
-    if (node.status === "ready") void load();
-    else node.once("ready", load);
     // Not while the Cluster itself connects: it takes what it asks a node that is not ready yet for a failure.
     if (node.status === "wait" && this.#client.status === "ready")
       node.connect().catch((error: unknown) => {

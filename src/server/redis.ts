@@ -3,33 +3,22 @@
 import { BrokerError } from "../broker/errors.ts";
 import { createRedisCluster } from "../cluster/redis/cluster.ts";
 import { ClockCheck } from "../cluster/redis/nodes/clock-check.ts";
-import { registryScripts } from "../cluster/redis/nodes/registry.ts";
-import {
-  createRedisThrottle,
-  throttleScripts,
-} from "../cluster/redis/throttle.ts";
+import { createRedisThrottle } from "../cluster/redis/throttle.ts";
 import { RedisTopics } from "../cluster/redis/topics/topics.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import { RedisLink } from "../redis/link.ts";
-import {
-  createRedisStore,
-  type RedisStore,
-  redisStoreScripts,
-} from "../store/redis/store.ts";
+import { createRedisStore, type RedisStore } from "../store/redis/store.ts";
 import { type DriverParts, type Drivers, maxStreamBytes } from "./drivers.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
 type OnProblem = (error: unknown, what: string) => void;
-
-const SCRIPTS = [...redisStoreScripts, ...registryScripts, ...throttleScripts];
 
 export function createRedisDrivers(parts: DriverParts): Drivers {
   const { config, about } = parts;
   const { nodeId } = about;
   const onProblem = problemLog(parts);
   const link = new RedisLink(config.redis, {
-    scripts: SCRIPTS,
     name: `jindou-${nodeId}`,
     onProblem,
   });

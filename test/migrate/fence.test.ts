@@ -8,7 +8,6 @@ import {
   readRecord,
   saveRecord,
 } from "../../src/migrate/record.ts";
-import { migrationScripts } from "../../src/migrate/wiring.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import { writeRows } from "../../src/store/redis/import/import.ts";
 import { codeOf, draftOf, group } from "../contract/store-bench.ts";
@@ -19,7 +18,7 @@ import { mover, redisStore } from "./mover.ts";
 async function start(t: Pick<Test, "teardown">) {
   const server = await startRedis(t);
   const link = new RedisLink(redisSettings(server.url), {
-    ...{ scripts: migrationScripts, name: "fence", onProblem() {} },
+    ...{ name: "fence", onProblem() {} },
   });
   await link.start();
   t.teardown(() => link.close());

@@ -4,7 +4,6 @@ import { open } from "lmdb";
 import t, { type Test } from "tap";
 import { STREAM_CONTENT, STREAM_END } from "../../src/broker/model.ts";
 import { takeTurn } from "../../src/migrate/turn.ts";
-import { migrationScripts } from "../../src/migrate/wiring.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import { openMoveSource } from "../../src/store/embedded/export.ts";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
@@ -131,7 +130,7 @@ async function lateTurn(
   const { redis, from, clock } = moving;
   const onProblem = () => {};
   const link = new RedisLink(redis, {
-    ...{ scripts: migrationScripts, name: "late", onProblem },
+    ...{ name: "late", onProblem },
   });
   await link.start();
   t.teardown(() => link.close());

@@ -8,7 +8,6 @@ import { RedisLink } from "../../src/redis/link.ts";
 import {
   createRedisStore,
   type RedisStore,
-  redisStoreScripts,
 } from "../../src/store/redis/store.ts";
 
 export const LIMITS = {
@@ -57,7 +56,7 @@ export async function redisStore(
     throw error; // there is none
   };
   const link = new RedisLink(redis, {
-    ...{ scripts: redisStoreScripts, name: "look", onProblem },
+    ...{ name: "look", onProblem },
   });
   const store = createRedisStore({
     ...{ link, clock, onProblem, limits: LIMITS },

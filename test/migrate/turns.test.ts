@@ -4,7 +4,6 @@ import type { Redis } from "ioredis";
 import t, { type Test } from "tap";
 import { Lease } from "../../src/migrate/lease.ts";
 import { Progress } from "../../src/migrate/progress.ts";
-import { migrationScripts } from "../../src/migrate/wiring.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
@@ -227,7 +226,7 @@ t.test(
   async (t) => {
     const { url } = await startRedis(t);
     const link = new RedisLink(redisSettings(url), {
-      ...{ scripts: migrationScripts, name: "lease", onProblem() {} },
+      ...{ name: "lease", onProblem() {} },
     });
     await link.start();
     t.teardown(() => link.close());

@@ -6,7 +6,6 @@ import { Lease } from "../../src/migrate/lease.ts";
 import type { Migration } from "../../src/migrate/migration.ts";
 import { enterRecord, saveRecord } from "../../src/migrate/record.ts";
 import type { OtherMove } from "../../src/migrate/waiting.ts";
-import { migrationScripts } from "../../src/migrate/wiring.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
@@ -21,7 +20,7 @@ async function start(t: Test) {
   const server = await startRedis(t);
   const redis = redisSettings(server.url);
   const link = new RedisLink(redis, {
-    ...{ scripts: migrationScripts, name: "other", onProblem() {} },
+    ...{ name: "other", onProblem() {} },
   });
   await link.start();
   t.teardown(() => link.close());

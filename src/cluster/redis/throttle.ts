@@ -4,11 +4,9 @@
 import { createHash } from "node:crypto";
 import type { Clock, Throttle } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";
-import { loadScript, type Script } from "../../redis/script.ts";
+import { loadScript } from "../../redis/script.ts";
 
 const ADD = loadScript(new URL("./lua/throttle_add.lua", import.meta.url));
-
-export const throttleScripts: readonly Script[] = [ADD];
 
 /** Nodes' clocks differ by less. */
 const RECLAIM_AFTER_MS = 60_000;

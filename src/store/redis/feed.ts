@@ -2,7 +2,7 @@
 
 import type { ChannelFeed, DeliveredMark } from "../../redis/channel-feed.ts";
 import { bucketOf } from "../../redis/keys.ts";
-import { loadScript, type Script } from "../../redis/script.ts";
+import { loadScript } from "../../redis/script.ts";
 import { lua, type RedisStoreParts } from "./parts.ts";
 import { idCounterOf } from "./steps/channel-names.ts";
 import { readSlice } from "./steps/history.ts";
@@ -12,9 +12,6 @@ const STANDING = loadScript(
   lua("channel_standing"),
   ...["entry", "snapshot"].map(lua),
 );
-
-/** What the link must know. */
-export const feedScripts: readonly Script[] = [STANDING];
 
 export function createChannelFeed(
   parts: RedisStoreParts,

@@ -3,33 +3,22 @@
 
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
-import type { Script } from "../../redis/script.ts";
 import { Written } from "../../redis/written.ts";
 import { createLifecycle, type Lifecycle } from "../lifecycle.ts";
-import { createChannelFeed, feedScripts } from "./feed.ts";
+import { createChannelFeed } from "./feed.ts";
 import type { RedisStoreParts } from "./parts.ts";
-import { channelScripts, createRedisChannels } from "./steps/channels.ts";
-import {
-  conversationScripts,
-  createRedisConversations,
-} from "./steps/conversations.ts";
-import { createRedisInbox, inboxScripts } from "./steps/inbox.ts";
+import { createRedisChannels } from "./steps/channels.ts";
+import { createRedisConversations } from "./steps/conversations.ts";
+import { createRedisInbox } from "./steps/inbox.ts";
 import { createRedisManagers } from "./steps/managers.ts";
-import { createRedisMessages, messageScripts } from "./steps/messages.ts";
-import { retentionScripts, Sweep } from "./steps/retention.ts";
-import { createRedisSessions, sessionScripts } from "./steps/sessions.ts";
-import { createRedisStreams, streamScripts } from "./steps/streams.ts";
-import { createRedisUsers, userScripts } from "./steps/users.ts";
+import { createRedisMessages } from "./steps/messages.ts";
+import { Sweep } from "./steps/retention.ts";
+import { createRedisSessions } from "./steps/sessions.ts";
+import { createRedisStreams } from "./steps/streams.ts";
+import { createRedisUsers } from "./steps/users.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
-/** Every step the store runs: what its link must know. */
-export const redisStoreScripts: readonly Script[] = [
-  ...[...channelScripts, ...conversationScripts, ...feedScripts],
-  ...[...inboxScripts, ...messageScripts, ...retentionScripts],
-  ...[...sessionScripts, ...streamScripts, ...userScripts],
-];
-
-/** `link`: shared with the cluster, knows `redisStoreScripts`; the store starts it, whoever made it closes it. */
+/** `link`: shared with the cluster; the store starts it, its creator closes it. */
 export type RedisStoreOptions = Omit<RedisStoreParts, "written" | "unreadable">;
 
 /** Figures for metrics, of this node. Counters start at 0 with the store. */

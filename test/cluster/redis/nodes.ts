@@ -18,13 +18,9 @@ import {
   type RedisClusterParts,
 } from "../../../src/cluster/redis/cluster.ts";
 import { ClockCheck } from "../../../src/cluster/redis/nodes/clock-check.ts";
-import { registryScripts } from "../../../src/cluster/redis/nodes/registry.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import {
-  createRedisStore,
-  redisStoreScripts,
-} from "../../../src/store/redis/store.ts";
+import { createRedisStore } from "../../../src/store/redis/store.ts";
 import { type RedisServer, redisSettings } from "../../support/redis.ts";
 import { type PlainTopics, plainTopics } from "./plain-topics.ts";
 
@@ -69,7 +65,6 @@ export async function createNode(
   const problems: unknown[] = [];
   const onProblem = (error: unknown) => void problems.push(error);
   const link = new RedisLink(redisSettings(redis.url, settings), {
-    scripts: [...registryScripts, ...redisStoreScripts],
     name: nodeId,
     onProblem: () => {}, // the server goes away in many tests
   });

@@ -1,10 +1,7 @@
 // Failed logins counted in Redis: one count for all nodes, windows that go by the clock.
 
 import t, { type Test } from "tap";
-import {
-  createRedisThrottle,
-  throttleScripts,
-} from "../../../src/cluster/redis/throttle.ts";
+import { createRedisThrottle } from "../../../src/cluster/redis/throttle.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import { codeOf } from "../../contract/store-bench.ts";
 import { redisSettings, startRedis } from "../../support/redis.ts";
@@ -17,7 +14,7 @@ t.test("throttle", async (t) => {
 
   async function node(t: Test) {
     const link = new RedisLink(redisSettings(server.url), {
-      ...{ scripts: throttleScripts, name: "test", onProblem: () => {} },
+      ...{ name: "test", onProblem: () => {} },
     });
     await link.start();
     t.teardown(() => link.close());

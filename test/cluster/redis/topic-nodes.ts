@@ -25,7 +25,6 @@ import { RedisLink } from "../../../src/redis/link.ts";
 import {
   createRedisStore,
   type RedisStore,
-  redisStoreScripts,
 } from "../../../src/store/redis/store.ts";
 
 const LIMITS = {
@@ -80,7 +79,7 @@ export async function startTopicNode(
     problems.push(`${what}: ${String(error)}`);
   };
   const nodeId = `n${randomUUID().slice(0, 8)}`;
-  const parts = { scripts: redisStoreScripts, name: nodeId, onProblem };
+  const parts = { name: nodeId, onProblem };
   const link = new RedisLink(settings, parts);
   const { clock = Date.now } = options;
   const store = createRedisStore({

@@ -7,14 +7,12 @@ import type {
 } from "../../../src/broker/ports.ts";
 import { SessionDirectory } from "../../../src/broker/session-directory.ts";
 import { createRedisCluster } from "../../../src/cluster/redis/cluster.ts";
-import { registryScripts } from "../../../src/cluster/redis/nodes/registry.ts";
 import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import {
   createRedisStore,
   type RedisStore,
-  redisStoreScripts,
 } from "../../../src/store/redis/store.ts";
 
 export interface WholeNode {
@@ -44,8 +42,7 @@ export async function startWholeNode(
   const { nodeId, settings, heartbeatMs, deadAfterMs } = options;
   const { clock = Date.now } = options;
   const onProblem = () => {}; // servers go away in these tests
-  const scripts = [...redisStoreScripts, ...registryScripts];
-  const link = new RedisLink(settings, { scripts, name: nodeId, onProblem });
+  const link = new RedisLink(settings, { name: nodeId, onProblem });
   const store = createRedisStore({
     ...{ link, clock, onProblem },
     limits: {

@@ -12,10 +12,7 @@ import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
-import {
-  createRedisStore,
-  redisStoreScripts,
-} from "../../../src/store/redis/store.ts";
+import { createRedisStore } from "../../../src/store/redis/store.ts";
 import type {
   StoreDriver,
   StoreParts,
@@ -55,7 +52,7 @@ function createNode(
     throw error;
   };
   const link = new RedisLink(settings, {
-    ...{ scripts: redisStoreScripts, name: "contract", onProblem },
+    ...{ name: "contract", onProblem },
   });
   const store = createRedisStore({
     ...{ link, clock, onProblem },

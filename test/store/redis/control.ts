@@ -11,15 +11,9 @@ import type {
 } from "../../../src/broker/ports.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
-import {
-  channelScripts,
-  createRedisChannels,
-} from "../../../src/store/redis/steps/channels.ts";
+import { createRedisChannels } from "../../../src/store/redis/steps/channels.ts";
 import { createRedisManagers } from "../../../src/store/redis/steps/managers.ts";
-import {
-  createRedisUsers,
-  userScripts,
-} from "../../../src/store/redis/steps/users.ts";
+import { createRedisUsers } from "../../../src/store/redis/steps/users.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { redisSettings } from "../../support/redis.ts";
 
@@ -33,7 +27,6 @@ const LIMITS = {
 function openLink(url: string): RedisLink {
   const prefix = `t${randomUUID().slice(0, 8)}`;
   return new RedisLink(redisSettings(url, { prefix }), {
-    scripts: [...userScripts, ...channelScripts],
     name: "test",
     onProblem: () => {}, // the callers are told
   });

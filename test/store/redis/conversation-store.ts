@@ -12,27 +12,11 @@ import type { StreamStore } from "../../../src/broker/stream-ports.ts";
 import type { ChannelFeed } from "../../../src/redis/channel-feed.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";
-import {
-  channelScripts,
-  createRedisChannels,
-} from "../../../src/store/redis/steps/channels.ts";
-import {
-  conversationScripts,
-  createRedisConversations,
-} from "../../../src/store/redis/steps/conversations.ts";
-import {
-  createRedisMessages,
-  messageScripts,
-} from "../../../src/store/redis/steps/messages.ts";
-import { personalScripts } from "../../../src/store/redis/steps/personal.ts";
-import {
-  retentionScripts,
-  Sweep,
-} from "../../../src/store/redis/steps/retention.ts";
-import {
-  createRedisStreams,
-  streamScripts,
-} from "../../../src/store/redis/steps/streams.ts";
+import { createRedisChannels } from "../../../src/store/redis/steps/channels.ts";
+import { createRedisConversations } from "../../../src/store/redis/steps/conversations.ts";
+import { createRedisMessages } from "../../../src/store/redis/steps/messages.ts";
+import { Sweep } from "../../../src/store/redis/steps/retention.ts";
+import { createRedisStreams } from "../../../src/store/redis/steps/streams.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { redisSettings } from "../../support/redis.ts";
 
@@ -58,10 +42,6 @@ export async function openConversations(
   const { retentionS = 0, maxChannelMessages = 0, clock } = options;
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const link = new RedisLink(redisSettings(url, { prefix }), {
-    scripts: [
-      ...[...channelScripts, ...conversationScripts, ...messageScripts],
-      ...[...personalScripts, ...retentionScripts, ...streamScripts],
-    ],
     name: "test",
     onProblem: () => {}, // the callers are told
   });

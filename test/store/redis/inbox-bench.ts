@@ -13,7 +13,6 @@ import type {
 } from "../../../src/store/redis/parts.ts";
 import {
   createRedisInbox,
-  inboxScripts,
   type RedisInbox,
 } from "../../../src/store/redis/steps/inbox.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
@@ -59,7 +58,7 @@ export async function startInbox(
   const problems: unknown[] = [];
   const onProblem = (error: unknown) => problems.push(error);
   const link = new RedisLink(settings, {
-    ...{ scripts: inboxScripts, name: "test", onProblem },
+    ...{ name: "test", onProblem },
   });
   await link.start();
   const events: ClusterEvent[] = [];

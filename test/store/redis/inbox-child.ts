@@ -2,10 +2,7 @@
 // output, in lines of JSON, which it sends and which were answered. Usage: inbox-child.ts <url> <prefix> <name> <recipients>
 
 import { RedisLink } from "../../../src/redis/link.ts";
-import {
-  createRedisInbox,
-  inboxScripts,
-} from "../../../src/store/redis/steps/inbox.ts";
+import { createRedisInbox } from "../../../src/store/redis/steps/inbox.ts";
 import { UnreadableRecords } from "../../../src/store/redis/unreadable.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { redisSettings } from "../../support/redis.ts";
@@ -19,7 +16,7 @@ const say = (line: object): void => {
 const problem = (error: unknown) => say({ problem: String(error) });
 
 const link = new RedisLink(redisSettings(url, { prefix }), {
-  ...{ scripts: inboxScripts, name, onProblem: problem },
+  ...{ name, onProblem: problem },
 });
 const inbox = createRedisInbox({
   ...{ link, clock: Date.now, onProblem: problem, written: () => undefined },

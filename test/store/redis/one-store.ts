@@ -8,7 +8,6 @@ import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
 import {
   createRedisStore,
   type RedisStore,
-  redisStoreScripts,
 } from "../../../src/store/redis/store.ts";
 import { redisSettings } from "../../support/redis.ts";
 
@@ -35,7 +34,7 @@ export async function openStore(
   const onProblem = (error: unknown) => problems.push(error);
   const link = new RedisLink(
     redisSettings(url, { prefix, ...options.settings }),
-    { scripts: redisStoreScripts, name: "test", onProblem },
+    { name: "test", onProblem },
   );
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const store = createRedisStore({

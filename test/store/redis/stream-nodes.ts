@@ -11,7 +11,6 @@ import type { RedisStoreLimits } from "../../../src/store/redis/parts.ts";
 import {
   createRedisStore,
   type RedisStore,
-  redisStoreScripts,
 } from "../../../src/store/redis/store.ts";
 import { connectEars } from "../../support/ears.ts";
 import { redisSettings } from "../../support/redis.ts";
@@ -115,7 +114,7 @@ export async function listenTo(
   const ears = new Ears(topics);
   const client = await connectEars(t, url, (_, frame) => ears.take(frame));
   const link = new RedisLink(settings, {
-    ...{ scripts: [], name: "names", onProblem: () => {} },
+    ...{ name: "names", onProblem: () => {} },
   });
   for (const topic of topics) await client.ssubscribe(link.keys.topic(topic));
   return ears;
@@ -136,7 +135,7 @@ export function createNode(
   const { url, prefix } = place;
   const onProblem = (error: unknown) => problems.push(error);
   const link = new RedisLink(redisSettings(url, { prefix }), {
-    ...{ scripts: redisStoreScripts, name: "test", onProblem },
+    ...{ name: "test", onProblem },
   });
   const store = createRedisStore({
     ...{ link, clock, onProblem },

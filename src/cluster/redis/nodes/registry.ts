@@ -13,9 +13,6 @@ import { type Arg, loadScript } from "../../../redis/script.ts";
 const heartbeat = loadScript(new URL("./lua/heartbeat.lua", import.meta.url));
 const leave = loadScript(new URL("./lua/leave.lua", import.meta.url));
 
-/** What the link must be able to run for the registry. */
-export const registryScripts = [heartbeat, leave];
-
 export interface RegistryParts {
   readonly link: RedisLink;
   readonly nodeId: string;

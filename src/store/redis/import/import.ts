@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { RedisLink } from "../../../redis/link.ts";
-import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
+import { type Arg, loadScript } from "../../../redis/script.ts";
 import type { Moved } from "../../moved.ts";
 import { lua } from "../parts.ts";
 import { idCounterKeys } from "../steps/channel-names.ts";
@@ -19,9 +19,6 @@ import {
 
 const WRITE = loadScript(lua("import_write"));
 const DIGEST = loadScript(lua("import_digest"));
-
-/** What the link must know. */
-export const importScripts: readonly Script[] = [WRITE, DIGEST];
 
 export type MoveLink = Pick<
   RedisLink,

@@ -4,7 +4,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
-import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
+import { type Arg, loadScript } from "../../../redis/script.ts";
 import type { RedisStoreParts } from "../parts.ts";
 import {
   AppendCall,
@@ -22,9 +22,6 @@ const APPEND = loadScript(
   permissionTables(),
   ...["channel_record", "permission", "dedupe", "place"].map(lua),
 );
-
-/** What the link must know. */
-export const appendScripts: readonly Script[] = [APPEND];
 
 /** Of one call. One message may be larger. */
 const MAX_MESSAGES = 32;

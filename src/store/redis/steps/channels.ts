@@ -9,7 +9,7 @@ import {
   PERSON_CHANNEL,
 } from "../../../broker/model.ts";
 import type { ChannelStore } from "../../../broker/ports.ts";
-import { loadScript, type Script } from "../../../redis/script.ts";
+import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 import {
   changeOf,
@@ -19,7 +19,7 @@ import {
   isOpen,
   recordKey,
 } from "./channel-record.ts";
-import { groupScripts, UserGroups } from "./user-groups.ts";
+import { UserGroups } from "./user-groups.ts";
 
 const RECORD = lua("channel_record");
 const MEMBERS = [RECORD, lua("members")];
@@ -32,13 +32,6 @@ const REMOVE = loadScript(lua("members_remove"), ...MEMBERS);
 const AMONG = loadScript(lua("members_among"), ...MEMBERS);
 const FEW = loadScript(lua("members_few"), ...MEMBERS);
 const SINCE = loadScript(lua("members_since"), ...MEMBERS);
-
-/** What the link must know. */
-export const channelScripts: readonly Script[] = [
-  ...[CREATE, UPDATE, FACTS],
-  ...[ADD, FORGET, REMOVE, AMONG, FEW, SINCE],
-  ...groupScripts,
-];
 
 /** Members read in one step; more are read in pages, others between them. */
 const MAX_FEW = 5000;

@@ -6,7 +6,7 @@ import { type ChannelKey, expiresAtMs } from "../../../broker/model.ts";
 import type { CommandDraft } from "../../../broker/ports.ts";
 import { errorOfReply } from "../../../redis/errors.ts";
 import { bucketOf, type Keys } from "../../../redis/keys.ts";
-import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
+import { type Arg, loadScript } from "../../../redis/script.ts";
 import {
   encodeRecord,
   packr,
@@ -19,9 +19,6 @@ import { dedupeKey, idCounterOf } from "./channel-names.ts";
 const ACCEPT = loadScript(lua("command"), lua("dedupe"), lua("inbox"));
 const PUT = loadScript(lua("command_put"), lua("inbox"));
 const SWEEP = loadScript(lua("command_sweep"));
-
-/** What the link must know. */
-export const commandScripts: readonly Script[] = [ACCEPT, PUT, SWEEP];
 
 /** Notes read at once. */
 export const NOTES = 10;

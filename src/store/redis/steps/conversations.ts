@@ -21,7 +21,7 @@ import type {
 } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
-import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
+import { type Arg, loadScript } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
@@ -32,9 +32,6 @@ const STAND = loadScript(
   ...["channel_record", "entry", "snapshot"].map(lua),
 );
 const DROP = loadScript(lua("drop_peer"));
-
-/** What the link must know. */
-export const conversationScripts: readonly Script[] = [STAND, DROP];
 
 /** Steps of one list on their way at once: other calls of the node take turns with them. */
 const STEPS_AT_ONCE = 64;

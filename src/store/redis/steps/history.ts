@@ -11,16 +11,13 @@ import type {
   MessageStore,
   ResumeSeqs,
 } from "../../../broker/ports.ts";
-import { loadScript, type Script } from "../../../redis/script.ts";
+import { loadScript } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 import { decodeSnapshot } from "./stream-record.ts";
 
 const READ = loadScript(lua("read_messages"), lua("entry"), lua("snapshot"));
 const RESUME_SEQS = loadScript(lua("resume_seqs"), lua("entry"));
-
-/** What the link must know. */
-export const historyScripts: readonly Script[] = [READ, RESUME_SEQS];
 
 type HistoryParts = Pick<
   RedisStoreParts,

@@ -3,21 +3,14 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ChannelKey, InboxCommand } from "../../../broker/model.ts";
 import type { InboxStore } from "../../../broker/ports.ts";
-import { loadScript, type Script } from "../../../redis/script.ts";
+import { loadScript } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
-import { commandScripts } from "./command-steps.ts";
 import { Commands } from "./commands.ts";
 
 const READ = loadScript(lua("inbox_read"));
 const ACKNOWLEDGE = loadScript(lua("inbox_acknowledge"), lua("inbox"));
-
-/** What the link must know. */
-export const inboxScripts: readonly Script[] = [
-  ...commandScripts,
-  ...[READ, ACKNOWLEDGE],
-];
 
 const MAX_INBOX_SEQ = 2 ** 48 - 1;
 /** Copies taken out in one step. */

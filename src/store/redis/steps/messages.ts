@@ -13,18 +13,11 @@ import type {
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { encodeExtra, messagePublication } from "../../../redis/wire.ts";
 import type { RedisStoreParts } from "../parts.ts";
-import { Appends, appendScripts } from "./append.ts";
+import { Appends } from "./append.ts";
 import type { Placed } from "./append-call.ts";
 import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
-import { historyScripts, readResumeSeqs, readSlice } from "./history.ts";
-import { personalScripts, publishAgain, publishToUsers } from "./personal.ts";
-
-/** What the link must know. */
-export const messageScripts = [
-  ...appendScripts,
-  ...historyScripts,
-  ...personalScripts,
-];
+import { readResumeSeqs, readSlice } from "./history.ts";
+import { publishAgain, publishToUsers } from "./personal.ts";
 
 export interface MessageParts
   extends RedisStoreParts,

@@ -5,7 +5,7 @@ import type { ChannelKey } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
-import { loadScript, type Script } from "../../../redis/script.ts";
+import { loadScript } from "../../../redis/script.ts";
 import {
   decodeRecord,
   encodeExtra,
@@ -16,9 +16,6 @@ import type { Placed } from "./append-call.ts";
 import { otherUser } from "./channel-names.ts";
 
 const TO_USER = loadScript(lua("to_user"));
-
-/** What the link must know. */
-export const personalScripts: readonly Script[] = [TO_USER];
 
 /**
  * Publishes a frame to both users of a personal channel and, for a kept message accepted at `keptAtMs`, enters each in the other's `peers`. To be

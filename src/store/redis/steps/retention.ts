@@ -3,13 +3,10 @@
 
 import { BUCKETS } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
-import { loadScript, type Script } from "../../../redis/script.ts";
+import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
-
-/** What the link must know. */
-export const retentionScripts: readonly Script[] = [RECLAIM];
 
 /** Messages removed in one step, and channels looked for at once: about a millisecond. */
 const STEP = 200;

@@ -17,7 +17,7 @@ import {
   type SessionStore,
 } from "../../../broker/ports.ts";
 import { asBrokerError } from "../../../redis/errors.ts";
-import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
+import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 
 /**
@@ -39,8 +39,6 @@ const LOGIN = loadScript(lua("session_login"), ...SESSION_RULES);
 const CONFIRM = loadScript(lua("session_confirm"), ...SESSION_RULES);
 const END = loadScript(lua("session_end"), ...SESSION_RULES);
 const REMOVE = loadScript(lua("session_remove"), ...SESSION_RULES);
-
-export const sessionScripts: readonly Script[] = [LOGIN, CONFIRM, END, REMOVE];
 
 /** The sessions of a store on Redis. */
 export function createRedisSessions({

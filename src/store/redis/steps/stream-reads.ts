@@ -4,14 +4,12 @@
 import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/stream-ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
-import { loadScript, type Script } from "../../../redis/script.ts";
+import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 import { decodeShown } from "./stream-record.ts";
 
 const READ = loadScript(lua("stream_read"), lua("snapshot"));
 const OFFSET = loadScript(lua("stream_offset"), lua("snapshot"));
-
-export const streamReadScripts: readonly Script[] = [READ, OFFSET];
 
 const MAX_CACHED_UNITS = 8_000_000;
 /** Channels of one user that are asked for at a time. */

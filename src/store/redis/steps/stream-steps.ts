@@ -12,7 +12,7 @@ import {
 } from "../../../broker/model.ts";
 import type { StreamDraft } from "../../../broker/stream-ports.ts";
 import { usersOf } from "../../../redis/keys.ts";
-import { loadScript, type Script } from "../../../redis/script.ts";
+import { loadScript } from "../../../redis/script.ts";
 import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
@@ -25,11 +25,6 @@ const START = loadScript(lua("stream_start"), ...PLACE, ...STEPS);
 const EVENT = loadScript(lua("stream_event"), ...STEPS);
 const CANCEL = loadScript(lua("stream_cancel"), ...STEPS);
 const INTERRUPT = loadScript(lua("stream_interrupt"), ...STEPS);
-
-/** What `StreamSteps` runs. */
-export const streamStepScripts: readonly Script[] = [
-  ...[START, EVENT, CANCEL, INTERRUPT],
-];
 
 type Kind = "s" | "c" | "n" | "e";
 const KINDS = new Map<string, Kind>([

@@ -12,11 +12,8 @@ import { isMessages, STREAM_STATES } from "../../../redis/wire.ts";
 import type { RedisStoreParts } from "../parts.ts";
 import { areUsersApart, otherUser } from "./channel-names.ts";
 import { publishToUsers } from "./personal.ts";
-import { createStreamReads, streamReadScripts } from "./stream-reads.ts";
-import { createStreamSteps, streamStepScripts } from "./stream-steps.ts";
-
-/** What the link must know. */
-export const streamScripts = [...streamStepScripts, ...streamReadScripts];
+import { createStreamReads } from "./stream-reads.ts";
+import { createStreamSteps } from "./stream-steps.ts";
 
 /** Silent streams of a bucket that are ended at a time. */
 const PAGE = 64;

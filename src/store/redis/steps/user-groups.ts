@@ -8,7 +8,7 @@ import type { ChannelStore } from "../../../broker/ports.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import { bucketOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
-import { type Arg, loadScript, type Script } from "../../../redis/script.ts";
+import { type Arg, loadScript } from "../../../redis/script.ts";
 import { looseFrame } from "../../../redis/wire.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 import { IndexRepairs } from "./index-repairs.ts";
@@ -16,8 +16,6 @@ import { IndexRepairs } from "./index-repairs.ts";
 const ADD = loadScript(lua("groups_add"));
 const AMONG = loadScript(lua("groups_among"), lua("channel_record"));
 const REMOVE = loadScript(lua("groups_remove"));
-
-export const groupScripts: readonly Script[] = [ADD, AMONG, REMOVE];
 
 /** Scripts that enter groups, under way at once; users of one of them on one server. On a Cluster each user has a slot of its own. */
 const ADDS_AT_ONCE = 256;

@@ -5,7 +5,7 @@ import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
 import type { UserState, UserStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
-import { loadScript, type Script } from "../../../redis/script.ts";
+import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 import { SESSION_RULES } from "./sessions.ts";
 
@@ -13,8 +13,6 @@ const FORMAT = 1;
 const PUT = loadScript(lua("device_put"), ...SESSION_RULES);
 
 const STATES = loadScript(lua("user_states"));
-
-export const userScripts: readonly Script[] = [PUT, STATES];
 
 /** Users read by one script: it keeps others from their turn for less than a millisecond. */
 const STATES_PER_CALL = 50;
