@@ -16,17 +16,9 @@ const MAX_AHEAD_MS = 60_000;
 /** With a limit of messages each channel is looked at so often at least: it may have been another one. */
 const LOOK_MS = 86_400_000;
 
-const AHEAD = "The clock is ahead of Redis': nothing is removed";
-const UNKNOWN = "A Redis server's clock is not known: nothing there is removed";
-
 type Server = ReturnType<RedisLink["primaryOf"]>;
-/** What the servers' clocks said about a reading of this node's. */
-interface Clocks {
-  /** The reading: what it was not compared with removes nothing. */
-  readonly nowMs: number;
-  /** Whether a server's clock is far behind it. Of one that did not answer nothing is known. */
-  readonly areBehind: ReadonlyMap<Server, boolean>;
-}
+/** Unix milliseconds to go by on a server. */
+type ClockAt = (server: Server) => number | Promise<number>;
 /** Of scores, as Redis takes them. */
 type Range = readonly [from: string, to: string];
 
@@ -56,7 +48,7 @@ export class Sweep {
    * could be: of a Cluster some servers may be away.
    */
   run(): Promise<number> {
-    return this.#run(async () => undefined);
+    return this.#run(this.#parts.clock);
   }
 
   /** Ends the timer and, after its step, the run under way. Safe to call twice. */
@@ -70,68 +62,52 @@ export class Sweep {
     const { link, onProblem } = this.#parts;
     if (!link.isUp) return;
     try {
-      await this.#run(() => this.#clocks());
+      await this.#run((server) => this.#comparedClock(server));
     } catch (error) {
       onProblem(error, "Expired data could not be removed");
     }
   }
 
-  #run(clocks: () => Promise<Clocks | undefined>): Promise<number> {
-    this.#running ??= clocks()
-      .then((found) => this.#sweep(found))
-      .finally(() => {
-        this.#running = undefined;
-      });
+  #run(clockAt: ClockAt): Promise<number> {
+    this.#running ??= this.#sweep(clockAt).finally(() => {
+      this.#running = undefined;
+    });
     return this.#running;
   }
 
-  /** Of the servers that answer. */
-  async #clocks(): Promise<Clocks> {
-    const { link, clock } = this.#parts;
-    const nowMs = clock();
-    const areBehind = new Map<Server, boolean>();
-    const looks = link.primaries().map(async (server) => {
-      const [seconds] = await server.time();
-      areBehind.set(server, nowMs > Number(seconds) * 1000 + MAX_AHEAD_MS);
-    });
-    await Promise.allSettled(looks);
-    return { nowMs, areBehind };
+  /** This node's clock, unless it is far ahead of the server's: nothing there is removed by a clock that may be wrong. */
+  async #comparedClock(server: Server): Promise<number> {
+    const nowMs = this.#parts.clock();
+    const [seconds] = await server.time();
+    if (nowMs > Number(seconds) * 1000 + MAX_AHEAD_MS)
+      throw new Error("The clock is ahead of Redis': nothing is removed");
+    return nowMs;
   }
 
-  /** Nothing is removed by a clock that may be wrong: where a server's is behind, and nowhere if all are, for then it is the node's that is wrong. */
-  async #sweep(clocks: Clocks | undefined): Promise<number> {
-    const areBehind = [...(clocks?.areBehind.values() ?? [])];
-    if (areBehind.length > 0 && areBehind.every((isBehind) => isBehind))
-      throw new Error(AHEAD);
+  async #sweep(clockAt: ClockAt): Promise<number> {
     const buckets = Array.from({ length: BUCKETS }, (_, bucket) =>
-      this.#sweepBucket(bucket, clocks),
+      this.#sweepBucket(bucket, clockAt),
     );
-    const counts = await Promise.allSettled(buckets);
-    const others: PromiseSettledResult<unknown>[] = [];
-    for (const also of this.#also)
+    const results: PromiseSettledResult<unknown>[] =
+      await Promise.allSettled(buckets);
+    const isAny = results.some(({ status }) => status === "fulfilled"); // else it is this node's clock that is wrong, or Redis is away
+    let removed = 0;
+    for (const result of results)
+      if (result.status === "fulfilled") removed += Number(result.value);
+    for (const also of isAny ? this.#also : [])
       if (!this.#isStopped)
-        others.push(
+        results.push(
           ...(await Promise.allSettled([also(() => this.#isStopped)])),
         );
-    let removed = 0;
-    for (const result of counts)
-      if (result.status === "fulfilled") removed += result.value;
-    for (const result of [...counts, ...others])
+    for (const result of results)
       if (result.status === "rejected") throw result.reason;
     return removed;
   }
 
-  async #sweepBucket(
-    bucket: number,
-    clocks: Clocks | undefined,
-  ): Promise<number> {
-    const { link, clock } = this.#parts;
+  async #sweepBucket(bucket: number, clockAt: ClockAt): Promise<number> {
+    const { link } = this.#parts;
     const due = link.keys.bucket("due", bucket);
-    const isBehind = clocks?.areBehind.get(link.primaryOf(due));
-    if (isBehind === true) throw new Error(AHEAD);
-    if (clocks !== undefined && isBehind === undefined)
-      throw new Error(UNKNOWN);
-    const nowMs = clocks?.nowMs ?? clock();
+    const nowMs = await clockAt(link.primaryOf(due));
     let removed = 0;
     let channels: readonly string[];
     do {
