@@ -1,6 +1,6 @@
 -- Appends messages to channels: each one that is no retry, and whose sender may send. Each for itself: what fails harms no other, and leaves nothing but a
 -- later time in `peers`. All that a topic gets goes out at once. What a call of one message costs most are the functions, the locals that functions share,
--- the arguments and the texts: Redis makes all of them anew at each call. So state is in tables that functions are given, and numbers are no texts.
+-- the arguments and the texts: Redis makes all of them anew at each call. So state is in lists that functions are given, and numbers are no texts.
 -- KEYS  1 the counter of ids; the other keys are in its slot, or all on one server
 -- ARGV  1 numbers, big-endian: six doubles (now, ms for which clientMsgNo is remembered, retention in ms (0: for ever), how many messages a channel keeps
 --         (0: all), bucket of the counter, number of messages), a byte (1: a slot may be moving), then the bytes in [] below, in turn;
@@ -21,6 +21,15 @@ local USER_ARGS = 3
 local CHANNEL_BYTES = 2
 local MESSAGE_ARGS = 3
 local MESSAGE_BYTES = 6
+-- How far the call is (`s`), a list as well.
+local AT = 1 -- where the message in turn begins in ARGV
+local BYTE = 2 -- and in the bytes
+local LEFT = 3 -- how many messages its channel has left
+local CHANNEL = 4 -- when it was opened
+local FRAMES = 5 -- what the channel's topics get
+local LAST_ID = 6 -- the one given last
+local NOTED = 7 -- where the message in turn is remembered already, until it is placed
+local BEFORES = 8 -- by place in the reply the ids of messages before, if there are some
 
 -- An appended message is answered by what stands in front of it on its topic.
 local function answer(what, pub, id, seq) return struct.pack('>BBddd', 2, what, pub, id, seq) end
@@ -47,27 +56,27 @@ if is_moving == 1 then
 end
 
 -- Appends the message in turn and those behind it of its channel, as long as nothing fails.
--- s and reply: see below; first: where the channel's arguments begin; users: how many of its users are in reach.
+-- first: where the channel's arguments begin; users: how many of its users are in reach.
 local function append(s, reply, first, users, now, window, bucket, most, is_limited)
-  local ARGV, byte, channel, frames, answered = ARGV, string.byte, s.channel, s.frames, #reply
+  local ARGV, byte, channel, frames, answered = ARGV, string.byte, s[CHANNEL], s[FRAMES], #reply
   local pieces, judged, refusal, now_text = frames and #frames or 0, nil, nil, nil
-  while s.left > 0 do
-    local at = s.at
-    s.left = s.left - 1
-    local stored, red_dot, dedupe, check, expiring, refused = byte(ARGV[1], s.byte, s.byte + 5)
-    s.at, s.byte = at + MESSAGE_ARGS + dedupe + expiring, s.byte + MESSAGE_BYTES
+  while s[LEFT] > 0 do
+    local at = s[AT]
+    s[LEFT] = s[LEFT] - 1
+    local stored, red_dot, dedupe, check, expiring, refused = byte(ARGV[1], s[BYTE], s[BYTE] + 5)
+    s[AT], s[BYTE] = at + MESSAGE_ARGS + dedupe + expiring, s[BYTE] + MESSAGE_BYTES
     if not channel then
-      local peers, one, other = nil, first + CHANNEL_ARGS, first + CHANNEL_ARGS + USER_ARGS
+      local peers, one, other = false, first + CHANNEL_ARGS, first + CHANNEL_ARGS + USER_ARGS
       if users == 1 then peers = { int(now), ARGV[one + 2] .. 'peers', ARGV[one] } end
       if users == 2 then peers = { int(now), ARGV[one + 2] .. 'peers', ARGV[other], ARGV[other + 2] .. 'peers', ARGV[one] } end
       channel = open_channel(ARGV[first], ARGV[first + 1], peers, is_limited, users == 0 and ARGV[first + 2] == '')
-      s.channel = channel
+      s[CHANNEL] = channel
     end
     local uid, record, first_id, first_seq, first_pub = ARGV[at], ARGV[at + 1], nil, nil, nil
     if check == 1 then
       if judged ~= uid then
         if users == 0 then
-          refusal = group_refusal(channel.info, channel.base, channel.key, uid)
+          refusal = group_refusal(channel[INFO], channel[BASE], channel[KEY], uid)
         else
           local from, to = first + CHANNEL_ARGS, first + CHANNEL_ARGS + (users - 1) * USER_ARGS
           if ARGV[to] == uid then from, to = to, from end
@@ -81,34 +90,34 @@ local function append(s, reply, first, users, now, window, bucket, most, is_limi
       if dedupe == 1 then first_id, first_seq, first_pub = remembered(ARGV[at + MESSAGE_ARGS], now, window) end
       if not first_id then reply[answered + 1] = answer(REFUSED, refused, 0, 0) end
     else
-      local last_id = s.last_id
+      local last_id = s[LAST_ID]
       local id = last_id and id_behind(last_id, bucket, now) or take_ids(KEYS[1], bucket, now, most)
-      local seq, pub = stored == 1 and channel.seq + 1 or 0, channel.pub + 1
+      local seq, pub = stored == 1 and channel[SEQ] + 1 or 0, channel[PUB] + 1
       local place = string.format('%d-%d', seq, id)
-      s.last_id = id
+      s[LAST_ID] = id
       if dedupe == 1 then
         now_text = now_text or int(now)
         first_id, first_seq, first_pub = remember(ARGV[at + MESSAGE_ARGS], window, now_text, place, pub ~= seq and int(pub), true)
-        if not first_id then s.noted = ARGV[at + MESSAGE_ARGS] end
+        if not first_id then s[NOTED] = ARGV[at + MESSAGE_ARGS] end
       end
       if not first_id then
         if stored == 1 then
           place_message(channel, place, record, uid, red_dot == 1, expiring == 1 and ARGV[at + MESSAGE_ARGS + dedupe])
         else
-          channel.pub = pub
+          channel[PUB] = pub
         end
         local head = message_head(pub, id, seq)
         if frames then
           frames[pieces + 1], frames[pieces + 2], frames[pieces + 3] = head, record, ARGV[at + 2]
         else
           frames = { head, record, ARGV[at + 2] }
-          s.frames = frames
+          s[FRAMES] = frames
         end
         pieces = pieces + 3
-        s.noted, reply[answered + 1] = false, head
-        if channel.newest then
-          s.befores = s.befores or {}
-          s.befores[answered + 1], channel.newest = channel.newest, id
+        s[NOTED], reply[answered + 1] = false, head
+        if channel[NEWEST] then
+          s[BEFORES] = s[BEFORES] or {}
+          s[BEFORES][answered + 1], channel[NEWEST] = channel[NEWEST], id
         end
       end
     end
@@ -117,29 +126,27 @@ local function append(s, reply, first, users, now, window, bucket, most, is_limi
   end
 end
 
--- Where the message in turn begins, in ARGV and in the bytes; how many its channel has left; the channel when it was opened, and what its topics get; the
--- id given last; where the message in turn is remembered already, until it is placed; by place in the reply the ids of messages before, if there are some.
-local s = { at = 2, byte = HEADER_BYTES + 1, left = 0, channel = false, frames = false, last_id = false, noted = false, befores = false }
+local s = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
 -- What users' topics get, the topics in the order that they were met, and those that several channels tell.
 local of_topic, topics, is_shared
 
-while ARGV[s.at] do
-  local first, users, messages = s.at, string.byte(ARGV[1], s.byte, s.byte + 1)
-  s.at, s.byte, s.left, s.channel, s.frames = first + CHANNEL_ARGS + users * USER_ARGS, s.byte + CHANNEL_BYTES, messages, false, false
-  while s.left > 0 do
+while ARGV[s[AT]] do
+  local first, users, messages = s[AT], string.byte(ARGV[1], s[BYTE], s[BYTE] + 1)
+  s[AT], s[BYTE], s[LEFT], s[CHANNEL], s[FRAMES] = first + CHANNEL_ARGS + users * USER_ARGS, s[BYTE] + CHANNEL_BYTES, messages, false, false
+  while s[LEFT] > 0 do
     local is_done, what = pcall(append, s, reply, first, users, now, window, bucket, most, retention > 0 or keeps > 0)
     if not is_done then
       errors = errors or {}
       errors[#errors + 1] = type(what) == 'table' and what.err or tostring(what)
-      if s.noted then redis.call('DEL', s.noted) end
-      s.noted, reply[#reply + 1] = false, answer(FAILED, 0, 0, 0)
+      if s[NOTED] then redis.call('DEL', s[NOTED]) end
+      s[NOTED], reply[#reply + 1] = false, answer(FAILED, 0, 0, 0)
     end
   end
-  local frames = s.frames
+  local frames = s[FRAMES]
   if frames then
     is_changed = true
-    close_channel(s.channel, now, retention, keeps)
+    close_channel(s[CHANNEL], now, retention, keeps)
     if users > 0 and not topics then of_topic, topics, is_shared = {}, {}, {} end
     for user = 0, users - 1 do
       local of_user = ARGV[first + CHANNEL_ARGS + 2 + user * USER_ARGS] .. 'topic'
@@ -170,9 +177,9 @@ for at = 1, topics and #topics or 0 do
   redis.call('SPUBLISH', topic, last_packed)
 end
 
-if s.befores then
+if s[BEFORES] then
   local messages = #reply
-  for at = 1, messages do reply[messages + at] = struct.pack('>d', s.befores[at] or 0) end
+  for at = 1, messages do reply[messages + at] = struct.pack('>d', s[BEFORES][at] or 0) end
 end
 local answers = table.concat(reply)
 if not errors then return answers end

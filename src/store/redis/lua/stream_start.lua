@@ -43,17 +43,17 @@ if other then
 end
 
 local base = string.sub(KEYS[1], 1, -#ARGV[1] - 6) -- in front of `head:<key>`
-local peers = nil
+local peers = false
 if reach > 0 then peers = { ARGV[3], KEYS[7 + reach], ARGV[18] } end
 if reach > 1 then peers[4], peers[5] = KEYS[8 + reach], ARGV[19] end
 local channel = open_channel(base, ARGV[1], peers, retention > 0 or keeps > 0, not ARGV[c.tells])
 local id = take_ids(KEYS[3], tonumber(ARGV[11]), now, 1)
-local place = int(channel.seq + 1) .. '-' .. int(id)
+local place = int(channel[SEQ] + 1) .. '-' .. int(id)
 place_message(channel, place, ARGV[14], ARGV[16], true, nil, no)
 local extra = ARGV[15]
-if channel.newest then extra, channel.newest = extra_behind(channel.newest), id end
+if channel[NEWEST] then extra, channel[NEWEST] = extra_behind(channel[NEWEST]), id end
 close_channel(channel, now, retention, keeps)
-local seq, pub = channel.seq, channel.pub
+local seq, pub = channel[SEQ], channel[PUB]
 remember(KEYS[5], window, ARGV[3], place, pub ~= seq and int(pub))
 local keys = stream_keys(KEYS[1], no)
 redis.call('HSET', keys.stream, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
