@@ -101,9 +101,10 @@ export class Show<S extends Producing = Stage> {
       throw new Error(`event ${index}: ${JSON.stringify(body)}`);
   }
 
-  /** An acknowledged event once more: answered like the first time, and nothing happens. */
+  /** An acknowledged event once more: answered like the first time, and nothing happens. A start is refused once the stream has ended. */
   async #repeat(index: number): Promise<void> {
     const event = this.parts.script[index];
+    if (this.isEnding && index === 0) return;
     if (event !== undefined && index < this.length - 1)
       await this.#post(index, event);
   }
