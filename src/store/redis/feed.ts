@@ -8,8 +8,8 @@ import { idCounterOf } from "./steps/channel-names.ts";
 import { readSlice } from "./steps/history.ts";
 import { decodeSnapshot } from "./steps/stream-record.ts";
 
-const STANDING = loadScript(
-  lua("channel_standing"),
+const POSITION = loadScript(
+  lua("channel_position"),
   ...["entry", "snapshot"].map(lua),
 );
 
@@ -27,7 +27,7 @@ export function createChannelFeed(
       ];
       const named = marks.toReversed().flatMap(argsOf);
       const args = [marks.length, ...named, ...streams];
-      const reply = await link.run(STANDING, keys, args);
+      const reply = await link.run(POSITION, keys, args);
       const [pub, headSeq, lastId, newestId, lostId, found] = reply as [
         ...[number, number, number, number, number, unknown[]],
       ]; // as its header says

@@ -19,7 +19,7 @@
 //   a log by when to reclaim; +inf: nothing ever is, unless the limits of history change), commands STREAM `<messageId>-0`: commands that some
 //   recipients may not have yet: h head, r record, u recipients (`command-steps.ts`); commandSweep STRING (until when, in Unix ms, a node goes through them)
 // Of a user (`keys.user`): devices HASH, groups HASH (index of at least the groups it is in → Unix seconds when each was entered last),
-//   peers ZSET (peer → ms of the newest message, about), streams SET (hint: personal channels with an active stream),
+//   peers ZSET (peer → ms of the newest message, about), streams SET (index of at least the personal channels with an active stream),
 //   sessions, logins, ended HASH (`lua/session_rules.lua`),
 //   inboxSeq STRING (of the newest copy), inbox STREAM `<inboxSeq>-0`: x endMs, i messageId, n payload bytes, r record; inboxExpiry ZSET (inboxSeq →
 //   endMs of copies that end before others of their time), inboxIds ZSET (messageId → ms: noted commands that it was given in the last hour);
@@ -51,7 +51,7 @@ export interface RedisStoreParts {
   readonly link: RedisLink;
   readonly clock: Clock;
   readonly limits: RedisStoreLimits;
-  /** Hears of failures that no caller is told of. */
+  /** Receives failures that no caller gets. */
   readonly onProblem: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /**

@@ -81,7 +81,7 @@ export type Fact =
       /** Which of two scores of a member stays; NX: the first. */
       readonly stays: "GT" | "LT" | "NX";
       /** Not looked for: others may have changed it. */
-      readonly isHint?: boolean;
+      readonly mayChange?: boolean;
     }
   | {
       readonly kind: "value";
@@ -225,7 +225,7 @@ function due(
   [at, stays]: readonly [number | "+inf", "LT" | "NX"],
 ): Fact {
   const key = keys.bucket("due", bucketOf(channel));
-  return { kind: "scores", key, items: [at, channel], stays, isHint: true };
+  return { kind: "scores", key, items: [at, channel], stays, mayChange: true };
 }
 
 function tokenFacts(

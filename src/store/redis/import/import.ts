@@ -160,7 +160,7 @@ async function isThere(link: MoveLink, fact: Fact): Promise<boolean> {
       return (found as readonly number[]).every((one) => one === 1);
     }
     case "scores": {
-      if (fact.isHint === true) return true;
+      if (fact.mayChange === true) return true;
       const members = fact.items.filter((_, at) => at % 2 === 1);
       const found = await link.call("zmscore", key, ...members);
       return areSame(

@@ -1,4 +1,4 @@
--- Where one user stands in one channel, read and counted in one step, behind a change where one is asked for. Large groups and channels without a
+-- The state of one user in one channel, read and counted in one script, behind a change where one is asked for. Large groups and channels without a
 -- message stay as they are. Stands behind channel_record.lua, entry.lua and snapshot.lua.
 -- KEYS  1 head, 2 log, 3 redDots, 4 positions; of a group also 5 joinSeqs, 6 permanent, 7 temporary
 -- ARGV  1 uid, 2 now (Unix ms), 3 retention (ms, 0: for ever), 4 channel type, 5 whether the reply holds the whole of the newest message (1 or 0),

@@ -6,8 +6,8 @@
 local STREAM_WAIT_MS = 60000 -- until a stream that goes on is looked at again
 local now, retention, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
 local keeps, removed = tonumber(ARGV[5]), 0
--- The newest seq that is beyond what the channel keeps.
-local surplus = keeps > 0 and tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') - keeps or 0
+-- The newest seq to be trimmed: beyond what the channel keeps.
+local trim_seq = keeps > 0 and tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') - keeps or 0
 
 -- place: of the entry, as the log has it; expires: Unix ms, nil: never.
 local function remove(place, expires)
@@ -21,12 +21,12 @@ local expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', int(now), 'WITHSCOR
 for at = 1, #expired, 2 do remove(expired[at], tonumber(expired[at + 1])) end
 
 local function is_over(entry)
-  return entry.seq <= surplus or retention > 0 and now >= accepted_at(entry) + retention
+  return entry.seq <= trim_seq or retention > 0 and now >= accepted_at(entry) + retention
 end
 
 local waits = nil
-if retention > 0 or surplus > 0 then
-  local last = retention > 0 and '+' or int(surplus)
+if retention > 0 or trim_seq > 0 then
+  local last = retention > 0 and '+' or int(trim_seq)
   for _, raw in ipairs(redis.call('XRANGE', KEYS[2], '-', last, 'COUNT', most)) do
     local entry = log_entry(raw)
     if not is_over(entry) then break end
@@ -50,7 +50,7 @@ if due == 0 then due = math.huge end
 local entry = log_entry(oldest)
 if waits then
   due = waits
-elseif entry.seq <= surplus then
+elseif entry.seq <= trim_seq then
   due = now
 elseif retention > 0 then
   due = math.min(due, accepted_at(entry) + retention)

@@ -6,7 +6,7 @@
 -- Reply: of each session {'confirmed'}, {'refused', reason} (a later one, the end of the session or its device's token ended it) or {'failed', why}
 local FIELDS = 9
 
--- Why a session may not go on as far as its user's devices tell; nil: it may, or the store lost the device, and nobody took the right away.
+-- Why a session may not go on as far as its user's devices say; nil: it may, or the store lost the device, and nobody took the right away.
 local function ended_by_device(user, mine)
   if mine.token == '' then return nil end
   local device = read_device(user, mine.flag)

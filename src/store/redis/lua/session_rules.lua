@@ -103,7 +103,7 @@ local function follow_login(user, mine, label, newest)
   write_login(user, int(mine.flag), mine)
 end
 
--- Remembers that a session was ended whose node may not have heard of it, and would enter it again. Of a main one the newest login tells.
+-- Remembers that a session was ended whose node may not have heard of it, and would enter it again. Of a main one the newest login says so.
 local function remember_end(user, id, since, reason)
   redis.call('HSET', user.ended, id, int(math.max(NOW, since)) .. ' ' .. reason)
   redis.call('PEXPIRE', user.ended, ENDED_TTL)
@@ -164,7 +164,7 @@ local function reason_of(by, old)
   return (same_device(by, old) or continued(by, old)) and 'replaced' or 'kicked'
 end
 
--- Takes a session out that `by` ends, and tells its node in the same step: a session removed without that event would be served for ever.
+-- Takes a session out that `by` ends, and notifies its node in the same step: a session removed without that event would be served for ever.
 local function replace(user, by, old)
   local reason = reason_of(by, old)
   redis.call('HDEL', user.sessions, old.id)

@@ -26,7 +26,7 @@ local function stream_keys(head, no)
   }
 end
 
--- Tells any two of its standings apart, also where one of them was lost in a fail-over.
+-- No two states of a stream have the same one, also where one of them was lost in a fail-over.
 local function stream_version(id, next_index, last_ms, bytes)
   return id .. ':' .. next_index .. ':' .. last_ms .. ':' .. bytes
 end

@@ -4,12 +4,12 @@
 -- 8 UTF-16 units of data, 9 bytes it counts, 10 bytes a stream may count, 11 tail of its record, 12 … topics.
 -- Reply: see `stream_steps.lua`; the verdict is also `too_large`.
 local no, kind, id = ARGV[2], ARGV[5], ARGV[6]
-local c = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), uids = { unpack(KEYS, 2) }, tells = 12 }
+local c = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 2) }, topics = 12 }
 local s = load_stream(c, no)
 if not s then return step_reply(c, 'missing') end
 if s.state ~= STREAM_ACTIVE then return late_reply(c, s, kind, id) end
 if id ~= '' and redis.call('SISMEMBER', s.keys.event_ids, id) == 1 then
-  tell_again(c, s)
+  publish_again(c, s)
   return step_reply(c, 'done', s.state)
 end
 local data, bytes = ARGV[7], tonumber(ARGV[9])

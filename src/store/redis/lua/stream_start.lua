@@ -9,24 +9,24 @@
 local no, window = ARGV[2], tonumber(ARGV[4])
 local now, retention, keeps = tonumber(ARGV[3]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local reach = (#KEYS - 6) / 2
-local c = { head = KEYS[1], channel = ARGV[1], now = now, uids = { unpack(KEYS, 7, 6 + reach) }, tells = 20 }
+local c = { head = KEYS[1], channel = ARGV[1], now = now, indexes = { unpack(KEYS, 7, 6 + reach) }, topics = 20 }
 
 -- The extra with the id of the channel's message before (`wire.ts`); 0: not known.
 local function extra_behind(before) return '\148' .. string.sub(ARGV[15], 2) .. struct.pack('>Bd', 203, before) end
 
--- Tells of the stream's message, which a caller that tells the users itself may not have done.
-local function tell_message_again(s)
+-- Publishes the stream's message, which a caller that publishes itself may not have done.
+local function publish_message_again(s)
   local _, _, pub = remembered(KEYS[5], now, window)
   local entry = redis.call('XRANGE', KEYS[2], int(s.seq), int(s.seq))[1]
   if not pub or not entry then return end
   local found = log_entry(entry)
-  tell_stream(c, message_frame(pub, found.id, s.seq, found.record, extra_behind(0)))
+  publish_frame(c, message_frame(pub, found.id, s.seq, found.record, extra_behind(0)))
 end
 
 local s = load_stream(c, no)
 if s and s.state == STREAM_ACTIVE then
-  if not ARGV[c.tells] then tell_message_again(s) end
-  tell_again(c, s)
+  if not ARGV[c.topics] then publish_message_again(s) end
+  publish_again(c, s)
   return step_reply(c, 'done', s.state)
 end
 if s then return late_reply(c, s, 's', '') end
@@ -46,7 +46,7 @@ local base = string.sub(KEYS[1], 1, -#ARGV[1] - 6) -- in front of `head:<key>`
 local peers = false
 if reach > 0 then peers = { ARGV[3], KEYS[7 + reach], ARGV[18] } end
 if reach > 1 then peers[4], peers[5] = KEYS[8 + reach], ARGV[19] end
-local channel = open_channel(base, ARGV[1], peers, retention > 0 or keeps > 0, not ARGV[c.tells])
+local channel = open_channel(base, ARGV[1], peers, retention > 0 or keeps > 0, not ARGV[c.topics])
 local id = take_ids(KEYS[3], tonumber(ARGV[11]), now, 1)
 local place = int(channel[SEQ] + 1) .. '-' .. int(id)
 place_message(channel, place, ARGV[14], ARGV[16], true, nil, no)
@@ -58,8 +58,8 @@ remember(KEYS[5], window, ARGV[3], place, pub ~= seq and int(pub))
 local keys = stream_keys(KEYS[1], no)
 redis.call('HSET', keys.stream, 'h', ARGV[10], 'i', int(id), 'q', int(seq), 't', int(now), 'sd', ARGV[6])
 redis.call('SET', KEYS[6], no)
-for _, hint in ipairs(c.uids) do redis.call('SADD', hint, ARGV[1]) end
-tell_stream(c, message_frame(pub, id, seq, ARGV[14], extra))
+for _, index in ipairs(c.indexes) do redis.call('SADD', index, ARGV[1]) end
+publish_frame(c, message_frame(pub, id, seq, ARGV[14], extra))
 
 s = { keys = keys, no = no, head = ARGV[10], seq = seq, next = 0, units = 0, bytes = 0, state = STREAM_ACTIVE, stopped = false }
 add_event(c, s, { id = ARGV[5], kind = 's', data = ARGV[6], units = 0, bytes = bytes, state = STREAM_ACTIVE, tail = ARGV[9] })

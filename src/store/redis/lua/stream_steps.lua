@@ -1,7 +1,7 @@
--- What the steps that change streams share; behind `snapshot.lua`. A step's `c`: head, channel (key), now, uids (list: KEYS of the users' hint sets
--- where they are in reach, else empty), tells (ARGV index of the first topic; none there: the caller is to tell the users itself).
--- A step's reply: {verdict, place of the stream's state in STREAM_STATES or -1, then, for a caller that tells the users itself:
--- name in `activeStreams` of a stream that ended or "", the frames to tell, in order}.
+-- What the scripts that change streams share; behind `snapshot.lua`. A script's `c`: head, channel (key), now, indexes (list: `streams` of the users
+-- where they are in reach, else empty), topics (ARGV index of the first topic; none there: the caller publishes to the users itself).
+-- A script's reply: {verdict, place of the stream's state in STREAM_STATES or -1, then, for a caller that publishes itself:
+-- name in `activeStreams` of a stream that ended or "", the frames to publish, in order}.
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local STREAM_END = '___TextMessageEnd'
 
@@ -20,9 +20,9 @@ local function load_stream(c, no)
   }
 end
 
-local function tell_stream(c, frame)
-  if ARGV[c.tells] then
-    tell(c.tells, frame)
+local function publish_frame(c, frame)
+  if ARGV[c.topics] then
+    tell(c.topics, frame)
   else
     c.frames = c.frames or {}
     c.frames[#c.frames + 1] = frame
@@ -49,16 +49,16 @@ local function add_event(c, s, e)
   s.next, s.bytes, s.state = index + 1, s.bytes + e.bytes, e.state
   redis.call('HSET', keys.stream, 'n', int(s.next), 'l', int(s.units), 'b', int(s.bytes), 'e', s.state, 'a', int(c.now))
   redis.call('ZADD', keys.streams, int(c.now), keys.name)
-  if not ARGV[c.tells] then redis.call('HSET', keys.stream, 'f', frame) end
-  tell_stream(c, frame)
+  if not ARGV[c.topics] then redis.call('HSET', keys.stream, 'f', frame) end
+  publish_frame(c, frame)
 end
 
 -- What comes of a stream when its last event was given to it. ids_ms: how long a retry may come.
 local function close_stream(c, s, ids_ms)
   redis.call('DEL', s.keys.active)
-  for _, hint in ipairs(c.uids) do redis.call('SREM', hint, c.channel) end
+  for _, index in ipairs(c.indexes) do redis.call('SREM', index, c.channel) end
   redis.call('PEXPIRE', s.keys.event_ids, int(ids_ms))
-  if ARGV[c.tells] then
+  if ARGV[c.topics] then
     redis.call('ZREM', s.keys.streams, s.keys.name)
   else
     c.ended = s.keys.name -- stays in `activeStreams` until its users were notified
@@ -78,12 +78,12 @@ local function end_stream(c, s, how)
   close_stream(c, s, how.ids_ms)
 end
 
--- A caller that tells the users itself may not have done it the first time.
-local function tell_again(c, s)
-  if ARGV[c.tells] then return end
+-- A caller that publishes itself may not have done it the first time.
+local function publish_again(c, s)
+  if ARGV[c.topics] then return end
   local frame = redis.call('HGET', s.keys.stream, 'f')
   if not frame then return end
-  tell_stream(c, frame)
+  publish_frame(c, frame)
   if s.state ~= STREAM_ACTIVE then c.ended = s.keys.name end
 end
 
@@ -100,7 +100,7 @@ end
 local function late_reply(c, s, kind, id)
   if kind == 's' then return step_reply(c, 'closed', s.state) end
   if kind == 'e' or (id ~= '' and redis.call('SISMEMBER', s.keys.event_ids, id) == 1) then
-    tell_again(c, s)
+    publish_again(c, s)
     return step_reply(c, 'done', s.state)
   end
   if s.stopped then return step_reply(c, 'stopped', s.state) end

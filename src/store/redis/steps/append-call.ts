@@ -2,7 +2,7 @@
 
 import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
-import { asBrokerError } from "../../../redis/errors.ts";
+import { asBrokerError, errorOfReply } from "../../../redis/errors.ts";
 import type { Keys } from "../../../redis/keys.ts";
 import type { Arg } from "../../../redis/script.ts";
 import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";
@@ -49,7 +49,7 @@ export class AppendCall {
   /** Calls of one origin into one channel keep their order; undefined: it has none to keep. */
   readonly order: string | undefined;
   readonly outcome: Promise<Outcome>;
-  /** Since when it waits, as `performance.now()` tells. */
+  /** When it began to wait, by `performance.now()`. */
   readonly sinceMs = performance.now();
   readonly #fromUid: string;
   /** Where a retry finds it; "": it is not looked up. */
@@ -132,7 +132,7 @@ export interface Reply {
   readonly answers: Buffer;
   /** Of each message, or empty. */
   readonly idsBefore: Buffer;
-  readonly errors: readonly Error[];
+  readonly errors: readonly BrokerError[];
 }
 
 /** Of so many messages. */
@@ -140,11 +140,7 @@ export function readReply(reply: unknown, messages: number): Reply {
   const [bytes = NOTHING, ...texts] = (
     Array.isArray(reply) ? reply : [reply]
   ) as Buffer[]; // as its header says
-  const errors = texts.map((text) => {
-    const error = new Error(String(text));
-    error.name = "ReplyError"; // as the library names what a server replied
-    return error;
-  });
+  const errors = texts.map((text) => errorOfReply(String(text)));
   const end = messages * ANSWER_BYTES;
   return {
     answers: bytes.subarray(0, end),

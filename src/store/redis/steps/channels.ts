@@ -73,7 +73,7 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
   const groupArgs = ({ type, id }: ChannelRef): readonly [string, string] =>
     type === GROUP_CHANNEL ? [link.keys.topic(groupTopic(id)), id] : ["", ""];
 
-  /** Bits of what `channel_facts.lua` tells of the channel and, in the same slot, of a second record. */
+  /** What `channel_facts.lua` replies: bits of the channel and, in the same slot, of a second record. */
   async function facts(
     channel: ChannelRef,
     args: readonly string[],

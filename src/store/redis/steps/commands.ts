@@ -185,7 +185,7 @@ export class Commands {
     silent: Silent,
   ): Promise<{ readonly spreading: Promise<void> }> {
     const { recipients } = command;
-    const notified = caught(this.#tell(command, silent));
+    const notified = caught(this.#notify(command, silent));
     const groups: Promise<void>[] = [notified];
     for (let at = 0; at < recipients.length; at += this.#group) {
       if (at > 0) await groups.at(-1)?.catch(() => undefined); // thrown below
@@ -224,7 +224,7 @@ export class Commands {
     await allOf(steps);
   }
 
-  async #tell(command: Command, silent: Silent): Promise<void> {
+  async #notify(command: Command, silent: Silent): Promise<void> {
     const { link } = this.#parts;
     const notified = command.alsoTell.map((uid) => {
       const topic = link.keys.user("topic", uid);
@@ -254,11 +254,11 @@ export class Commands {
   /** See `RedisInbox`. */
   async sweep(isStopped: () => boolean): Promise<void> {
     const { onProblem } = this.#parts;
-    let isAwayTold = false;
+    let isAwayReported = false;
     const failed = (error: unknown) => {
-      if (!isAway(error) || !isAwayTold)
+      if (!isAway(error) || !isAwayReported)
         onProblem(error, "A command could not be given to all its recipients"); // the others go on
-      isAwayTold ||= isAway(error);
+      isAwayReported ||= isAway(error);
     };
     const how = { silent: new Set(), isStopped, failed };
     const line = new Semaphore(BUCKETS_AT_ONCE);

@@ -1,4 +1,4 @@
-// The port's conversations on Redis: where a user stands in a channel is computed when asked, by one step on the channel's slot; a list takes many at
+// The port's conversations on Redis: the state of a user in a channel is computed when asked, by one step on the channel's slot; a list takes many at
 // once. With whom a user has personal channels is the user's `peers`, kept by the steps that store messages: it may name too many, never too few.
 // No state. Nothing is awaited before a step is issued: calls for one channel take effect in their order.
 
@@ -27,7 +27,7 @@ import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 import { decodeSnapshot } from "./stream-record.ts";
 
-const STAND = loadScript(
+const STATE = loadScript(
   lua("conversation"),
   ...["channel_record", "entry", "snapshot"].map(lua),
 );
@@ -42,7 +42,7 @@ const WHOLE_AT_ONCE = 16;
 const PERSON_PARTS = ["head", "log", "redDots", "positions"];
 const GROUP_PARTS = [...PERSON_PARTS, "joinSeqs", "permanent", "temporary"];
 
-/** The places in a reply of the head, how much the log has, and of where to look on; behind FACTS comes what tells of the newest message. */
+/** The places in a reply of the head, how much the log has, and of where to look on; behind FACTS comes the newest message. */
 const HEAD = 0;
 const LOGGED = 5;
 const LOOK_ON = 6;
@@ -67,7 +67,7 @@ export function createRedisConversations(
   const { link, clock, limits, onProblem, unreadable, written } = parts;
 
   /** Steps until one shows the newest message that can be read, or the channel has no such message. Undefined: a group the user is no member of. */
-  async function stand(
+  async function readState(
     uid: string,
     channel: ChannelRef,
     [isWhole, ...asked]: readonly [isWhole: 0 | 1, ...Arg[]],
@@ -79,7 +79,7 @@ export function createRedisConversations(
     let more: readonly Arg[] = asked;
     for (;;) {
       const facts = [uid, clock(), limits.retentionS * 1000, type, isWhole];
-      const found = await link.run(STAND, keys, [...facts, ...more]);
+      const found = await link.run(STATE, keys, [...facts, ...more]);
       if (found === null) return undefined;
       const reply = found as Reply; // as its header says
       const shown = reply.slice(FACTS);
@@ -97,7 +97,7 @@ export function createRedisConversations(
     uid: string,
     channel: ChannelRef,
   ): Promise<{ readonly head?: ConversationHead; readonly isEmpty: boolean }> {
-    const found = await stand(uid, channel, [0, ""]);
+    const found = await readState(uid, channel, [0, ""]);
     if (found === undefined) return { isEmpty: false };
     const { reply } = found;
     const isEmpty = reply[LOGGED] === 0;
@@ -112,7 +112,7 @@ export function createRedisConversations(
     channel: ChannelRef,
     asked: readonly Arg[] = [""],
   ): Promise<Conversation | undefined> {
-    const found = await stand(uid, channel, [1, ...asked]);
+    const found = await readState(uid, channel, [1, ...asked]);
     if (found === undefined) return undefined;
     return { ...factsOf(channel, found.reply), last: found.last };
   }

@@ -1,5 +1,5 @@
-// The port's messages on Redis: one step in the channel's slot judges the sender, stores a message, takes its place in the order and tells the channel's
-// topics. On a Redis Cluster the users of a personal channel are in other slots: their rules are read before the step, and they are notified behind it.
+// The port's messages on Redis: one step in the channel's slot judges the sender, stores a message, takes its place in the order and publishes it on the
+// channel's topics. On a Redis Cluster the users of a personal channel are in other slots: their rules are read before the step, and they are notified behind it.
 // State: counts, names of keys, the order of personal messages whose users' rules are being read.
 
 import type { ChannelKey } from "../../../broker/model.ts";

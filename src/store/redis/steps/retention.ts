@@ -123,7 +123,7 @@ export class Sweep {
     return removed;
   }
 
-  /** Where in `due` channels stand that the limits of now were not applied to: they were to keep more when they were entered. */
+  /** Where in `due` the channels are that the limits of now were not applied to: they were to keep more when they were entered. */
   #unlooked(nowMs: number): Range | undefined {
     const { retentionS, maxChannelMessages } = this.#parts.limits;
     if (maxChannelMessages > 0) return [`(${nowMs + LOOK_MS}`, "+inf"];

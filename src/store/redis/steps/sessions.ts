@@ -16,7 +16,7 @@ import {
   type SessionEntry,
   type SessionStore,
 } from "../../../broker/ports.ts";
-import { asBrokerError } from "../../../redis/errors.ts";
+import { asBrokerError, errorOfReply } from "../../../redis/errors.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 
@@ -131,9 +131,7 @@ function readConfirmation([said, detail]: readonly Buffer[]): Confirmation {
   const kind = String(said) as Confirmation["kind"];
   if (kind === "refused") return refusal(detail);
   if (kind === "confirmed") return { kind };
-  const cause = new Error(String(detail));
-  cause.name = "ReplyError"; // as if it had been the whole call's
-  return { kind, error: asBrokerError(cause) };
+  return { kind, error: errorOfReply(String(detail)) };
 }
 
 function refusal(reason: Buffer | undefined) {

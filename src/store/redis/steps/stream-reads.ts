@@ -1,5 +1,5 @@
-// Reads streams from Redis: one step each. A read of a stream that stands as before costs no text and gives the same snapshot: Redis gets to know which
-// version is known, and says each time whether it still stands. State: the streams that were read last, bounded by what they hold.
+// Reads streams from Redis: one step each. A read of a stream that has not changed costs no text and gives the same snapshot: Redis gets to know which
+// version is known, and says each time whether it is still the newest. State: the streams that were read last, bounded by what they hold.
 
 import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/stream-ports.ts";
@@ -56,16 +56,16 @@ export function createStreamReads({
       : cache.put({ version, snapshot });
   }
 
-  /** The active stream of a channel that a user's hints name. A hint that is wrong is taken out, and put back if a stream began meanwhile. */
-  async function hinted(
-    hints: string,
+  /** The active stream of a channel that a user's index names. A channel without one is removed, and added again if a stream began meanwhile. */
+  async function indexed(
+    index: string,
     key: ChannelKey,
   ): Promise<StreamSnapshot | undefined> {
     const found = await read(key, "");
     if (found !== undefined) return found;
-    await link.call("srem", hints, key);
+    await link.call("srem", index, key);
     const begun = await read(key, "");
-    if (begun !== undefined) await link.call("sadd", hints, key);
+    if (begun !== undefined) await link.call("sadd", index, key);
     return begun;
   }
 
@@ -76,12 +76,12 @@ export function createStreamReads({
     activeStream: (key) => read(key, ""),
 
     async personalStreamsOf(uid) {
-      const hints = keys.user("streams", uid);
-      const reply = await link.call("smembers", hints);
+      const index = keys.user("streams", uid);
+      const reply = await link.call("smembers", index);
       const channels = (reply as readonly Buffer[]).map(String); // Redis' reply
       const line = new Semaphore(MAX_ASKED);
       const found = await Promise.all(
-        channels.map((key) => line.run(() => hinted(hints, key))),
+        channels.map((key) => line.run(() => indexed(index, key))),
       );
       return found.filter((stream) => stream !== undefined);
     },
@@ -100,7 +100,7 @@ export function createStreamReads({
 }
 
 interface CachedStream {
-  /** Tells this state of the stream from every other. */
+  /** No other state of the stream has it. */
   readonly version: string;
   readonly snapshot: StreamSnapshot;
 }

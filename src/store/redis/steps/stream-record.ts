@@ -44,10 +44,10 @@ export function eventTail({
   return packr.pack([type, data, timestampMs]).subarray(1);
 }
 
-/** A stream as a step shows it, and the version of its standing. */
+/** A stream as a script shows it, and the version of that state. */
 export interface ShownStream {
   readonly version: string;
-  /** Undefined: it stands as the version says that was known. */
+  /** Undefined: it is of the version that was known. */
   readonly snapshot: StreamSnapshot | undefined;
 }
 

@@ -23,8 +23,7 @@ const STEPS = [lua("snapshot"), lua("stream_steps")];
 const PLACE = [lua("place"), lua("dedupe"), lua("entry")];
 const START = loadScript(lua("stream_start"), ...PLACE, ...STEPS);
 const EVENT = loadScript(lua("stream_event"), ...STEPS);
-const CANCEL = loadScript(lua("stream_cancel"), ...STEPS);
-const INTERRUPT = loadScript(lua("stream_interrupt"), ...STEPS);
+const END = loadScript(lua("stream_end"), ...STEPS);
 
 type Kind = "s" | "c" | "n" | "e";
 const KINDS = new Map<string, Kind>([
@@ -42,8 +41,8 @@ type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 export interface StreamSteps {
   /** Throws `bad_request` and `too_large` as well. */
   event(draft: StreamDraft): Promise<unknown>;
-  cancel(name: StreamName): Promise<unknown>;
-  interrupt(name: StreamName, silentSinceMs: number): Promise<unknown>;
+  /** As a viewer wants it, or where it has had no event since then, Unix milliseconds. */
+  end(name: StreamName, silentSinceMs?: number): Promise<unknown>;
 }
 
 export function createStreamSteps({
@@ -57,7 +56,7 @@ export function createStreamSteps({
   const windowMs = limits.dedupeWindowS * 1000;
 
   /** `streams` of the users of a channel that its own steps can reach. */
-  const hintsOf = (key: ChannelKey) =>
+  const indexesOf = (key: ChannelKey) =>
     areUsersApart(link, key)
       ? []
       : usersOf(key).map((uid) => keys.user("streams", uid));
@@ -73,7 +72,7 @@ export function createStreamSteps({
       [
         ...[of.head, of.log, ids.key, of.due],
         ...[dedupeKey(keys, draft), keys.channel("activeStream", key)],
-        ...hintsOf(key),
+        ...indexesOf(key),
         ...peerKeys,
       ],
       [
@@ -99,7 +98,7 @@ export function createStreamSteps({
       const nowMs = clock();
       return link.run(
         EVENT,
-        [head, ...hintsOf(key)],
+        [head, ...indexesOf(key)],
         [
           ...[key, clientMsgNo, nowMs, windowMs, kind, eventId],
           ...[data, data.length, snapshotBytes(draft), maxStreamBytes],
@@ -108,21 +107,12 @@ export function createStreamSteps({
       );
     },
 
-    cancel({ key, clientMsgNo }) {
-      const { head, topics } = names.get(key);
-      return link.run(
-        CANCEL,
-        [head, ...hintsOf(key)],
-        [key, clientMsgNo, clock(), windowMs, ...topics],
-      );
-    },
-
-    interrupt({ key, clientMsgNo }, silentSinceMs) {
+    end({ key, clientMsgNo }, silentSinceMs) {
       const { bucket, head, topics } = names.get(key);
       return link.run(
-        INTERRUPT,
-        [head, keys.bucket("activeStreams", bucket), ...hintsOf(key)],
-        [key, clientMsgNo, clock(), windowMs, silentSinceMs, ...topics],
+        END,
+        [head, keys.bucket("activeStreams", bucket), ...indexesOf(key)],
+        [key, clientMsgNo, clock(), windowMs, silentSinceMs ?? "", ...topics],
       );
     },
   };

@@ -37,14 +37,14 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
   ): Promise<StreamStep> {
     const isApart = areUsersApart(link, key);
     if (isApart)
-      await turns.enter(key, isStart ? addHints(key) : Promise.resolve());
+      await turns.enter(key, isStart ? addToIndexes(key) : Promise.resolve());
     const reply = await step();
-    if (isApart && isStart) await addHints(key); // a reader may have taken the hint out just before the start
+    if (isApart && isStart) await addToIndexes(key); // a reader may have removed the channel just before the start
     return finish(key, reply);
   }
 
   /** Enters the channel into `streams` of its users, and each into the other's `peers`. Sent at once. */
-  async function addHints(key: ChannelKey): Promise<void> {
+  async function addToIndexes(key: ChannelKey): Promise<void> {
     const users = usersOf(key);
     const nowMs = clock();
     const added = users.flatMap((uid) => [
@@ -106,7 +106,7 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
   async function interrupt(name: string, sinceMs: number): Promise<boolean> {
     const at = name.indexOf("\n");
     const [key, clientMsgNo] = [name.slice(0, at), name.slice(at + 1)];
-    const reply = await steps.interrupt({ key, clientMsgNo }, sinceMs);
+    const reply = await steps.end({ key, clientMsgNo }, sinceMs);
     return (await finish(key, reply)).verdict === "done";
   }
 
@@ -115,7 +115,7 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
       inTurn(draft.key, draft.type === STREAM_START, () => steps.event(draft)),
 
     cancelStream: (key, clientMsgNo) =>
-      inTurn(key, false, () => steps.cancel({ key, clientMsgNo })),
+      inTurn(key, false, () => steps.end({ key, clientMsgNo })),
 
     /**
      * While Redis was away no producer could be heard, so silence counts from when it came back; so it does where this node began, for all nodes

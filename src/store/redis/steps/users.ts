@@ -1,5 +1,5 @@
-// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token. And how users stand. State: the reads of that that
-// are under way.
+// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token. And the groups and newest commands of users.
+// State: the reads of those that are under way.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";

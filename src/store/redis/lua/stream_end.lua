@@ -1,0 +1,23 @@
+-- Ends an active stream: by a viewer's wish, which its producer hears, or where it has had no event for too long.
+-- KEYS: head, activeStreams (the bucket's); where the users of a personal channel are in reach, their `streams`.
+-- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known (ms), 5 Unix ms since which it must have been silent ('': a viewer wants it),
+-- 6 … topics.
+-- Reply: see `stream_steps.lua`; of a silent one the verdict is `done` where it was ended now, else `missing`.
+local c = { head = KEYS[1], channel = ARGV[1], now = tonumber(ARGV[3]), indexes = { unpack(KEYS, 3) }, topics = 6 }
+local since, name = tonumber(ARGV[5]), ARGV[1] .. '\n' .. ARGV[2]
+if since then
+  local last = redis.call('ZSCORE', KEYS[2], name)
+  if not last or tonumber(last) >= since then return step_reply(c, 'missing') end
+end
+local s = load_stream(c, ARGV[2])
+local is_ended = not s or s.state ~= STREAM_ACTIVE
+if not is_ended then
+  end_stream(c, s, { state = since and STREAM_INTERRUPTED or STREAM_CANCELLED, stopped = not since, ids_ms = tonumber(ARGV[4]) })
+elseif s then
+  publish_again(c, s)
+end
+if not s or since and is_ended then
+  if since and not c.frames then redis.call('ZREM', KEYS[2], name) end
+  return step_reply(c, 'missing', s and s.state)
+end
+return step_reply(c, 'done', s.state)
