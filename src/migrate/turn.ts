@@ -1,7 +1,7 @@
 // One process's turn at a move: it has the right to it, opens the folder, makes Redis its target, and does what is left to do. State: none but Redis'.
 
 import type { RedisLink } from "../redis/link.ts";
-import { Written } from "../redis/written.ts";
+import { ReplicationBarrier } from "../redis/replication.ts";
 import type { MoveSource } from "../store/moved.ts";
 import { type AttemptParts, attempt } from "./attempt.ts";
 import { Lease } from "./lease.ts";
@@ -63,12 +63,12 @@ async function move(
   const record = await claimTarget(claim);
   if (record.isDone) return false; // by another one, just now
   await saveRecord({ link, lease }, { tries, lastErr: "" });
-  const written = new Written(link);
+  const barrier = new ReplicationBarrier(link);
   try {
     await attempt({
       ...{ ...parts, source, record, lease },
       until: (key) => lease.untilOf(key),
-      written: () => written.wait(),
+      written: () => barrier.wait(),
       assertGoing: () => {
         parts.assertOpen();
         lease.assertHeld();
@@ -76,7 +76,7 @@ async function move(
     });
     return true;
   } finally {
-    written.close();
+    barrier.close();
   }
 }
 

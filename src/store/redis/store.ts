@@ -3,7 +3,7 @@
 
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
-import { Written } from "../../redis/written.ts";
+import { ReplicationBarrier } from "../../redis/replication.ts";
 import { createLifecycle, type Lifecycle } from "../lifecycle.ts";
 import { createChannelFeed } from "./feed.ts";
 import type { RedisStoreParts } from "./parts.ts";
@@ -44,12 +44,12 @@ export interface RedisStore extends Store, ChannelFeed {
 /** Nothing is asked of Redis before `start`, which throws an Error for the operator when it cannot be used. */
 export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const { link } = options;
-  const written = new Written(link);
+  const barrier = new ReplicationBarrier(link);
   const unreadable = new UnreadableRecords(options.onProblem);
   const parts: RedisStoreParts = {
     ...options,
     unreadable,
-    written: (key) => written.wait(key),
+    written: (key) => barrier.wait(key),
   };
   const { repairIndexes, ...channels } = createRedisChannels(parts);
   const commands = createRedisInbox(parts);
@@ -68,7 +68,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     async shut(_, idle) {
       await idle(); // every call ends by Redis' time-out at the latest
       await sweep.close();
-      written.close();
+      barrier.close();
     },
     restarts: false,
   });

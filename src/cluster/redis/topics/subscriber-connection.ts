@@ -5,9 +5,9 @@ import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Clock } from "../../../broker/ports.ts";
+import { CoalescedTask } from "../../../lib/coalesced-task.ts";
 import { asBrokerError } from "../../../redis/errors.ts";
 import { markFrame } from "../../../redis/wire.ts";
-import { CoalescedTask } from "./coalesced-task.ts";
 import { pause, within } from "./deadline.ts";
 
 export interface ConnectionParts {
