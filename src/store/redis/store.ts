@@ -52,13 +52,15 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     written: (key) => barrier.wait(key),
   };
   const { repairIndexes, ...channels } = createRedisChannels(parts);
-  const commands = createRedisInbox(parts);
-  const { settle, sweep: finish, counts: inboxCounts, ...inbox } = commands;
+  const { commands, ...inbox } = createRedisInbox(parts);
   const { counts, ...messages } = createRedisMessages({
-    ...{ ...parts, settleCommand: settle },
+    ...{ ...parts, commands },
     personFacts: channels.personFacts,
   });
-  const sweep = new Sweep(parts, [finish, repairIndexes]);
+  const sweep = new Sweep(parts, [
+    (isStopped) => commands.sweep(isStopped),
+    repairIndexes,
+  ]);
   const lifecycle = createLifecycle({
     async open() {
       await link.start();
@@ -90,9 +92,9 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
     }),
     stats: () => ({
       appends: counts.appended,
-      duplicates: counts.duplicates + inboxCounts.duplicates,
-      commands: inboxCounts.commands,
-      inboxDropped: inboxCounts.dropped,
+      duplicates: counts.duplicates + commands.counts.duplicates,
+      commands: commands.counts.commands,
+      inboxDropped: commands.counts.dropped,
       unreadable: unreadable.count,
     }),
   };

@@ -63,7 +63,7 @@ export async function openConversations(
     ...channels,
     ...createRedisConversations(parts, groupsOf),
     ...createRedisMessages({
-      ...{ ...parts, settleCommand: async () => {} },
+      ...{ ...parts, commands: { settle: async () => {} } },
       personFacts: channels.personFacts,
     }),
     ...createRedisStreams(parts),

@@ -121,10 +121,10 @@ export function halfDone(t: Test, start: Start): void {
     ).values();
     const bench = await start(t, { prefix });
     await repair();
-    await bench.inbox.settle("2:g", message?.messageId ?? 0);
+    await bench.inbox.commands.settle("2:g", message?.messageId ?? 0);
     await eachHasItOnce(t, bench);
-    await bench.inbox.settle("2:g", message?.messageId ?? 0);
-    await bench.inbox.settle("2:g", 1);
+    await bench.inbox.commands.settle("2:g", message?.messageId ?? 0);
+    await bench.inbox.commands.settle("2:g", 1);
   });
 
   t.test("a sweep finishes it when it is surely nobody's", async (t) => {
@@ -132,10 +132,10 @@ export function halfDone(t: Test, start: Start): void {
     const bench = await start(t, { prefix });
     await repair();
     bench.time.nowMs += 59_999;
-    await bench.inbox.sweep();
+    await bench.inbox.commands.sweep();
     t.equal(await unfinishedIn(bench, "2:g"), 1);
     bench.time.nowMs += 2;
-    await bench.inbox.sweep();
+    await bench.inbox.commands.sweep();
     await eachHasItOnce(t, bench);
   });
 
@@ -153,10 +153,10 @@ export function halfDone(t: Test, start: Start): void {
       const newer = ["h", Buffer.from([0x91, 99]), "r", "", "u", ""];
       await link.call("xadd", notes, `${id}-0`, ...newer);
       bench.time.nowMs += 60_002;
-      await inbox.sweep();
+      await inbox.commands.sweep();
       t.equal(bench.problems.length, 2);
       t.equal(await link.call("xlen", notes), 2, "both are kept");
-      t.equal(await codeOf(inbox.settle("2:g", id)), "internal");
+      t.equal(await codeOf(inbox.commands.settle("2:g", id)), "internal");
     },
   );
 
@@ -172,7 +172,7 @@ export function halfDone(t: Test, start: Start): void {
     const users = ["bob", "carol", "dave"];
     for (const uid of users) await leftFor(bench, uid, { payload });
     time.nowMs += 60_010;
-    await inbox.sweep();
+    await inbox.commands.sweep();
     t.same(await Promise.all(users.map(bench.seqs)), [[1], [1], [1]]);
     t.equal(await unfinishedIn(bench, "2:g"), 111);
   });
@@ -187,7 +187,7 @@ export function halfDone(t: Test, start: Start): void {
       const { inbox, time } = bench;
       await repair();
       time.nowMs += HOUR_S * 1000 + 1;
-      await inbox.sweep();
+      await inbox.commands.sweep();
       t.same(await bench.seqs("u30"), [1]);
       t.equal((await inbox.appendCommand(draft)).duplicate, true);
       await eachHasItOnce(t, bench);
@@ -203,7 +203,7 @@ export function halfDone(t: Test, start: Start): void {
       );
       const sweepAt = async (laterMs: number) => {
         for (const { time } of nodes) time.nowMs += laterMs;
-        await Promise.all(nodes.map(({ inbox }) => inbox.sweep()));
+        await Promise.all(nodes.map(({ inbox }) => inbox.commands.sweep()));
         return nodes.reduce((sum, { problems }) => sum + problems.length, 0);
       };
       t.equal(await sweepAt(60_002), 1);
@@ -232,7 +232,7 @@ export function halfDone(t: Test, start: Start): void {
     const { prefix } = await halfDoneIn(t, start);
     const bench = await start(t, { prefix });
     bench.time.nowMs += HOUR_S * 1000 + 1;
-    await bench.inbox.sweep();
+    await bench.inbox.commands.sweep();
     t.equal(await unfinishedIn(bench, "2:g"), 0);
     t.same(bench.problems, []);
   });

@@ -34,7 +34,7 @@ function bounds(t: Test, start: Start): void {
     );
     t.same(await bench.seqs("bob"), [5, 6, 7, 8, 9]);
     t.same(await bench.seqs("carol"), [1, 2, 3, 4, 5]);
-    t.same(inbox.counts, { commands: 9, duplicates: 0, dropped: 2 });
+    t.same(inbox.commands.counts, { commands: 9, duplicates: 0, dropped: 2 });
   });
 
   t.test("what expired makes room and is not counted as lost", async (t) => {
@@ -49,7 +49,7 @@ function bounds(t: Test, start: Start): void {
     time.nowMs += 50_000;
     await inbox.appendCommand(commandOf());
     t.same(await bench.seqs("bob"), [3, 4, 5]);
-    t.equal(inbox.counts.dropped, 0);
+    t.equal(inbox.commands.counts.dropped, 0);
   });
 
   t.test("an expired copy is not counted when acknowledged", async (t) => {

@@ -1,12 +1,14 @@
 // Publishes unordered events through Redis: each is sent once or, while Redis is away, not at all; nothing
 // is queued for later. State: publications under way, batches of announcements.
 
+import { randomUUID } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { RedisLink } from "../../../redis/link.ts";
+import { looseFrame } from "../../../redis/wire.ts";
 import type { OnProblem } from "./topics-parts.ts";
-import { UnorderedFrames } from "./unordered.ts";
+import { partsOf, topicsOf } from "./unordered.ts";
 
 /** Events of long announcements under way at most: they must not take every place of the link. */
 const ANNOUNCED_AT_ONCE = 500;
@@ -18,7 +20,6 @@ const MAX_WAITING = 100_000;
 export class Publishing {
   readonly #link: RedisLink;
   readonly #onProblem: OnProblem;
-  readonly #frames = new UnorderedFrames();
   readonly #underWay = new Set<Promise<void>>();
   readonly #turns = new Semaphore(ANNOUNCED_AT_ONCE / TURN);
   /** Events in waiting batches. */
@@ -76,8 +77,9 @@ export class Publishing {
 
   #send(event: ClusterEvent): readonly Promise<unknown>[] {
     const all: Promise<unknown>[] = [];
-    for (const { topics, frame } of this.#frames.of(event))
-      for (const topic of topics) {
+    for (const part of partsOf(event)) {
+      const frame = looseFrame(randomUUID(), part); // one id on all topics
+      for (const topic of topicsOf(part)) {
         const name = this.#link.keys.topic(topic);
         const sent = this.#link.call("spublish", name, frame);
         const over: Promise<void> = sent
@@ -86,6 +88,7 @@ export class Publishing {
         this.#underWay.add(over);
         all.push(sent);
       }
+    }
     return all;
   }
 }

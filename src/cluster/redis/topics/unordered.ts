@@ -1,7 +1,6 @@
-// Unordered (ephemeral) events between nodes: their topics and frames, and deduplication of events that
+// Unordered (ephemeral) events between nodes: their topics and recipients, and deduplication of events that
 // arrive on several topics. A recipient's copy does not list the other recipients. State: recent ids.
 
-import { randomUUID } from "node:crypto";
 import {
   groupTopic,
   presenceTopic,
@@ -10,30 +9,9 @@ import {
 } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { topicsOfChannel } from "../../../redis/keys.ts";
-import { looseFrame } from "../../../redis/wire.ts";
 
-export interface Addressed {
-  readonly topics: readonly Topic[];
-  readonly frame: Buffer;
-}
-
-/** Encodes events; ids are unique across processes. */
-export class UnorderedFrames {
-  readonly #life = randomUUID();
-  #count = 0;
-
-  /** One frame, or one for each of several recipients. */
-  *of(event: ClusterEvent): Iterable<Addressed> {
-    for (const part of partsOf(event)) {
-      const topics = topicsOf(part);
-      this.#count += 1;
-      const id = `${this.#life}/${this.#count}`;
-      if (topics.length > 0) yield { topics, frame: looseFrame(id, part) };
-    }
-  }
-}
-
-function partsOf(event: ClusterEvent): readonly ClusterEvent[] {
+/** The event, or one for each of several recipients. */
+export function partsOf(event: ClusterEvent): readonly ClusterEvent[] {
   if (event.kind === "command")
     return event.copies.map((copy) => ({ ...event, copies: [copy] }));
   if (event.kind === "message" && event.recipients !== undefined)

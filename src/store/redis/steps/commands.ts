@@ -146,7 +146,10 @@ export class Commands {
     return { messageId, messageSeq, duplicate: true };
   }
 
-  /** See `RedisInbox`. */
+  /**
+   * To be awaited before a retry is answered with a first one whose `pub` is 0, which may be a command: finishes it if some recipients may not have
+   * it. Throws as the link does.
+   */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#parts;
     const notes = notesOf(link.keys, key);
@@ -251,8 +254,8 @@ export class Commands {
     }
   }
 
-  /** See `RedisInbox`. */
-  async sweep(isStopped: () => boolean): Promise<void> {
+  /** Finishes what nodes that are gone left half done, as far as it can be reached. To be called now and then by any node. */
+  async sweep(isStopped = () => false): Promise<void> {
     const { onProblem } = this.#parts;
     let isAwayReported = false;
     const failed = (error: unknown) => {

@@ -12,7 +12,6 @@ import {
   type Message,
   type MessageHead,
   PERSON_CHANNEL,
-  streamPayload,
 } from "../../../broker/model.ts";
 import type {
   ConversationChange,
@@ -22,10 +21,9 @@ import type {
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
-import { decodeRecord } from "../../../redis/wire.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
-import { decodeSnapshot } from "./stream-record.ts";
+import { messageOf, type Taken } from "./history.ts";
 
 const STATE = loadScript(
   lua("conversation"),
@@ -84,7 +82,8 @@ export function createRedisConversations(
       const reply = found as Reply; // as its header says
       const shown = reply.slice(FACTS);
       const isShown = isWhole === 1 && shown.length > 0;
-      const [last] = isShown ? unreadable.leaveOut([shown], lastMessage) : [];
+      const taken = isShown ? [shown as unknown as Taken] : []; // as its header says
+      const [last] = unreadable.leaveOut(taken, messageOf);
       if (last !== undefined) return { reply, last };
       const through = isShown ? Number(shown[1]) - 1 : Number(reply[LOOK_ON]);
       if (through === 0) return { reply };
@@ -242,14 +241,4 @@ function lastHead(last: Reply): MessageHead | undefined {
     clientMsgNo: String(clientMsgNo) || clientMsgNoOf(Number(messageId)),
     timestampMs: Number(timestampMs),
   };
-}
-
-function lastMessage(last: Reply): Message {
-  const [messageId, messageSeq, record, shown] = last;
-  const stream = shown === null ? undefined : decodeSnapshot(shown);
-  return decodeRecord(record as Buffer, {
-    messageId: Number(messageId),
-    messageSeq: Number(messageSeq),
-    ...(stream && { stream, payload: streamPayload(stream.text) }),
-  });
 }

@@ -86,20 +86,21 @@ async function readPiece(
     ...[number, number, number, number, readonly Taken[]],
   ]; // as its header says
   const messages = unreadable.leaveOut(taken, messageOf);
-  const lastSeq = taken.at(-1)?.[1] ?? 0;
+  const lastSeq = Number(taken.at(-1)?.[1] ?? 0);
   const place = { headSeq, nextSeq, lastSeq, bytes };
   return { messages, more: more === 1, ...place };
 }
 
-type Taken = readonly [
-  id: Buffer,
-  seq: number,
+/** A message as scripts show it. */
+export type Taken = readonly [
+  id: unknown,
+  seq: unknown,
   record: Buffer,
   stream: readonly unknown[] | null,
 ];
 
-function messageOf([id, messageSeq, record, shown]: Taken): Message {
-  const place = { messageId: Number(id), messageSeq };
+export function messageOf([id, seq, record, shown]: Taken): Message {
+  const place = { messageId: Number(id), messageSeq: Number(seq) };
   if (shown === null) return decodeRecord(record, place);
   const stream = decodeSnapshot(shown);
   const payload = streamPayload(stream.text);

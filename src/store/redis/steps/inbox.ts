@@ -1,7 +1,7 @@
 // The port's command inboxes on Redis. No state but that of the commands on their way.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import type { ChannelKey, InboxCommand } from "../../../broker/model.ts";
+import type { InboxCommand } from "../../../broker/model.ts";
 import type { InboxStore } from "../../../broker/ports.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { decodeRecord } from "../../../redis/wire.ts";
@@ -16,26 +16,13 @@ const MAX_INBOX_SEQ = 2 ** 48 - 1;
 /** Copies taken out in one step. */
 const TAKEN = 1000;
 
-export interface RedisInbox extends InboxStore {
-  /**
-   * To be awaited before a retry is answered with a first one whose `pub` is 0, which may be a command: finishes it if some recipients may not have
-   * it. Throws as the link does.
-   */
-  settle(key: ChannelKey, messageId: number): Promise<void>;
-  /** Finishes what nodes that are gone left half done, as far as it can be reached. To be called now and then by any node. */
-  sweep(isStopped?: () => boolean): Promise<void>;
-  readonly counts: Commands["counts"];
-}
+export type RedisInbox = ReturnType<typeof createRedisInbox>;
 
 /** Every call throws `unavailable` or `overloaded` as the link does. */
-export function createRedisInbox(parts: RedisStoreParts): RedisInbox {
+export function createRedisInbox(parts: RedisStoreParts) {
   const { link, clock, written, unreadable } = parts;
   const commands = new Commands(parts);
-  return {
-    counts: commands.counts,
-    settle: (key, messageId) => commands.settle(key, messageId),
-    sweep: (isStopped = () => false) => commands.sweep(isStopped),
-
+  const store: InboxStore = {
     async appendCommand(draft) {
       assertFits(draft);
       return commands.append(draft);
@@ -75,6 +62,7 @@ export function createRedisInbox(parts: RedisStoreParts): RedisInbox {
       return counts.reduce<number>((sum, count) => sum + Number(count), 0);
     },
   };
+  return { ...store, commands };
 }
 
 interface Copy {

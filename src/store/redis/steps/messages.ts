@@ -2,7 +2,6 @@
 // channel's topics. On a Redis Cluster the users of a personal channel are in other slots: their rules are read before the step, and they are notified behind it.
 // State: counts, names of keys, the order of personal messages whose users' rules are being read.
 
-import type { ChannelKey } from "../../../broker/model.ts";
 import { refusePersonSend } from "../../../broker/permissions.ts";
 import type {
   Appended,
@@ -16,14 +15,14 @@ import type { RedisStoreParts } from "../parts.ts";
 import { Appends } from "./append.ts";
 import type { Placed } from "./append-call.ts";
 import { type ChannelNames, ChannelNamesOf } from "./channel-names.ts";
+import type { Commands } from "./commands.ts";
 import { readResumeSeqs, readSlice } from "./history.ts";
 import { publishAgain, publishToUsers } from "./personal.ts";
 
 export interface MessageParts
   extends RedisStoreParts,
     Pick<ChannelStore, "personFacts"> {
-  /** Resolves once a command that a retry is answered with is with its recipients. */
-  readonly settleCommand: (key: ChannelKey, messageId: number) => Promise<void>;
+  readonly commands: Pick<Commands, "settle">;
 }
 
 export interface RedisMessages extends MessageStore {
@@ -33,7 +32,7 @@ export interface RedisMessages extends MessageStore {
 
 /** Every call throws `unavailable` (it may have taken effect: a retry by clientMsgNo finds it) or `overloaded` as the link does. */
 export function createRedisMessages(parts: MessageParts): RedisMessages {
-  const { link, personFacts, settleCommand } = parts;
+  const { link, personFacts, commands } = parts;
   const namesOf = new ChannelNamesOf(link);
   const appends = new Appends(parts);
   const counts = { appended: 0, duplicates: 0 };
@@ -59,7 +58,7 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
     { isApart }: ChannelNames,
     placed: Placed,
   ): Promise<void> {
-    if (placed.pub === 0) await settleCommand(draft.key, placed.messageId);
+    if (placed.pub === 0) await commands.settle(draft.key, placed.messageId);
     else if (isApart && placed.messageSeq === 0)
       await publish(draft, placed); // the first one may be lost: the retry has its content
     else if (isApart) await publishAgain(link, draft, placed);
