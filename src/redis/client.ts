@@ -117,29 +117,6 @@ export async function connected(
 }
 
 /**
- * The servers that can take commands now: the one, or of a Cluster the primaries that are connected, once none is being connected to any more
- * (a command to one that is would be refused). May be empty.
- */
-export async function readyServers(
-  client: RedisClient,
-): Promise<readonly Redis[]> {
-  if (client instanceof Redis) return [client];
-  const nodes = client.nodes("master");
-  await Promise.all(nodes.map((node) => settled(node)));
-  return nodes.filter(({ status }) => status === "ready");
-}
-
-async function settled(node: Redis): Promise<void> {
-  if (node.status !== "connecting" && node.status !== "connect") return;
-  let timer: NodeJS.Timeout | undefined;
-  await new Promise<void>((resolve) => {
-    for (const event of ["ready", "close", "end"]) node.once(event, resolve);
-    timer = setTimeout(resolve, node.options.connectTimeout);
-  });
-  clearTimeout(timer);
-}
-
-/**
  * Whether as much as may be waits for the server's answers: also what its callers have given up, which a server that hangs would still run, and
  * which takes memory until the connection is left.
  */

@@ -1,6 +1,7 @@
 // Whose data a Redis holds and of which format. Written once by the first node; a node that cannot read it must not start.
 
-import { type RedisClient, readyServers } from "./client.ts";
+import type { Redis } from "ioredis";
+import type { RedisClient } from "./client.ts";
 import type { Keys } from "./keys.ts";
 import { WIRE_VERSION } from "./wire.ts";
 
@@ -11,13 +12,13 @@ const OLDEST_FORMAT = 2;
 /** A server or data that this build cannot use: no retry helps. */
 export class UnusableRedis extends Error {}
 
-/** Marks an unmarked server's prefix as ours. Answers sentences of warning, and throws an Error with one, for the operator. */
+/** Marks an unmarked server's prefix as ours; `server`: one that is connected. Answers sentences of warning, and throws an Error with one, for the operator. */
 export async function assertCompatible(
   client: RedisClient,
   keys: Keys,
+  server: Redis | undefined,
 ): Promise<readonly string[]> {
-  const [server = client] = await readyServers(client);
-  const info = await server.info();
+  const info = await (server ?? client).info();
   const version = /redis_version:(\d+)[^\r\n]*/.exec(info);
   if (version === null || Number(version[1]) < MIN_MAJOR)
     throw new UnusableRedis(

@@ -240,11 +240,12 @@ export class RedisLink {
   }
 
   async #prepare(): Promise<void> {
-    const warnings = await assertCompatible(this.#client, this.keys);
+    const servers = this.primaries();
+    await Promise.allSettled(servers.map((one) => one.ping())); // those that can be reached are connected before they are needed
+    const ready = servers.find(({ status }) => status === "ready");
+    const warnings = await assertCompatible(this.#client, this.keys, ready);
     for (const warning of warnings)
       this.#report(new Error(warning), "Redis may remove acknowledged data");
-    const pings = this.primaries().map((node) => node.ping());
-    await Promise.allSettled(pings); // those that can be reached are connected before they are needed
   }
 
   /** The data may be another's: calls are taken again when it was looked at. */
