@@ -83,8 +83,10 @@ export class Backlog implements Withheld {
   status: BacklogStatus;
   /** It resumes from where its client is, not from where its user became a member. */
   isResumed = false;
-  /** Through which seq each channel was given. */
-  #seqs: Map<ChannelKey, number> | undefined;
+  /** Through where each channel was given. */
+  #given:
+    | Map<ChannelKey, { readonly seq: number; readonly id: number }>
+    | undefined;
   #owed: Map<string, Owed> | undefined;
   /** Messages, and events that are kept nowhere else, in order of arrival. */
   #held: (Message | ChannelEvent)[] = [];
@@ -128,18 +130,19 @@ export class Backlog implements Withheld {
 
   /** It is known where the session begins. */
   get hasBegun(): boolean {
-    return this.#seqs !== undefined;
+    return this.#given !== undefined;
   }
 
   /** Through which seq the session was given the channel; 0: it has not begun there. */
   seqOf(key: ChannelKey): number {
-    return this.#seqs?.get(key) ?? 0;
+    return this.#given?.get(key)?.seq ?? 0;
   }
 
-  /** The session was given the channel through that seq, or begins there. */
-  advance(key: ChannelKey, seq: number): void {
-    this.#seqs ??= new Map();
-    this.#seqs.set(key, seq);
+  /** The session was given the channel through that seq, or begins there. `id`: of the newest message it was given; 0: none. */
+  advance(key: ChannelKey, seq: number, id = 0): void {
+    this.#given ??= new Map();
+    const before = this.#given.get(key)?.id ?? 0;
+    this.#given.set(key, { seq, id: Math.max(before, id) });
   }
 
   /** Takes a message of the place while the session is not live. Returns how many went out. */
@@ -182,7 +185,7 @@ export class Backlog implements Withheld {
     );
   }
 
-  /** Pushes what was held, except what the session was given. From now on messages are live. */
+  /** Pushes what was held, except what the session was given or what would come out of order. From now on messages are live. */
   release(): void {
     const held = this.#held;
     this.#forget(() => true);
@@ -190,7 +193,7 @@ export class Backlog implements Withheld {
     if (this.session.ended !== undefined) return;
     for (const one of held)
       if (!isMessage(one)) this.#pushEvent(one);
-      else if (!this.#has(one)) this.#pushMessage(one);
+      else if (!this.#isPast(one)) this.#pushMessage(one);
   }
 
   /** From now on the content of streams is left to the store. */
@@ -299,8 +302,10 @@ export class Backlog implements Withheld {
     if (isKnown) this.#owe({ key, clientMsgNo, cursor, mustRead });
   }
 
-  #has({ key, messageSeq }: Message): boolean {
-    return messageSeq !== 0 && messageSeq <= this.seqOf(key);
+  /** It was given, or is stored nowhere and a later one was given: ids of a channel only grow. */
+  #isPast({ key, messageSeq, messageId }: Message): boolean {
+    if (messageSeq > 0) return messageSeq <= this.seqOf(key);
+    return messageId < (this.#given?.get(key)?.id ?? 0);
   }
 
   /** On several servers an event of a personal channel may be read before it is published. */

@@ -267,7 +267,7 @@ export class CatchUps {
     if (backlog.isOver) return false;
     const last = messages.at(-1);
     const throughSeq = more ? (last?.messageSeq ?? afterSeq) : headSeq;
-    backlog.advance(key, throughSeq);
+    backlog.advance(key, throughSeq, last?.messageId);
     metrics.resumed(messages.length);
     session.push({
       kind: "messages",

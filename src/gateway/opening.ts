@@ -325,6 +325,7 @@ async function connect(
   await catchUps.connect(session, personal);
   session.hasJoined = true;
   if (session.membershipsStale) await resync.memberships(session);
+  session.endResume();
 }
 
 /** How the connection closes after a connect that failed with `error`: whether the client should come back. */

@@ -244,6 +244,12 @@ export class Session {
     if (!oldest.done) this.#had.delete(oldest.value);
   }
 
+  /** It has resumed: from now on a group that its user is back in begins with the membership. */
+  endResume(): void {
+    for (const [id, had] of this.#had ?? [])
+      this.#had?.set(id, { ...had, isResumed: false });
+  }
+
   /** What it has of a group that it left and is back in; from now on that is not remembered. */
   takeHad(channelId: string): Had | undefined {
     const found = this.#had?.get(channelId);

@@ -115,12 +115,87 @@ t.test(
   },
 );
 
+t.test(
+  "who was removed while it resumed gets nothing of the time until its user is back",
+  async (t) => {
+    for (let seed = 0; seed < ROUNDS; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      world.server.setMember("g", "alice", true);
+      for (let count = 0; count < 8; count++) say(world);
+      await world.server.settle();
+      const points = [{ channel: group("g"), lastSeq: 1 }];
+      const alice = world.session({ uid: "alice", points });
+      const joining = world.join(alice);
+      for (let count = random.below(40); count > 0; count--)
+        await world.server.step();
+      world.server.setMember("g", "alice", false);
+      await world.server.settle();
+      await joining;
+      const missed = [say(world), say(world)];
+      await world.server.settle();
+      world.server.setMember("g", "alice", true);
+      await world.server.settle();
+      const last = say(world);
+      await world.server.settle();
+      const { nos, repeats } = clientView(alice.connection.seen, []);
+      const shown = missed.filter((no) => nos.includes(no));
+      t.same(shown, [], `seed ${seed}`);
+      t.ok(nos.includes(last));
+      t.same(repeats, []);
+    }
+  },
+);
+
+t.test("ids only grow for who catches up while messages come", async (t) => {
+  for (const isResumed of [true, false])
+    for (let seed = 0; seed < ROUNDS; seed++) {
+      const random = seeded(seed);
+      const world = new World(random);
+      if (isResumed) {
+        world.server.setMember("g", "alice", true);
+        await world.server.settle();
+      }
+      const points = isResumed ? [{ channel: group("g"), lastSeq: 0 }] : [];
+      const sent: string[] = [];
+      const early = () => {
+        for (let count = 0; count < 9; count++) sent.push(say(world));
+      };
+      if (isResumed) early();
+      const alice = world.session({ uid: "alice", points });
+      const joining = world.join(alice);
+      if (!isResumed) {
+        await world.server.settle();
+        world.server.changeMember("g", "alice", true);
+        early();
+        tell(world, true);
+      }
+      for (let count = 0; count < 60; count++) {
+        await world.server.step();
+        if (!random.chance(0.3)) continue;
+        const isKept = random.chance(0.6);
+        const no = say(world, !isKept);
+        if (isKept) sent.push(no);
+      }
+      await world.server.settle();
+      await joining;
+      const { nos } = clientView(alice.connection.seen, []);
+      const numbers = nos.map((no) => Number(no.slice(1)));
+      const sorted = [...numbers].sort((a, b) => a - b);
+      t.same(numbers, sorted, `seed ${seed}`);
+      t.same(
+        sent.filter((no) => !nos.includes(no)),
+        [],
+      );
+    }
+});
+
 /** Word of a change, as a node tells it. */
 const tell = (world: World, member: boolean) =>
   world.hub.deliver(memberEvent("g", "alice", member));
 
-const say = (world: World): string =>
-  world.server.append({ channel: group("g"), fromUid: "bob" });
+const say = (world: World, noPersist = false): string =>
+  world.server.append({ channel: group("g"), fromUid: "bob", noPersist });
 
 t.test(
   "who is removed right after being added is not kept in by word of it that comes late",
