@@ -193,11 +193,11 @@ function decodeEvent(
 
 export function encodeExtra(extra: MessageExtra): Buffer {
   const { origin, recipients, startData, idBefore } = extra;
-  const told = [origin ?? null, recipients ?? null, startData ?? null];
-  if (idBefore !== undefined) return packr.pack([...told, idBefore]);
+  const fields = [origin ?? null, recipients ?? null, startData ?? null];
+  if (idBefore !== undefined) return packr.pack([...fields, idBefore]);
   if (origin === undefined && recipients === undefined)
     if (startData === undefined) return NO_EXTRA; // every message over HTTP
-  return packr.pack(told);
+  return packr.pack(fields);
 }
 
 /**
@@ -395,8 +395,9 @@ function decodeMessageFrame(frame: Buffer): Publication {
   const end = endOfString(frame, MESSAGE_RECORD_AT);
   const record = frame.subarray(contentAt(frame, MESSAGE_RECORD_AT), end);
   const extra = frame.subarray(contentAt(frame, end), endOfString(frame, end));
-  const [origin, recipients, startData, idBefore = 0] = unpackExtra(extra);
-  uint(idBefore); // so that `idBeforeOf` does not throw
+  const fields = unpackExtra(extra);
+  const [origin, recipients, startData] = fields;
+  if (fields.length >= MAX_EXTRA) uint(fields[MAX_EXTRA - 1]); // so that `idBeforeOf` does not throw
   const pub = positive(frame.readDoubleBE(2));
   const place = {
     messageId: positive(frame.readDoubleBE(10)),

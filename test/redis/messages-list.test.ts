@@ -6,6 +6,7 @@ import {
   encodeExtra,
   encodeRecord,
   framesOf,
+  idBeforeOf,
   isMessages,
   messageIdOf,
   messagePublication,
@@ -14,7 +15,14 @@ import {
   pubOf,
 } from "../../src/redis/wire.ts";
 
-const publicationOf = (bytes: number, seq = 7) =>
+const publicationOf = (
+  bytes: number,
+  seq = 7,
+  extra = encodeExtra({
+    ...{ origin: "x".repeat(bytes), recipients: undefined },
+    startData: undefined,
+  }),
+) =>
   messagePublication({
     ...{ pub: seq, messageId: 2 ** 52 + seq, messageSeq: seq },
     record: encodeRecord(
@@ -26,10 +34,7 @@ const publicationOf = (bytes: number, seq = 7) =>
       },
       1,
     ),
-    extra: encodeExtra({
-      ...{ origin: "x".repeat(bytes), recipients: undefined },
-      startData: undefined,
-    }),
+    extra,
   });
 
 /** As Redis' Lua packs several messages. */
@@ -92,4 +97,20 @@ t.test("a list that is none of messages holds none", async (t) => {
     t.ok(isMessages(list));
     t.same(framesOf(list).frames, [], list.toString("hex"));
   }
+});
+
+t.test("a message without a readable id before it is refused", async (t) => {
+  for (const id of ["d40000", "c0", "a161", "cbbff0000000000000"]) {
+    const extra = Buffer.from(`94c0c0c0${id}`, "hex");
+    const [frame = Buffer.alloc(0)] = framesOf(
+      publicationOf(4, 7, extra),
+    ).frames;
+    t.throws(() => decodeFrame(frame), id);
+  }
+  const extra = encodeExtra({
+    ...{ origin: undefined, recipients: undefined, idBefore: 5 },
+  });
+  const [frame = Buffer.alloc(0)] = framesOf(publicationOf(4, 7, extra)).frames;
+  t.equal(decodeFrame(frame).kind, "ordered");
+  t.equal(idBeforeOf(frame), 5);
 });
