@@ -219,7 +219,9 @@ export class RedisLink {
     }
     if (loaded.has(script)) return undefined;
     loaded.add(script);
-    return send(server, "script", ["LOAD", script.source], how);
+    const loading = send(server, "script", ["LOAD", script.source], how);
+    loading.catch(() => loaded.delete(script)); // sent again with its next call
+    return loading;
   }
 
   /** It forgot them: its data may be another's. Of a Cluster the other servers go on. */
