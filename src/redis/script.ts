@@ -41,6 +41,7 @@ const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')(?: +--.*)?\n/gm;
 /** A function that only calls another one, as our files are written: on one line. */
 const FORWARD = /^local function (\w+)\((.*?)\) return ([\w.]+\(.*\)) end$/gm;
+const PLAIN_TEXT = /'[^',(){}[\]\n]*'|"[^",(){}[\]\n]*"/g;
 const COMMENT = /^ *--.*\n/gm;
 const WORD = /\w+/g;
 
@@ -66,7 +67,7 @@ function withForwards(source: string): string {
     const parameters: readonly string[] = list.match(WORD) ?? [];
     const words: readonly string[] = body.match(WORD) ?? [];
     const isOnce = (one: string) => words.filter((w) => w === one).length === 1;
-    if (!parameters.every(isOnce)) return made;
+    if (!isOneCall(body) || !parameters.every(isOnce)) return made;
     return withCalls(made, name, (given) =>
       body.replace(WORD, (word) => {
         const at = parameters.indexOf(word);
@@ -76,7 +77,17 @@ function withForwards(source: string): string {
   }, source);
 }
 
-/** `made` of what each call of the function is given in place of the call. */
+/** The bracket that opens the arguments is closed by the last character. */
+function isOneCall(body: string): boolean {
+  let depth = 0;
+  for (const sign of body.slice(0, -1)) {
+    if (sign === "(") depth += 1;
+    if (sign === ")" && --depth === 0) return false;
+  }
+  return true;
+}
+
+/** `made` of what each call of the function is given in place of the call. Throws where texts among the arguments look like more of them. */
 function withCalls(
   source: string,
   name: string,
@@ -98,6 +109,9 @@ function withCalls(
         from = at + 1;
       }
     }
+    const rest = source.slice(call.lastIndex, from).replace(PLAIN_TEXT, "");
+    if (/['"]/.test(rest))
+      throw new Error(`${name} is called with a text that has signs of a list`);
     result += source.slice(done, found.index) + made(given);
     done = from;
     call.lastIndex = from;
