@@ -257,7 +257,10 @@ async function compareFanout(
   ];
 }
 
-/** What Redis costs at least where each of the nodes sends one message at a time and all of them are subscribed. */
+/**
+ * What Redis costs at least where messages come one at a time, as from nodes that have a thousand deliveries to make between two, and all nodes are
+ * subscribed.
+ */
 function leastFanout(
   { members }: Setting,
   contenders: readonly Contender[],
@@ -265,7 +268,7 @@ function leastFanout(
   const { nodes } = contenders.at(-1) ?? {};
   if (nodes?.redis === undefined) throw new Error("No node is on Redis");
   const count = nodes.servers.length;
-  const load = { connections: count, depth: 1, subscribers: count };
+  const load = { connections: 1, depth: 1, subscribers: count };
   return perDelivery(redisLimit(nodes.redis, load), members);
 }
 
