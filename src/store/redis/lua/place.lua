@@ -1,7 +1,7 @@
 -- Puts messages into their channel's log: used by every step that stores one. To open a channel reads its head, to place a message adds an entry, to close
 -- it writes the head once. All that a message writes to is looked at before anything is written: one that cannot be stored, for a key is of a wrong type
 -- or the head lags behind the log by more than one, leaves nothing. Redis is given numbers as text, made once, for it makes text of them more slowly.
-local MAX_SURPLUS = 100 -- messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep is to look at it
+local MAX_EXCESS = 100 -- messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep trims it
 
 -- An open channel (`c`) is a list, which is made in one go; what stands where in it.
 local BASE = 1 -- what its keys begin with
@@ -81,21 +81,24 @@ end
 -- now: Unix ms; retention: ms, 0: for ever; keeps: how many messages a channel keeps, 0: all.
 local function close_channel(c, now, retention, keeps)
   local seq, owners, pub_text = c[SEQ], c[OWNERS], int(c[PUB])
-  if c[NEWEST] then redis.call('HSET', c[HEAD], 'newest', int(c[NEWEST])) end
   if not owners then
-    redis.call('HSET', c[HEAD], 'pub', pub_text)
+    if c[NEWEST] then
+      redis.call('HSET', c[HEAD], 'pub', pub_text, 'newest', int(c[NEWEST]))
+    else
+      redis.call('HSET', c[HEAD], 'pub', pub_text)
+    end
     return
   end
   local seq_text = c[PUB] == seq and pub_text or int(seq)
   for at = 2, #owners - 2, 2 do owners[at] = int(owners[at]) end
   owners[#owners] = seq_text
+  if c[NEWEST] then owners[#owners + 1], owners[#owners + 2] = 'newest', int(c[NEWEST]) end
   redis.call('HSET', c[HEAD], 'seq', seq_text, 'red', c[RED] == seq and seq_text or int(c[RED]), 'pub', pub_text, unpack(owners))
   if not c[SWEPT] and not c[DUE] then return end
   local due = c[DUE]
   if retention > 0 then due = math.min(due or math.huge, now + retention) end
   if keeps > 0 then
-    local surplus = math.min(MAX_SURPLUS, math.ceil(keeps / 10))
-    local last = seq - seq % surplus
+    local last = seq - seq % math.min(MAX_EXCESS, math.ceil(keeps / 10))
     if last > c[FIRST] and last > keeps then due = math.min(due or now, now) end
   end
   if due then
