@@ -9,6 +9,7 @@ import type {
 } from "../../../broker/model.ts";
 import {
   cursorAfter,
+  cursorAtEnd,
   eventsFrom,
   type StreamCursor,
 } from "../../../broker/stream-pieces.ts";
@@ -98,8 +99,8 @@ export class DeliveredPosition {
   }
 
   /** Sets the stream's cursor to the end of `snapshot`. */
-  resetTo({ clientMsgNo, nextIndex, text }: StreamSnapshot): void {
-    this.#put(clientMsgNo, { index: nextIndex, textOffset: text.length });
+  resetTo(snapshot: StreamSnapshot): void {
+    this.#put(snapshot.clientMsgNo, cursorAtEnd(snapshot));
   }
 
   /** Events between the stream's cursor and the end of `snapshot`; marks them as delivered. */
