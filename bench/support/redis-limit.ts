@@ -73,8 +73,9 @@ function usedSeconds({ processes }: Redis): number {
 
 /** `redis-cli --cluster create` gives each primary an equal share of the slots, in their order. */
 function serverOf({ processes }: Redis, topic: string): RedisProcess {
-  const at = Math.floor((slotOf(topic) * processes.length) / SLOTS);
-  const found = processes[at];
+  const slot = slotOf(topic);
+  const share = SLOTS / processes.length;
+  const found = processes.find((_, at) => slot < Math.round((at + 1) * share));
   if (found === undefined) throw new Error("No server has the slot");
   return found;
 }
