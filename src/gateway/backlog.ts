@@ -28,12 +28,7 @@ import {
  * From far to near; a session that is live has no backlog. `expected`: it may be about to join, and gets nothing. `early`: it gets messages one
  * frame at a time. `reading`: messages are left to the store. `holding`: messages are held. `streams`: it gets messages; events are withheld.
  */
-export type BacklogStatus =
-  | "expected"
-  | "early"
-  | "reading"
-  | "holding"
-  | "streams";
+type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
 
 /** Where messages and events of one or several channels go to sessions. */
 export interface Place {
@@ -314,7 +309,7 @@ export class Backlog implements Withheld {
       this.session.noteReadStream({ key, clientMsgNo }, cursor);
   }
 
-  /** Unless the client has it, or the stream is one it was never told of, or one that the store has lost. */
+  /** Unless the client has it, or the client never got the stream, or the store has lost it. */
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;
     if (stream === undefined) return this.#pushEvent(event);
@@ -326,7 +321,7 @@ export class Backlog implements Withheld {
     this.#pushEvent(rest);
   }
 
-  /** Unless an answer that was read later has told more. Returns how far the client is. */
+  /** Unless an answer that was read later showed more. Returns how far the client is. */
   #pushSnapshot(snapshot: StreamSnapshot): StreamCursor {
     const shown = this.#streams.get(streamName(snapshot))?.cursor ?? BEGINNING;
     if (shown.index > snapshot.nextIndex) return shown;

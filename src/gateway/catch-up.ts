@@ -33,7 +33,7 @@ export interface CatchUpParts {
     /** Of a connection. */
     readonly maxBufferedBytes: number;
   };
-  readonly metrics: Pick<GatewayMetrics, "resumed" | "levelling" | "caughtUp">;
+  readonly metrics: Pick<GatewayMetrics, "resumed" | "catchingUp" | "caughtUp">;
   /** A bug surfaced; `what` says where. */
   onBug(error: unknown, what: string): void;
 }
@@ -112,13 +112,13 @@ export class CatchUps {
    */
   async join(session: Session, channelId: string): Promise<void> {
     const { metrics } = this.#parts;
-    metrics.levelling(1);
+    metrics.catchingUp(1);
     try {
       await this.#messageTurns.run(session.sessionId, () =>
         this.#join(session, channelId),
       );
     } finally {
-      metrics.levelling(-1);
+      metrics.catchingUp(-1);
     }
   }
 
@@ -221,9 +221,9 @@ export class CatchUps {
     if (backlog.isOver) return;
     const { metrics } = this.#parts;
     backlog.place.add(backlog);
-    metrics.levelling(1);
+    metrics.catchingUp(1);
     void this.#guarded(backlog.session, () => this.#startStreams(backlog)).then(
-      () => metrics.levelling(-1),
+      () => metrics.catchingUp(-1),
     );
   }
 

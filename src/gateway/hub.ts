@@ -73,7 +73,7 @@ export class Hub {
   /** Enters a session: what comes for its user reaches it, and is held until it has caught up. */
   enter(session: Session): void {
     this.#parts.catchUps.enter(session);
-    session.inbox = { hasMore: false, told: [] };
+    session.inbox = { hasMore: false, unstored: [] };
     const others = this.sessionsOf(session.uid);
     this.#byUid.set(session.uid, others.concat(session)); // exactly as long as needed, unlike a spread
   }

@@ -43,14 +43,14 @@ export async function pullInbox(
   session.inbox = undefined;
   session.inboxSeq = Math.max(session.inboxSeq, session.inboxLive?.to ?? 0);
   session.inboxLive = endOf(session);
-  for (const push of inbox.told) {
+  for (const push of inbox.unstored) {
     session.charge(-bytesOf(push.message));
     session.push(push);
   }
-  parts.metrics.commandsPushed(inbox.told.length);
+  parts.metrics.commandsPushed(inbox.unstored.length);
 }
 
-/** Pushes what is read in the same breath: what is acknowledged while the client is waited for must not come. Tells whether there may be more. */
+/** Pushes what is read at once: what is acknowledged while the client is waited for must not come. Tells whether there may be more. */
 async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
   const { store, cluster, metrics, limits } = parts;
   const { pageMessages: limit, pageBytes: maxBytes } = limits;
@@ -148,7 +148,7 @@ function skipLive(session: Session): void {
 function wait(session: Session, inbox: UnreadInbox, push: CommandPush): void {
   if (push.inboxSeq > 0) inbox.hasMore = true;
   else {
-    inbox.told.push(push);
+    inbox.unstored.push(push);
     session.charge(bytesOf(push.message));
   }
 }

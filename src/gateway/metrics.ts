@@ -26,7 +26,7 @@ export interface GatewayMetrics {
   /** A session that lagged or joined was given so many streams from the store, merged. */
   caughtUp(streams: number): void;
   /** So many more (negative: fewer) are being given what they missed and the streams that go on: sessions, and their groups. */
-  levelling(by: number): void;
+  catchingUp(by: number): void;
   /** Copies of commands went out. */
   commandsPushed(copies: number): void;
   /** Clients took so many commands out of their inboxes. */

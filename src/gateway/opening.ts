@@ -42,10 +42,10 @@ export interface PlanPorts {
 }
 
 /** By what a session becomes live. */
-export interface LivePorts extends InboxParts {
+interface LivePorts extends InboxParts {
   readonly catchUps: Pick<CatchUps, "connect">;
   readonly resync: Pick<Resync, "memberships">;
-  readonly metrics: InboxParts["metrics"] & Pick<GatewayMetrics, "levelling">;
+  readonly metrics: InboxParts["metrics"] & Pick<GatewayMetrics, "catchingUp">;
 }
 
 export interface OpeningContext extends LivePorts {
@@ -82,7 +82,7 @@ interface Named {
 }
 
 /** What must be known before the connack. */
-export interface JoinPlan {
+interface JoinPlan {
   /** How many groups the session joins. */
   readonly groups: number;
   /** The personal channels that it resumes. */
@@ -91,7 +91,7 @@ export interface JoinPlan {
 }
 
 /** What a connect named and its login found. */
-export interface JoinWishes {
+interface JoinWishes {
   /** Groups that the user may be in. */
   readonly candidates: readonly string[];
   readonly points: readonly ResumePoint[];
@@ -305,14 +305,14 @@ export async function goLive(
   { personal }: Pick<JoinPlan, "personal">,
   ports: LivePorts,
 ): Promise<void> {
-  ports.metrics.levelling(1);
+  ports.metrics.catchingUp(1);
   try {
     await Promise.all([
       connect(session, personal, ports),
       pullInbox(session, ports), // commands have an order of their own
     ]);
   } finally {
-    ports.metrics.levelling(-1);
+    ports.metrics.catchingUp(-1);
   }
 }
 

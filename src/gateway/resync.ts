@@ -60,10 +60,10 @@ export class Resync {
   /** Gives the session what is in its inbox and did not come. */
   inbox(session: Session): void {
     if (session.inbox !== undefined) {
-      session.inbox.hasMore = true; // whoever reads it reads on
+      session.inbox.hasMore = true; // the reader goes on
       return;
     }
-    session.inbox = { hasMore: false, told: [] };
+    session.inbox = { hasMore: false, unstored: [] };
     void this.#untilDone(session, () => pullInbox(session, this.#inbox));
   }
 

@@ -60,7 +60,7 @@ export interface UnreadInbox {
   /** A copy came that what was read may not show. */
   hasMore: boolean;
   /** Commands that are kept nowhere else. */
-  readonly told: CommandPush[];
+  readonly unstored: CommandPush[];
 }
 
 /** Copies of commands that a session was given as they came: all from `from` to `to`. */
@@ -94,7 +94,7 @@ export class Session {
   hasJoined = false;
   /** Set while it is not live in its personal channels. */
   personal: Withheld | undefined;
-  /** Set until it is level with its inbox. */
+  /** Set until it has caught up with its inbox. */
   inbox: UnreadInbox | undefined;
   /** Through which inboxSeq it has read its inbox. */
   inboxSeq = 0;

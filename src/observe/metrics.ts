@@ -40,7 +40,7 @@ export interface GatewayPart {
   eventPushed(sessions: number): void;
   /** A session that lagged or joined was given so many streams from the store, merged. */
   caughtUp(streams: number): void;
-  levelling(by: number): void;
+  catchingUp(by: number): void;
   commandsPushed(copies: number): void;
   commandsAcknowledged(commands: number): void;
 }
@@ -134,7 +134,7 @@ function gatewayPart(families: Families): GatewayPart {
       eventDeliveries.add(sessions);
     },
     caughtUp: adderOf(families.streamCatchUps.of()),
-    levelling: adderOf(families.sessionsJoining.of()),
+    catchingUp: adderOf(families.sessionsJoining.of()),
     commandsPushed: adderOf(families.commandsPushed.of()),
     commandsAcknowledged: adderOf(families.commandsAcknowledged.of()),
   };

@@ -170,7 +170,7 @@ t.test("no more of an inbox is read at once than is pushed", async (t) => {
     },
   };
   const { session, connection } = world.session({ uid: "alice" });
-  session.inbox = { hasMore: false, told: [] };
+  session.inbox = { hasMore: false, unstored: [] };
   const pulling = pullInbox(session, {
     store: reading,
     cluster: { recovery: () => undefined, delivered: () => undefined },

@@ -91,6 +91,6 @@ const METRICS: OperationPorts["metrics"] = {
   eventPushed: ignore,
   caughtUp: ignore,
   commandsPushed: ignore,
-  levelling: ignore,
+  catchingUp: ignore,
   commandsAcknowledged: ignore,
 };

@@ -48,7 +48,7 @@ const METRICS = {
   eventPushed: () => {},
   caughtUp: () => {},
   commandsPushed: () => {},
-  levelling: () => {},
+  catchingUp: () => {},
 };
 
 /** Of which a quarter is lagging, and an eighth is drained. */
