@@ -11,6 +11,7 @@ import { fanout } from "./fanout.ts";
 import { http } from "./http.ts";
 import { redisRestart } from "./redis-restart.ts";
 import { socketSend } from "./socket-send.ts";
+import { storeAppend } from "./store-append.ts";
 import { stream } from "./stream.ts";
 import {
   type Benchmark,
@@ -30,6 +31,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   socketSend,
   stream,
   connections,
+  storeAppend,
   cluster,
   redisRestart,
 ];
