@@ -37,6 +37,7 @@ interface Costs {
 export const connections: Benchmark = {
   name: "connections",
   question: "idle sessions in two groups each, 10,000 by default",
+  isPinned: true,
 
   async run(bench) {
     const count = bench.plan.sessions;

@@ -32,6 +32,7 @@ const WARMUP_S = 1;
 export const http: Benchmark = {
   name: "http",
   question: "POST /message/send, durable, 200-byte content, 64 connections",
+  isPinned: true,
 
   async run(bench) {
     const servers = await startBoth(bench, (subject) => start(bench, subject));

@@ -129,6 +129,7 @@ async function runEach(
       directory,
       ...profile,
     };
+    workbench.pin(benchmark.isPinned ?? false);
     const all = await benchmark.run({
       subjects: [baseline, ours],
       plan,

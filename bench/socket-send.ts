@@ -31,6 +31,7 @@ interface Contender {
 export const socketSend: Benchmark = {
   name: "socket-send",
   question: "send to sendack on the native protocol, durable",
+  isPinned: true,
 
   async run(bench) {
     const load = new LoadClient(bench.workbench, await compileLoad());

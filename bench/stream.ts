@@ -48,6 +48,7 @@ interface Contender {
 export const stream: Benchmark = {
   name: "stream",
   question: "POST /event to viewers: 1000 streams with one, one with 1000",
+  isPinned: true,
 
   async run(bench) {
     const viewers = bench.plan.isQuick ? 50 : 1000;

@@ -76,6 +76,8 @@ export interface Benchmark {
   readonly name: string;
   /** The one question it answers, for a reader of the table. */
   readonly question: string;
+  /** One server at a time is measured, on a core of its own. */
+  readonly isPinned?: boolean;
   run(bench: Bench): Promise<readonly Row[]>;
 }
 

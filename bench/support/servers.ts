@@ -59,6 +59,7 @@ export async function startBroker(
     args: [...profiler, "dist/main.js", "start"],
     cwd: directory,
     env: { ...SETTINGS, ...addressLimit(directory), ...data },
+    isMeasured: true,
   });
   const ready = JSON.parse(await child.line('"The node is ready"')) as Record<
     string,
@@ -91,6 +92,7 @@ export async function startRaw(
       kind,
       Buffer.from(answer).toString("hex"),
     ],
+    isMeasured: true,
   });
   const port = Number(await child.line());
   return {

@@ -1,10 +1,10 @@
 // What a run leaves behind if nobody cleans up: child processes and temporary folders. State: the living children, the folders.
 // `close` ends and removes them all at once and synchronously, so it works in an exit handler too. Kills only what it started.
 
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { endsWithParent } from "../../test/support/child.ts";
 
@@ -17,6 +17,8 @@ export interface Spawn {
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
+  /** It is what is measured: on a pinned workbench it has a core of its own. */
+  readonly isMeasured?: boolean;
 }
 
 /** A child process with its output collected. */
@@ -116,9 +118,23 @@ export class Child {
 export class Workbench {
   readonly #children = new Set<Child>();
   readonly #folders = new Set<string>();
+  #isPinned = false;
+
+  /**
+   * Whether what is measured runs on the first core with all its threads and everything else on the others, so that no background thread hides. A
+   * machine with one core pins nothing. Throws without `taskset` (util-linux).
+   */
+  pin(isPinned: boolean): void {
+    const last = cpus().length - 1;
+    if (last === 0 || isPinned === this.#isPinned) return;
+    const cores = `${isPinned ? 1 : 0}-${last}`; // children inherit them
+    execFileSync("taskset", ["-a", "-c", "-p", cores, `${process.pid}`]);
+    this.#isPinned = isPinned;
+  }
 
   spawn(spawn: Spawn): Child {
-    const child = new Child(spawn);
+    const isOnFirst = this.#isPinned && spawn.isMeasured === true;
+    const child = new Child(isOnFirst ? onFirstCore(spawn) : spawn);
     this.#children.add(child);
     return child;
   }
@@ -141,4 +157,8 @@ export class Workbench {
     this.#children.clear();
     for (const folder of this.#folders) this.removeFolder(folder);
   }
+}
+
+function onFirstCore({ command, args, ...rest }: Spawn): Spawn {
+  return { ...rest, command: "taskset", args: ["-c", "0", command, ...args] };
 }
