@@ -2,11 +2,9 @@
 // takes frames, so that the app's own calls always get through. State: those that wait for their turn. What fails for the moment is
 // asked again while the connection is the same; with the connection it is rejected, as whoever asked begins anew with the next one.
 
-import { type Deferred, deferred } from "./deferred.ts";
+import type { Ask, Connection } from "./connection.ts";
 import { asJindouError, isLost, JindouError } from "./errors.ts";
-import type { Link } from "./link.ts";
-import type { Ask } from "./requests.ts";
-import { pause, Timer } from "./timer.ts";
+import { type Deferred, deferred, sleep, Timer } from "./waiting.ts";
 
 /** Twice as many as a server answers at a time for one connection. */
 const MAX_UNDER_WAY = 8;
@@ -25,7 +23,7 @@ const SLOW_DOWN: readonly string[] = [
 ];
 
 export class Background {
-  #link: Link | undefined;
+  #connection: Connection | undefined;
   #paceMs = 0;
   #waiting: Deferred<void>[] = [];
   #underWay = 0;
@@ -35,14 +33,14 @@ export class Background {
 
   /** Rejects with `connection_lost` when the connection ends, else with what is refused for good. */
   readonly ask: Ask = async (request, seen) => {
-    const link = this.#link;
+    const connection = this.#connection;
     for (let failures = 0; ; failures++) {
-      if (link === undefined || link !== this.#link)
+      if (connection === undefined || connection !== this.#connection)
         throw new JindouError("connection_lost");
       await this.#turn(request.kind === "history");
       let waitMs: number;
       try {
-        return await link.request(request, seen);
+        return await connection.request(request, seen);
       } catch (thrown) {
         const error = asJindouError(thrown, "connection_lost");
         if (!error.retry || isLost(error)) throw error;
@@ -52,18 +50,18 @@ export class Background {
         this.#underWay -= 1;
         this.#leave();
       }
-      await pause(waitMs);
+      await sleep(waitMs);
     }
   };
 
   /** `maxFramesPerSecond`: what the server takes; 0: anything. */
-  opened(link: Link, maxFramesPerSecond: number): void {
-    this.#link = link;
+  opened(connection: Connection, maxFramesPerSecond: number): void {
+    this.#connection = connection;
     this.#paceMs = maxFramesPerSecond && PACE_MS / maxFramesPerSecond;
   }
 
   lost(): void {
-    this.#link = undefined;
+    this.#connection = undefined;
     this.#hold.stop();
     const waiting = this.#waiting;
     this.#waiting = [];

@@ -1,11 +1,15 @@
 // What the app asks and may be asked twice without harm (all but sending): it waits for a connection and is repeated when one is lost, and when
 // the server refused it as too fast, until its time is up. State: those that have no answer, and which of them wait as the server asked for.
 
-import { type Deferred, deferred, within } from "./deferred.ts";
+import type {
+  Ask,
+  Connection,
+  ReplyTo,
+  Request,
+  RequestKind,
+} from "./connection.ts";
 import { asJindouError, isLost, JindouError } from "./errors.ts";
-import type { Link } from "./link.ts";
-import type { Ask, ReplyTo, Request, RequestKind } from "./requests.ts";
-import { Timer } from "./timer.ts";
+import { type Deferred, deferred, Timer, within } from "./waiting.ts";
 
 export interface CallLimits {
   /** Most calls under way. */
@@ -14,7 +18,7 @@ export interface CallLimits {
 }
 
 interface Call extends Pick<Deferred<never>, "reject"> {
-  send(link: Link): void;
+  send(connection: Connection): void;
 }
 
 /** After a wait calls leave one at a time, so that they are not refused together again. */
@@ -24,7 +28,7 @@ const RETRY_MS = 500;
 export class Calls {
   readonly #limits: CallLimits;
   readonly #open = new Set<Call>();
-  #link: Link | undefined;
+  #connection: Connection | undefined;
   #closed: JindouError | undefined;
   #connected = deferred<void>();
   /** They leave, one after the other, when the time is up that the server asked for. */
@@ -44,35 +48,34 @@ export class Calls {
     if (this.#open.size >= this.#limits.maxQueued)
       throw new JindouError("queue_full");
     const { promise, resolve, reject } = deferred<ReplyTo<K>>();
-    const send = (link: Link): void => {
-      link.request(request, seen).then(resolve, (error) => {
+    const send = (connection: Connection): void => {
+      connection.request(request, seen).then(resolve, (error) => {
         if (isLost(error)) return; // the next connection repeats it
         const refusal = asJindouError(error, "connection_lost");
         if (refusal.code !== "rate_limited") reject(refusal);
-        else if (link === this.#link) this.#wait(open, refusal.retryAfterMs);
+        else if (connection === this.#connection)
+          this.#wait(open, refusal.retryAfterMs);
       });
     };
     const open: Call = { send, reject };
     this.#open.add(open);
     this.#leave(open);
     try {
-      return await within(this.#limits.requestMs, "timeout", (late) =>
-        Promise.race([promise, late]),
-      );
+      return await within(this.#limits.requestMs, "timeout", promise);
     } finally {
       this.#open.delete(open);
       this.#held.delete(open);
     }
   };
 
-  opened(link: Link): void {
-    this.#link = link;
+  opened(connection: Connection): void {
+    this.#connection = connection;
     this.#connected.resolve();
-    for (const { send } of this.#open) send(link);
+    for (const { send } of this.#open) send(connection);
   }
 
   lost(): void {
-    this.#link = undefined;
+    this.#connection = undefined;
     this.#held.clear();
     this.#hold.stop();
     this.#connected = deferred();
@@ -80,7 +83,7 @@ export class Calls {
 
   /** Everything that waits, and every later call, is rejected with `error`. */
   close(error: JindouError): void {
-    this.#link = undefined;
+    this.#connection = undefined;
     this.#hold.stop();
     this.#closed = error;
     this.#connected.reject(error);
@@ -95,7 +98,7 @@ export class Calls {
 
   #leave(call: Call): void {
     if (this.#hold.isRunning) this.#held.add(call);
-    else if (this.#link !== undefined) call.send(this.#link);
+    else if (this.#connection !== undefined) call.send(this.#connection);
   }
 
   /** Partly chance, so that a user's clients do not come back together. */
@@ -109,7 +112,7 @@ export class Calls {
     for (const call of this.#held) {
       this.#held.delete(call);
       if (this.#held.size > 0) this.#hold.start(PACE_MS);
-      if (this.#link !== undefined) call.send(this.#link);
+      if (this.#connection !== undefined) call.send(this.#connection);
       return;
     }
   }

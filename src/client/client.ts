@@ -1,30 +1,40 @@
-// The client: what an app may call, and its beginning and end. State: none but its parts'.
+// The client: its parts, what each lifecycle event and each push means to them, and the calls of
+// the app. State: none but that of its parts.
 
-import type { Client } from "./api.ts";
-import { createAsking } from "./asking.ts";
-import { badOption, checkName } from "./named.ts";
-import type { Settings } from "./options.ts";
-import { createParts, type Parts } from "./parts.ts";
+import type { ChannelRef } from "../broker/model.ts";
+import type { Push } from "../protocol/protocol.ts";
+import type { Client, ConversationView } from "./api.ts";
+import { Background } from "./background.ts";
+import { Calls } from "./calls.ts";
+import { Commands } from "./commands.ts";
+import type { Ask, Request } from "./connection.ts";
+import { Connector } from "./connector.ts";
+import type { JindouError } from "./errors.ts";
+import { Events } from "./events.ts";
+import { createReceiver, draftOf, type Receiver } from "./messages.ts";
+import { checkNames, type Settings } from "./options.ts";
+import { Outbox } from "./outbox.ts";
+import { Streams } from "./streams.ts";
+import { Timelines } from "./timelines.ts";
+import { Watching } from "./watching.ts";
 
-const EVENTS =
-  "message event stream command conversation presence status kicked error";
+const HISTORY_OPTIONS = "fromSeq toSeq limit newestFirst";
+const PAGE_OPTIONS = "limit offset";
+const HISTORY_LIMIT = 50;
+const CONVERSATION_LIMIT = 100;
 
-/** A client that connects, and comes back until it is closed. */
+/** A client that connects, and reconnects until it is closed. */
 export function createClient(settings: Settings): Client {
+  const { uid, deviceId } = settings;
   const parts = createParts(settings);
-  const stopListening = onceNetworkReturns(() => parts.connector.connectNow());
-  parts.inbound.events.on("status", (status) => {
+  const { events, calls, outbox, streams, timelines, commands, watching } =
+    parts;
+  const connector = createConnector(settings, parts);
+  const stopListening = onNetworkReturn(() => connector.connectNow());
+  events.on("status", (status) => {
     if (status === "closed") stopListening();
   });
-  parts.connector.connectNow();
-  return createApi(settings, parts);
-}
-
-function createApi(settings: Settings, parts: Parts): Client {
-  const { calls, sending, connector } = parts;
-  const { events, timelines, streams, commands, watching, receiving } =
-    parts.inbound;
-  const { uid, deviceId } = settings;
+  connector.connectNow();
   return {
     uid,
     deviceId,
@@ -32,16 +42,14 @@ function createApi(settings: Settings, parts: Parts): Client {
       return connector.status;
     },
     on(event, handler) {
-      checkName("on", event, EVENTS);
-      if (typeof handler !== "function")
-        throw badOption(`on: the handler of ${event} must be a function`);
       const off = events.on(event, handler);
       if (event === "command") commands.work();
       return off;
     },
     ready: () => calls.connected(),
-    send: sending.send,
-    ...createAsking(calls.call, receiving),
+    send: async (channel, content, options = {}) =>
+      outbox.send(draftOf(channel, content, options)),
+    ...createQueries(calls.call, parts.receiver),
     streamOf: (channel, clientMsgNo) => streams.of(channel, clientMsgNo),
     watchPresence: (uids, handler) => watching.watch(uids, handler),
     cursors: () => timelines.cursors(),
@@ -49,9 +57,172 @@ function createApi(settings: Settings, parts: Parts): Client {
   };
 }
 
-/** Browsers tell when the network is back: then there is no point in waiting out a pause. */
-function onceNetworkReturns(listener: () => void): () => void {
-  const page = globalThis as Partial<EventTarget>; // Node's global object is none
+type Parts = ReturnType<typeof createParts>;
+
+function createParts({ uid, cursors, maxQueued, timeouts }: Settings) {
+  const { requestMs, sendMs } = timeouts;
+  const events = new Events();
+  const trouble = (error: JindouError) => events.emit("error", error);
+  const calls = new Calls({ maxQueued, requestMs });
+  const background = new Background();
+  const { ask } = background;
+  const outbox: Outbox = new Outbox({
+    uid,
+    maxQueued,
+    sendMs,
+    acked: (channel, ack) => timelines.acked(channel, ack),
+  });
+  const streams = new Streams({
+    uid,
+    call: calls.call,
+    ask,
+    appeared: (stream) => events.emit("stream", stream),
+    told: (event) => events.emit("event", event),
+  });
+  const receiver = createReceiver(uid, streams.ofMessage);
+  const timelines: Timelines = new Timelines({
+    uid,
+    cursors,
+    ask,
+    trouble,
+    deliver: (message) => events.emit("message", receiver.message(message)),
+    isOwn: ({ fromUid, channel, clientMsgNo }) =>
+      fromUid === uid && outbox.has(channel, clientMsgNo),
+    isSending: (channel) => outbox.isSending(channel),
+  });
+  const commands = new Commands({
+    ask,
+    trouble,
+    handlers: () => events.handlers("command"),
+  });
+  const watching = new Watching({
+    ask,
+    trouble,
+    changed: (presence) => events.emit("presence", presence),
+    call: (handler, presence) => events.call(handler, presence),
+  });
+  return {
+    events,
+    calls,
+    background,
+    outbox,
+    streams,
+    receiver,
+    timelines,
+    commands,
+    watching,
+  };
+}
+
+function createConnector(settings: Settings, parts: Parts): Connector {
+  const { events, calls, background, outbox } = parts;
+  const { streams, timelines, commands, watching } = parts;
+  return new Connector({
+    settings,
+    resume: (limit) => timelines.resume(limit),
+    opened(connection, connack) {
+      background.opened(connection, connack.limits.maxFramesPerSecond);
+      calls.opened(connection);
+      outbox.opened(connection);
+      streams.opened();
+      watching.opened();
+      timelines.opened(connack); // last: it may call handlers
+    },
+    pushed: (push) => route(push, parts),
+    lost() {
+      for (const one of [background, timelines, calls, outbox, streams])
+        one.lost();
+    },
+    closed(error) {
+      background.lost();
+      timelines.lost();
+      for (const one of [calls, outbox, streams, commands]) one.close(error);
+    },
+    emit: (event, value) => events.emit(event, value),
+  });
+}
+
+function route(push: Push, parts: Parts): void {
+  const { events, streams, timelines, receiver } = parts;
+  switch (push.kind) {
+    case "message":
+      return timelines.message(push.channel, push.message);
+    case "messages":
+      return timelines.run(push);
+    case "event":
+      return streams.event(push.channel, push.event);
+    case "stream":
+      return void streams.snapshot(push.channel, push.snapshot);
+    case "command":
+      return parts.commands.take(push.channel, push.inboxSeq, push.message);
+    case "conversation":
+      return events.emit("conversation", {
+        change: push.change,
+        conversation: receiver.conversation(push.conversation),
+      });
+    case "presence":
+      return parts.watching.take(push.presence);
+    case "disconnect": // handled by the connection
+  }
+}
+
+type Queries = Pick<
+  Client,
+  | "history"
+  | "conversations"
+  | "markRead"
+  | "setUnread"
+  | "deleteConversation"
+  | "presence"
+>;
+
+/** Requests of the app; each may be repeated without harm. */
+function createQueries(ask: Ask, receiver: Receiver): Queries {
+  const change = async (
+    channel: ChannelRef,
+    what: Request<"conversation">["change"],
+  ): Promise<ConversationView> => {
+    const request = { kind: "conversation", channel, change: what } as const;
+    const { conversation } = await ask(request);
+    return receiver.conversation(conversation);
+  };
+  return {
+    async history(channel, options = {}) {
+      checkNames("history", options, HISTORY_OPTIONS);
+      const { fromSeq, toSeq = 0, limit = HISTORY_LIMIT } = options;
+      const { messages, headSeq, more } = await ask({
+        kind: "history",
+        channel,
+        fromSeq: fromSeq ?? 1,
+        toSeq,
+        limit,
+        reverse: options.newestFirst ?? fromSeq === undefined,
+      });
+      return { messages: messages.map(receiver.message), headSeq, more };
+    },
+
+    async conversations(options = {}) {
+      checkNames("conversations", options, PAGE_OPTIONS);
+      const { limit = CONVERSATION_LIMIT, offset = 0 } = options;
+      const page = await ask({ kind: "conversations", limit, offset });
+      const conversations = page.conversations.map(receiver.conversation);
+      return { conversations, more: page.more };
+    },
+
+    markRead: (channel, seq) => change(channel, { kind: "read", seq }),
+    setUnread: (channel, unread) => change(channel, { kind: "unread", unread }),
+    deleteConversation: (channel) => change(channel, { kind: "delete" }),
+
+    async presence(uids) {
+      const { presence } = await ask({ kind: "presence", uids });
+      return presence;
+    },
+  };
+}
+
+/** Browsers report that the network is back: the rest of a reconnect delay is pointless then. */
+function onNetworkReturn(listener: () => void): () => void {
+  const page = globalThis as Partial<EventTarget>; // Node's global object is not one
   page.addEventListener?.("online", listener);
   return () => page.removeEventListener?.("online", listener);
 }

@@ -4,10 +4,10 @@
 import type { ChannelRef, Message } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { Command } from "./api.ts";
-import type { Handler } from "./emitter.ts";
+import type { Ask } from "./connection.ts";
 import { asJindouError, isLost, type JindouError } from "./errors.ts";
-import { receivedCommand } from "./received.ts";
-import type { Ask } from "./requests.ts";
+import type { Handler } from "./events.ts";
+import { receivedCommand } from "./messages.ts";
 
 export interface CommandsParts {
   /** Repeats what fails for the moment. */

@@ -1,32 +1,33 @@
-// Keeps a client connected: opens links one after the other until it is told to stop or the server says never again.
-// State: the status, the link, the session to continue, the number of failed tries. It knows nothing of messages.
+// Keeps a client connected: opens one connection after the other until it is closed or the server
+// forbids a reconnect. Knows nothing of messages.
+// State: the status, the connection, the session to continue, the number of failed attempts.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
+import { encodeOperation } from "../protocol/native/client-encode.ts";
+import { NATIVE_VERSION } from "../protocol/native/ops.ts";
+import type { ResumePoint } from "../protocol/protocol.ts";
 import type { ClientEvents, Status } from "./api.ts";
 import { pauseMs, verdict } from "./backoff.ts";
-import { asJindouError, endedBy, JindouError } from "./errors.ts";
 import {
-  type Greeting,
-  type GreetingParts,
-  greeting,
-  MAX_FRAME_BYTES,
-  MAX_RESUME_CHANNELS,
-} from "./greeting.ts";
-import { type Connack, Link, type LinkEnd, type LinkParts } from "./link.ts";
-import { randomName } from "./names.ts";
-import type { Settings } from "./options.ts";
+  type Connack,
+  Connection,
+  type ConnectionEnd,
+  type ConnectionParts,
+} from "./connection.ts";
+import { asJindouError, endedBy, JindouError } from "./errors.ts";
+import { randomName, type Settings } from "./options.ts";
 import { drop, openSocket } from "./socket.ts";
 
-export interface ConnectorParts {
+interface ConnectorParts {
   readonly settings: Settings;
-  /** What to resume, at most `limit` channels, most recently used first. */
-  resume(limit: number): GreetingParts["points"];
+  /** The channels to resume, `limit` at most, most recently used first. */
+  resume(limit: number): readonly ResumePoint[];
   /** A session is open. */
-  opened(link: Link, connack: Connack): void;
-  readonly pushed: LinkParts["pushed"];
-  /** The open session is gone. */
+  opened(connection: Connection, connack: Connack): void;
+  readonly pushed: ConnectionParts["pushed"];
+  /** The open session's connection is lost. */
   lost(): void;
-  /** The client is closed for good, with what everything that waits is to be rejected with. */
+  /** The client is closed permanently; everything that waits is rejected with `error`. */
   closed(error: JindouError): void;
   emit<E extends "status" | "kicked" | "error">(
     event: E,
@@ -34,31 +35,44 @@ export interface ConnectorParts {
   ): void;
 }
 
-/** A session that held for so long counts as a success: the next pause is a short one again. */
+/** A session that lasted this long resets the reconnect delay. */
 const STABLE_MS = 2000;
-/** How a server ends a connection whose frame is too large for it. */
-const UNEXPLAINED: readonly number[] = [1006, 1009];
+/** Close codes with which a server ends a connection whose frame is too large for it. */
+const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
+/** A server's limits unless configured otherwise. */
+const MAX_RESUME_CHANNELS = 1000;
+const MAX_FRAME_BYTES = 128 * 1024;
+/** Share of the largest frame for resume points; the rest is for the token and the names. */
+const RESUME_SHARE = 0.75;
+/** Most bytes of a resume point beside its channel's id. */
+const RESUME_POINT_BYTES = 25;
 
-/** A connection that was tried. */
-interface Tried extends Greeting {
+/** A connection attempt. */
+interface Attempt {
+  readonly connectFrame: Uint8Array;
+  /** Number of channels the CONNECT names. */
+  readonly resumed: number;
   readonly token: string;
 }
 
 export class Connector {
   readonly #parts: ConnectorParts;
   #status: Status = "connecting";
-  #link: Link | undefined;
-  #attempt = 0;
-  /** Of a clock that nobody sets. */
+  #connection: Connection | undefined;
+  #failures = 0;
+  /** Monotonic clock. */
   #openedAt = 0;
-  /** What this server takes, as far as it is known. */
+  /** The server's limits, as far as known. */
   #resumeLimit = MAX_RESUME_CHANNELS;
   #maxFrameBytes = MAX_FRAME_BYTES;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #round = 0;
-  /** Which session to continue. Until the server has named it, a name of our own: a try whose CONNACK is lost is no second login. */
+  /**
+   * The session to continue. Until the server has named it, a name of our own, so that repeating
+   * an attempt whose CONNACK was lost is not a second login.
+   */
   #session = randomName();
-  /** The token that it was opened with, or that the first CONNECT with its name brought: the server may have opened it. */
+  /** The token of the session, or of the first CONNECT that may have opened it. */
   #sessionToken: string | undefined;
 
   constructor(parts: ConnectorParts) {
@@ -69,91 +83,110 @@ export class Connector {
     return this.#status;
   }
 
-  /** Begins to connect, or does so now instead of at the end of a pause. What is connected is looked after. */
+  /** Connects without waiting for the rest of a reconnect delay; pings when connected. */
   connectNow(): void {
     if (this.#status === "closed") return;
-    if (this.#link !== undefined) return this.#link.probe();
+    if (this.#connection !== undefined) return this.#connection.probe();
     clearTimeout(this.#timer);
     this.#become("connecting");
     this.#round += 1;
     void this.#connect(this.#round);
   }
 
-  /** Ends everything; resolves when the server knows, or could not be told. */
+  /** Closes the client; resolves when the server knows or cannot be reached. */
   async close(): Promise<void> {
-    const link = this.#link;
+    const connection = this.#connection;
     this.#finish(new JindouError("closed"));
-    await link?.goodbye();
+    await connection?.disconnect();
   }
 
-  /** `round` tells this try from one that was given up. */
+  /** `round` distinguishes this attempt from an abandoned one. */
   async #connect(round: number): Promise<void> {
     const { settings } = this.#parts;
     const isOld = () => round !== this.#round || this.#status === "closed";
     try {
       const token = await settings.token();
       if (isOld()) return;
-      const points = this.#parts.resume(this.#resumeLimit);
-      const maxFrameBytes = this.#maxFrameBytes;
-      const session = this.#session;
-      const parts = { token, session, points, maxFrameBytes };
-      const hello = greeting(settings, parts);
+      const attempt = this.#attemptWith(token);
       const socket = await openSocket(settings.url, settings.webSocket);
       if (isOld()) return drop(socket);
-      const link: Link = new Link({
+      const connection: Connection = new Connection({
         socket,
         uid: settings.uid,
-        greeting: hello.frame,
+        connectFrame: attempt.connectFrame,
         timeouts: settings.timeouts,
-        opened: (connack) => this.#opened(link, connack),
+        opened: (connack) => this.#opened(connection, connack),
         pushed: this.#parts.pushed,
-        ended: (end) => this.#ended(end, { ...hello, token }),
+        ended: (end) => this.#ended(end, attempt),
       });
-      this.#link = link;
+      this.#connection = connection;
     } catch (error) {
       if (!isOld()) this.#failed(asJindouError(error, "bad_option"));
     }
   }
 
-  /** No connection could even be tried. */
+  #attemptWith(token: string): Attempt {
+    const { settings, resume } = this.#parts;
+    const resumePoints = fitting(
+      resume(this.#resumeLimit),
+      this.#maxFrameBytes * RESUME_SHARE,
+    );
+    const connectFrame = encodeOperation({
+      kind: "connect",
+      ref: 1,
+      version: NATIVE_VERSION,
+      uid: settings.uid,
+      token,
+      flag: settings.deviceFlag,
+      deviceId: settings.deviceId,
+      level: undefined,
+      resume: resumePoints,
+      session: this.#session,
+    });
+    return { connectFrame, resumed: resumePoints.length, token };
+  }
+
+  /** There is no token or no socket. */
   #failed(error: JindouError): void {
     if (error.retry) this.#again("pause");
     else this.#finish(error);
     this.#parts.emit("error", error);
   }
 
-  #opened(link: Link, connack: Connack): void {
+  #opened(connection: Connection, connack: Connack): void {
     this.#openedAt = performance.now();
     this.#session = connack.sessionId;
     this.#maxFrameBytes = connack.limits.maxFrameBytes;
     this.#become("online");
-    if (this.#link === link) this.#parts.opened(link, connack); // a handler may have closed it
+    // a status handler may have closed it
+    if (this.#connection === connection)
+      this.#parts.opened(connection, connack);
   }
 
-  #ended(end: LinkEnd, { resumed, frame, token }: Tried): void {
+  #ended(end: ConnectionEnd, { resumed, connectFrame, token }: Attempt): void {
     const wasOpen = this.#status === "online";
-    this.#link = undefined;
+    this.#connection = undefined;
     if (this.#status === "closed") return;
     if (wasOpen) {
       this.#parts.lost();
       const heldMs = performance.now() - this.#openedAt;
-      if (heldMs >= STABLE_MS) this.#attempt = 0;
+      if (heldMs >= STABLE_MS) this.#failures = 0;
     } else if (resumed > 0) {
       if (end.error?.code === "too_large") {
-        this.#resumeLimit = resumed >> 1; // this server takes fewer channels
+        this.#resumeLimit = resumed >> 1; // this server resumes fewer channels
         return this.#waitFor(0);
       }
-      if (end.isGreeted && UNEXPLAINED.includes(end.code))
-        this.#maxFrameBytes = frame.length / 2; // or smaller frames, until it tells
+      if (end.isConnectSent && MAYBE_TOO_LARGE.includes(end.code))
+        this.#maxFrameBytes = connectFrame.length / 2; // until CONNACK names the limit
     }
-    if (wasOpen || (end.isGreeted && this.#sessionToken === undefined))
+    if (wasOpen || (end.isConnectSent && this.#sessionToken === undefined))
       this.#sessionToken = token;
     if (!wasOpen && this.#hasNewToken(end.code, token)) {
       this.#session = randomName(); // a login
       return this.#waitFor(0);
     }
     const next = verdict(end.code);
-    const isGoingAway = end.code === CLOSE_REASONS.draining.code; // another node takes it
+    const isGoingAway = end.code === CLOSE_REASONS.draining.code; // another node takes over
     const isFailed = !wasOpen && !isGoingAway && next !== "never";
     const error = end.error ?? (isFailed ? noSession(end) : undefined);
     if (error !== undefined) this.#parts.emit("error", error);
@@ -161,7 +194,10 @@ export class Connector {
     else this.#again(next);
   }
 
-  /** The session ended with its token, and the app has given another one since: what the server asks for. Once for each session. */
+  /**
+   * Whether the session ended because its token was revoked and the app has supplied another one
+   * since. At most once per session.
+   */
   #hasNewToken(code: number, token: string): boolean {
     if (code !== CLOSE_REASONS.token_changed.code) return false;
     const before = this.#sessionToken;
@@ -169,7 +205,7 @@ export class Connector {
     return before !== undefined && before !== token;
   }
 
-  #kicked(end: LinkEnd): void {
+  #kicked(end: ConnectionEnd): void {
     const kicked = endedBy(end.code);
     this.#finish(end.error ?? new JindouError(kicked.reason, kicked));
     this.#parts.emit("kicked", kicked);
@@ -177,9 +213,9 @@ export class Connector {
 
   #again(when: "at_once" | "pause"): void {
     if (this.#status === "closed") return; // a handler closed it
-    const atOnce = when === "at_once" && this.#attempt === 0;
-    const wait = pauseMs(this.#attempt, this.#parts.settings.reconnect);
-    this.#attempt += 1;
+    const atOnce = when === "at_once" && this.#failures === 0;
+    const wait = pauseMs(this.#failures, this.#parts.settings.reconnect);
+    this.#failures += 1;
     this.#waitFor(atOnce ? 0 : wait);
   }
 
@@ -191,7 +227,7 @@ export class Connector {
   #finish(error: JindouError): void {
     if (this.#status === "closed") return;
     clearTimeout(this.#timer);
-    this.#link = undefined;
+    this.#connection = undefined;
     this.#parts.closed(error);
     this.#become("closed");
   }
@@ -203,8 +239,21 @@ export class Connector {
   }
 }
 
-/** A try that came to nothing, and nobody said why. */
-function noSession({ code }: LinkEnd): JindouError {
+/** The resume points that `maxBytes` hold. */
+function fitting(
+  points: readonly ResumePoint[],
+  maxBytes: number,
+): readonly ResumePoint[] {
+  const encoder = new TextEncoder();
+  let bytes = 0;
+  return points.filter(({ channel }) => {
+    bytes += RESUME_POINT_BYTES + encoder.encode(channel.id).length;
+    return bytes <= maxBytes;
+  });
+}
+
+/** A failed attempt for which neither side gave a reason. */
+function noSession({ code }: ConnectionEnd): JindouError {
   const message = `No session: the connection ended with code ${code}`;
   return new JindouError("connection_lost", { message });
 }

@@ -12,8 +12,8 @@ import type {
 } from "../broker/model.ts";
 import { STREAM_CONTENT, STREAM_END } from "../broker/model.ts";
 import type { Stream, StreamEnd } from "./api.ts";
-import { type Deferred, deferred } from "./deferred.ts";
 import type { JindouError } from "./errors.ts";
+import { type Deferred, deferred } from "./waiting.ts";
 
 /** Finds or makes the stream of a message that has one. */
 export type StreamFor = (

@@ -1,4 +1,5 @@
-// The options of `connect`, checked and completed once. No state.
+// The options of `connect`, checked and completed once; checks for the names and ids that an app
+// passes, which types do not enforce in JavaScript. No state.
 
 import {
   type DeviceFlag,
@@ -7,52 +8,53 @@ import {
   PERSON_CHANNEL,
 } from "../broker/model.ts";
 import type { Cursor } from "./api.ts";
-import { within } from "./deferred.ts";
 import { asJindouError, JindouError } from "./errors.ts";
-import { badId, badOption, checkNames } from "./named.ts";
-import { randomName } from "./names.ts";
 import type { SocketConstructor } from "./socket.ts";
+import { within } from "./waiting.ts";
 
 export interface ConnectOptions {
-  /** `ws://` or `wss://` (`http`, `https` are taken for these) and the address of the client listener. */
+  /** Address of the client listener: `ws://` or `wss://`; `http`, `https` are replaced by these. */
   readonly url: string;
   readonly uid: string;
-  /** As registered for the user and deviceFlag; a function is asked before each connect. Default: "". */
+  /** As registered for uid and deviceFlag; a function is called before each connect. Default: "". */
   readonly token?: string | (() => string | Promise<string>);
   /** 0 app, 1 web, 2 desktop. Default: 1. */
   readonly deviceFlag?: DeviceFlag;
-  /** The name of this device: a newer session with the same one replaces this one. Default: a new name for each client. */
+  /** A newer session with the same deviceId replaces this one. Default: random for each client. */
   readonly deviceId?: string;
-  /** What the app has of each channel, least recently used first; it gets everything after. Other channels begin with live messages. */
+  /**
+   * The app's position in each channel, least recently used first; later messages are delivered.
+   * Other channels begin with live messages.
+   */
   readonly cursors?: Iterable<Cursor>;
-  /** Instead of the platform's WebSocket (or, where there is none, that of the package `ws`). */
+  /** Default: the platform's WebSocket, or that of the package `ws` if there is none. */
   readonly webSocket?: SocketConstructor;
-  /** Pauses between tries: they grow from about minMs to about maxMs. Default: 500 and 30 000. */
+  /** Reconnect delay: grows from about minMs to about maxMs. Default: 500 and 30 000. */
   readonly reconnect?: { readonly minMs?: number; readonly maxMs?: number };
-  /** Most messages, and most other calls, that may wait for their answer. Default: 1000. */
+  /** Limit of messages, and of other calls, without an answer. Default: 1000. */
   readonly maxQueued?: number;
   readonly timeouts?: Partial<Timeouts>;
 }
 
 /** All in milliseconds. */
 export interface Timeouts {
-  /** From the first byte to an open session, the token included. Default: 10 000. */
+  /** For the token, and then until the session is open. Default: 10 000. */
   readonly connectMs: number;
-  /** For the answer to a call, waiting for a connection included. Default: 15 000. */
+  /** For the answer to a call, including the wait for a connection. Default: 15 000. */
   readonly requestMs: number;
-  /** For a message to be sent, waiting for a connection included; 0: as long as it takes. Default: 0. */
+  /** For a message, including the wait for a connection; 0: no limit. Default: 0. */
   readonly sendMs: number;
-  /** So long nothing may be heard of the server before it is asked for a sign of life. Default: 20 000. */
+  /** Silence of the server after which the client sends a ping. Default: 20 000. */
   readonly pingMs: number;
-  /** So long it may take to give one, else the connection counts as lost. Default: 10 000. */
+  /** For the answer to a ping; without one the connection is lost. Default: 10 000. */
   readonly pongMs: number;
 }
 
-/** The options with nothing left open. */
+/** The options with every default filled in. */
 export interface Settings {
   readonly url: string;
   readonly uid: string;
-  /** Rejects with `token_failed` when it takes too long, throws, or gives no string. */
+  /** Rejects with `token_failed`: too slow, failed, or not a string. */
   readonly token: () => Promise<string>;
   readonly deviceFlag: DeviceFlag;
   readonly deviceId: string;
@@ -68,7 +70,7 @@ const OPTIONS =
 const RECONNECT = "minMs maxMs";
 const TIMEOUTS = "connectMs requestMs sendMs pingMs pongMs";
 
-/** Timers take no more. */
+/** The longest delay of `setTimeout`. */
 const MAX_NUMBER = 2 ** 31 - 1;
 
 /** Throws `bad_option`, `bad_id`. */
@@ -108,9 +110,8 @@ async function tokenWithin(
   given: NonNullable<ConnectOptions["token"]>,
 ): Promise<string> {
   try {
-    const token = await within(ms, "token_failed", (late) =>
-      Promise.race([typeof given === "function" ? given() : given, late]),
-    );
+    const supplied = typeof given === "function" ? given() : given;
+    const token = await within(ms, "token_failed", supplied);
     if (typeof token === "string") return token;
   } catch (error) {
     throw asJindouError(error, "token_failed");
@@ -134,10 +135,10 @@ function deviceFlagOf(flag: DeviceFlag): DeviceFlag {
 function checkedCursor({ channel, lastSeq, lastId = 0 }: Cursor): Cursor {
   const isChannel =
     [PERSON_CHANNEL, GROUP_CHANNEL].includes(channel?.type) && isId(channel.id);
-  const isPlace = [lastSeq, lastId].every(
+  const isPosition = [lastSeq, lastId].every(
     (one) => Number.isSafeInteger(one) && one >= 0,
   );
-  if (isChannel && isPlace) return { channel, lastSeq, lastId };
+  if (isChannel && isPosition) return { channel, lastSeq, lastId };
   throw badOption("cursors must be what cursors() gave");
 }
 
@@ -147,4 +148,38 @@ function socketUrl(url: string): string {
   throw badOption(
     "url must begin with wss:// or ws://: the address of the client listener",
   );
+}
+
+/** Throws `bad_option` unless `given` is an object with names of `known` only (space-separated). */
+export function checkNames(what: string, given: unknown, known: string): void {
+  if (typeof given !== "object" || given === null)
+    throw badOption(`${what} must be an object`);
+  for (const name of Object.keys(given)) checkName(what, name, known);
+}
+
+/** Throws `bad_option` when `name` is not in `known`. */
+export function checkName(what: string, name: string, known: string): void {
+  if (!known.split(" ").includes(name))
+    throw badOption(`${what}: there is no "${name}", only ${known}`);
+}
+
+export function badOption(message: string): JindouError {
+  return new JindouError("bad_option", { message });
+}
+
+/** `name` is the option or argument that has the id. */
+export function badId(name: string): JindouError {
+  return new JindouError("bad_id", {
+    message: `${name} must have 1 to 128 characters, no control characters and none of @ # &`,
+  });
+}
+
+const RANDOM_BYTES = 12;
+
+/** 24 random hex digits; `randomUUID` is missing in pages without a secure context. */
+export function randomName(): string {
+  let name = "";
+  for (const byte of crypto.getRandomValues(new Uint8Array(RANDOM_BYTES)))
+    name += byte.toString(16).padStart(2, "0");
+  return name;
 }

@@ -7,17 +7,13 @@ import {
   type ChannelRef,
   channelKey,
 } from "../broker/model.ts";
-import type { Operation } from "../protocol/protocol.ts";
 import type { Sent } from "./api.ts";
-import { type Deferred, deferred } from "./deferred.ts";
+import type { Connection, Request } from "./connection.ts";
 import { asJindouError, JindouError } from "./errors.ts";
-import type { Link } from "./link.ts";
-import { entryId } from "./names.ts";
+import { messageKey } from "./messages.ts";
+import { type Deferred, deferred } from "./waiting.ts";
 
-export type Draft = Omit<
-  Extract<Operation, { readonly kind: "send" }>,
-  "kind" | "ref"
->;
+type Draft = Request<"send">;
 
 export interface OutboxParts {
   readonly uid: string;
@@ -49,7 +45,7 @@ export class Outbox {
   readonly #ready = new Set<ChannelKey>();
   /** Lanes whose first message is under way. */
   readonly #sending = new Set<ChannelKey>();
-  #link: Link | undefined;
+  #connection: Connection | undefined;
   #closed: JindouError | undefined;
   /** Nothing leaves until then: the server asked for it. */
   #pause: ReturnType<typeof setTimeout> | undefined;
@@ -88,14 +84,14 @@ export class Outbox {
     return this.#sending.has(channelKey(channel, this.#parts.uid));
   }
 
-  opened(link: Link): void {
-    this.#link = link;
+  opened(connection: Connection): void {
+    this.#connection = connection;
     for (const key of this.#lanes.keys()) this.#ready.add(key);
     this.#leave();
   }
 
   lost(): void {
-    this.#link = undefined;
+    this.#connection = undefined;
     this.#sending.clear();
     clearTimeout(this.#pause);
     this.#pause = undefined;
@@ -121,21 +117,25 @@ export class Outbox {
   #leave(): void {
     for (const key of this.#ready) {
       const isFull = this.#sending.size >= MAX_UNDER_WAY;
-      if (this.#link === undefined || this.#pause !== undefined || isFull)
+      if (this.#connection === undefined || this.#pause !== undefined || isFull)
         return;
       this.#ready.delete(key);
       const entry = this.#lanes.get(key)?.[0];
       if (entry === undefined || this.#sending.has(key)) continue;
       this.#sending.add(key);
-      void this.#transmit(key, entry, this.#link);
+      void this.#transmit(key, entry, this.#connection);
     }
   }
 
-  async #transmit(key: ChannelKey, entry: Entry, link: Link): Promise<void> {
+  async #transmit(
+    key: ChannelKey,
+    entry: Entry,
+    connection: Connection,
+  ): Promise<void> {
     const { draft } = entry;
     let waitMs = 0;
     try {
-      await link.request({ kind: "send", ...draft }, (ack) => {
+      await connection.request(draft, (ack) => {
         this.#remove(entry);
         this.#parts.acked(draft.channel, ack);
         const { messageId, messageSeq, clientMsgNo } = ack;
@@ -143,19 +143,19 @@ export class Outbox {
       });
     } catch (error) {
       const refusal = asJindouError(error, "connection_lost");
-      if (link !== this.#link) return; // the next connection repeats it
-      if (refusal.code === "timeout") return link.fail(refusal);
+      if (connection !== this.#connection) return; // the next connection repeats it
+      if (refusal.code === "timeout") return connection.fail(refusal);
       if (!refusal.retry) this.#reject(entry, refusal);
       else waitMs = refusal.retryAfterMs || RETRY_MS;
       if (refusal.code === "rate_limited") this.#hold(waitMs);
     }
-    if (waitMs === 0) this.#free(key, link);
-    else setTimeout(() => this.#free(key, link), waitMs);
+    if (waitMs === 0) this.#free(key, connection);
+    else setTimeout(() => this.#free(key, connection), waitMs);
   }
 
   /** The lane may go on, if the connection is still the same. */
-  #free(key: ChannelKey, link: Link): void {
-    if (link !== this.#link) return;
+  #free(key: ChannelKey, connection: Connection): void {
+    if (connection !== this.#connection) return;
     this.#sending.delete(key);
     if (this.#lanes.has(key)) this.#ready.add(key);
     this.#leave();
@@ -184,6 +184,6 @@ export class Outbox {
   }
 
   #idOf(channel: ChannelRef, clientMsgNo: string): string {
-    return entryId(this.#parts.uid, channel, clientMsgNo);
+    return messageKey(this.#parts.uid, channel, clientMsgNo);
   }
 }

@@ -9,11 +9,11 @@ import {
   type StreamSnapshot,
 } from "../broker/model.ts";
 import type { ReceivedEvent, Stream } from "./api.ts";
+import type { Ask } from "./connection.ts";
 import { isLost, JindouError } from "./errors.ts";
 import { LiveStream, type StreamFor } from "./live-stream.ts";
-import { entryId } from "./names.ts";
-import type { Ask } from "./requests.ts";
-import { Timer } from "./timer.ts";
+import { messageKey } from "./messages.ts";
+import { Timer } from "./waiting.ts";
 
 export interface StreamsParts {
   readonly uid: string;
@@ -240,6 +240,6 @@ export class Streams {
   }
 
   #idOf(channel: ChannelRef, clientMsgNo: string): string {
-    return entryId(this.#parts.uid, channel, clientMsgNo);
+    return messageKey(this.#parts.uid, channel, clientMsgNo);
   }
 }

@@ -4,9 +4,9 @@
 import type { ChannelRef, Message } from "../broker/model.ts";
 import type { Push } from "../protocol/protocol.ts";
 import type { Cursor } from "./api.ts";
+import type { Ask } from "./connection.ts";
 import { isLost, JindouError } from "./errors.ts";
-import type { Ask } from "./requests.ts";
-import { pause } from "./timer.ts";
+import { sleep } from "./waiting.ts";
 
 export type Run = Extract<Push, { readonly kind: "messages" }>;
 
@@ -217,7 +217,7 @@ export class Timeline {
     const epoch = this.#epoch;
     this.#isFilling = true;
     if (this.#own.size > 0 || this.#parts.isSending(this.channel))
-      await pause(RECEIPT_PATIENCE_MS);
+      await sleep(RECEIPT_PATIENCE_MS);
     let idle = 0;
     while (epoch === this.#epoch && this.#headSeen > (this.#cursor ?? 0)) {
       const cursor = this.#cursor ?? 0;
@@ -234,7 +234,7 @@ export class Timeline {
     const message = `History of ${this.channel.id} does not go on`;
     if (before + 1 === TELL_AFTER)
       this.#parts.trouble(new JindouError("internal", { message }));
-    await pause(RETRY_MS * 2 ** Math.min(before, MAX_DOUBLINGS));
+    await sleep(RETRY_MS * 2 ** Math.min(before, MAX_DOUBLINGS));
   }
 
   async #fillPage(cursor: number): Promise<void> {

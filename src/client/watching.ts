@@ -2,10 +2,10 @@
 // the union of all watches, and again after each reconnect.
 
 import { isId, type Presence } from "../broker/model.ts";
-import type { Handler } from "./emitter.ts";
+import type { Ask } from "./connection.ts";
 import { isLost, JindouError } from "./errors.ts";
-import { badId } from "./named.ts";
-import type { Ask } from "./requests.ts";
+import type { Handler } from "./events.ts";
+import { badId } from "./options.ts";
 
 export interface WatchingParts {
   /** Repeats what fails for the moment. */

@@ -2,12 +2,12 @@
 
 import t from "tap";
 import { JindouError } from "../../src/client/errors.ts";
-import { createEvents } from "../../src/client/events.ts";
+import { Events } from "../../src/client/events.ts";
 
 t.test(
   "handlers are called in order until they are taken away, one added twice twice",
   async (t) => {
-    const events = createEvents();
+    const events = new Events();
     const seen: string[] = [];
     const first = (status: string) => seen.push(`first ${status}`);
     const off = events.on("status", first);
@@ -30,7 +30,7 @@ t.test(
 t.test(
   "a handler that throws is told as an error and stops nobody",
   async (t) => {
-    const events = createEvents();
+    const events = new Events();
     const seen: unknown[] = [];
     const bug = new TypeError("a bug");
     events.on("error", ({ code, cause }) => seen.push(code, cause));
@@ -46,7 +46,7 @@ t.test(
 t.test(
   "a handler whose promise is rejected is told as an error too",
   async (t) => {
-    const events = createEvents();
+    const events = new Events();
     const bug = new TypeError("a bug");
     const told = new Promise((resolve) => events.on("error", resolve));
     events.on("status", async () => {
@@ -62,7 +62,7 @@ t.test(
   "what a handler of errors throws, or rejects with, is not told to it again",
   async (t) => {
     for (const isAsync of [false, true]) {
-      const events = createEvents();
+      const events = new Events();
       const bug = new TypeError("a bug in the handler of errors");
       const uncaught = new Promise((resolve) => {
         process.once("uncaughtException", resolve);
@@ -83,7 +83,7 @@ t.test(
 t.test(
   "where nobody listens for errors, it is an uncaught exception",
   async (t) => {
-    const events = createEvents();
+    const events = new Events();
     const bug = new TypeError("a bug");
     const uncaught = new Promise((resolve) => {
       process.once("uncaughtException", resolve);
