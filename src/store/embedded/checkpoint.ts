@@ -13,10 +13,11 @@ import { type MovingParts, phases, takeNumbers } from "./moving.ts";
 import type { TailRecord } from "./tail.ts";
 
 /** Longest stretch of one event-loop turn. */
-const STEP_MS = 1;
+const STEP_MS = 2;
 /** Records between looks at the time. */
 const STEP_RECORDS = 16;
-const STEPS_UNDER_WAY = 8;
+/** With more, LMDB holds up the event loop for tens of milliseconds. */
+const STEPS_UNDER_WAY = 2;
 /** Time between looks at whether the tail got heavy before a checkpoint was due. */
 const MAX_LOOK_MS = 50;
 
