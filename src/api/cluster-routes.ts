@@ -2,7 +2,7 @@
 
 import { Type } from "typebox";
 import { type ClusterParts, createClusterCalls } from "./cluster.ts";
-import { OPTIONAL_ID_PATTERN, uids } from "./fields.ts";
+import { MAX_LOOKUP_UIDS, OPTIONAL_ID_PATTERN, uids } from "./fields.ts";
 import { nodesBody, routeBatchBody, routeBody } from "./reply-schemas.ts";
 import { type ApiRoute, plainRoute, postRoute, queryRoute } from "./route.ts";
 
@@ -15,10 +15,7 @@ const routeQuery = Type.Object({
   ),
 });
 
-export function createClusterRoutes(
-  parts: ClusterParts,
-  maxUids: number,
-): readonly ApiRoute[] {
+export function createClusterRoutes(parts: ClusterParts): readonly ApiRoute[] {
   const calls = createClusterCalls(parts);
   const common = { access: ["system:read"], tag: "cluster" } as const;
   return [
@@ -44,7 +41,7 @@ export function createClusterRoutes(
       ...common,
       path: "/route/batch",
       summary: "Tells where many clients should connect",
-      body: uids("Users who want to connect", maxUids, {
+      body: uids("Users who want to connect", MAX_LOOKUP_UIDS, {
         title: "RouteRequest",
         examples: [["alice", "bob"]],
       }),

@@ -15,7 +15,6 @@ export interface ApiSettings {
   readonly staticToken: string;
   readonly maxBodyBytes: number;
   readonly maxSubscribersPerCall: number;
-  readonly maxUidsPerPresenceCall: number;
   /** Of the product, for the OpenAPI document. */
   readonly version: string;
 }

@@ -11,6 +11,9 @@ export const OPTIONAL_ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{0,128}$";
 /** A label where "" says the same as leaving it out. */
 export const OPTIONAL_LABEL_PATTERN = "^\\P{Cs}{0,128}$";
 
+/** Most uids one call may look up; more need further calls. */
+export const MAX_LOOKUP_UIDS = 10_000;
+
 export const id = (description: string) =>
   Type.String({ pattern: ID_PATTERN, description });
 export const flag = (description: string) =>

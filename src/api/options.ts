@@ -72,13 +72,6 @@ export const apiOptions = Type.Object(
       unit: "uids",
       description: "Most subscribers that one call may name.",
     }),
-    maxUidsPerPresenceCall: Type.Integer({
-      default: 10_000,
-      minimum: 1,
-      maximum: 1_000_000,
-      unit: "uids",
-      description: "Most uids that one call of /user/onlinestatus may ask for.",
-    }),
     maxFollowers: Type.Integer({
       default: 10_000,
       minimum: 1,

@@ -45,7 +45,7 @@ export function createRoutes(
     createStreamRoute(parts, "all"),
     ...conversationRoutes(calls, schemas),
     ...managerRoutes(calls, schemas),
-    ...createClusterRoutes(parts, limits.maxUidsPerPresenceCall),
+    ...createClusterRoutes(parts),
     ...systemRoutes(calls),
   ];
 }

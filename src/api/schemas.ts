@@ -9,6 +9,7 @@ import {
   flag,
   id,
   LABEL_PATTERN,
+  MAX_LOOKUP_UIDS,
   OPTIONAL_LABEL_PATTERN,
   personUid,
   uids,
@@ -144,10 +145,9 @@ const historyQuery = Type.Object({
 
 export interface BodyLimits {
   readonly maxSubscribersPerCall: number;
-  readonly maxUidsPerPresenceCall: number;
 }
 
-const userBodies = (maxUids: number) => ({
+const userBodies = {
   userToken: Type.Object(
     {
       uid: id("User id"),
@@ -187,11 +187,11 @@ const userBodies = (maxUids: number) => ({
       examples: [{ uid: "alice", device_flag: -1 }],
     },
   ),
-  onlineStatus: uids("Users to look up", maxUids, {
+  onlineStatus: uids("Users to look up", MAX_LOOKUP_UIDS, {
     title: "OnlineStatusRequest",
     examples: [["alice", "bob"]],
   }),
-});
+};
 
 const channelBodies = (max: number) => ({
   channel: Type.Object(
@@ -250,7 +250,7 @@ const channelBodies = (max: number) => ({
 /** The schemas of all bodies and queries, with the configured limits in them. */
 export function createSchemas(limits: BodyLimits) {
   return {
-    ...userBodies(limits.maxUidsPerPresenceCall),
+    ...userBodies,
     ...channelBodies(limits.maxSubscribersPerCall),
     send: sendBody(limits.maxSubscribersPerCall),
     history: historyQuery,

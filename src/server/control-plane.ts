@@ -94,7 +94,6 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
       staticToken: config.api.token,
       maxBodyBytes: config.api.maxBodyBytes,
       maxSubscribersPerCall: config.api.maxSubscribersPerCall,
-      maxUidsPerPresenceCall: config.api.maxUidsPerPresenceCall,
       version: node.version,
     },
   });

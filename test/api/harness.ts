@@ -32,7 +32,6 @@ export const SETTINGS: ApiSettings = {
   staticToken: "",
   maxBodyBytes: 1_048_576,
   maxSubscribersPerCall: 10_000,
-  maxUidsPerPresenceCall: 10_000,
   version: "1.2.3",
 };
 
