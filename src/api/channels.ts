@@ -1,5 +1,6 @@
-// The calls about channels and their subscribers. State: none. What a flag means when absent is decided here, once.
+// Channels and their subscribers. State: none. What an absent flag means is decided here only.
 
+import { type Static, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";
 import {
   type ChannelFlags,
@@ -8,24 +9,89 @@ import {
 } from "../broker/model.ts";
 import type { Membership } from "../broker/ports.ts";
 import { errorReply } from "./errors.ts";
+import { channelId, channelType, flag, id, LOBBY, uids } from "./fields.ts";
 import { okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
-import type { Body } from "./schemas.ts";
 
-export interface ChannelParts {
-  readonly channels: Channels;
-}
+const channelFlags = {
+  ban: Type.Optional(flag("1: all members muted")),
+  disband: Type.Optional(flag("1: disbands the channel; irreversible")),
+  send_ban: Type.Optional(
+    flag(
+      "1: no member may send; the owner of a personal channel can receive only",
+    ),
+  ),
+  allow_stranger: Type.Optional(
+    flag("1: strangers may send; personal channels only"),
+  ),
+  large: Type.Optional(
+    flag("1: a super-large group, for which nothing is kept per member"),
+  ),
+};
 
-export interface ChannelCalls {
-  create(body: Body<"channel">): Outcome;
-  update(body: Body<"channelInfo">): Outcome;
-  addSubscribers(body: Body<"subscriberAdd">): Outcome;
-  removeSubscribers(body: Body<"subscriberRemove">): Outcome;
-}
+export const channelBodies = (maxSubscribers: number) => ({
+  create: Type.Object(
+    {
+      channel_id: channelId,
+      channel_type: channelType,
+      ...channelFlags,
+      subscribers: Type.Optional(uids("Initial subscribers", maxSubscribers)),
+    },
+    {
+      title: "ChannelRequest",
+      examples: [{ ...LOBBY, subscribers: ["alice", "bob"] }],
+    },
+  ),
+  update: Type.Object(
+    {
+      channel_id: channelId,
+      channel_type: channelType,
+      ...channelFlags,
+    },
+    { title: "ChannelInfoRequest", examples: [{ ...LOBBY, ban: 1 }] },
+  ),
+  addSubscribers: Type.Object(
+    {
+      channel_id: channelId,
+      channel_type: Type.Optional(channelType),
+      subscribers: uids(
+        "Users to add; empty only with reset 1",
+        maxSubscribers,
+      ),
+      reset: Type.Optional(flag("1: replaces the list")),
+      temp_subscriber: Type.Optional(flag("1: temporary subscribers")),
+    },
+    {
+      title: "SubscriberAddRequest",
+      examples: [{ ...LOBBY, subscribers: ["carol"] }],
+    },
+  ),
+  removeSubscribers: Type.Object(
+    {
+      channel_id: channelId,
+      channel_type: channelType,
+      subscribers: Type.Array(id("user id"), {
+        minItems: 1,
+        maxItems: maxSubscribers,
+        description: "Users to remove, all or none",
+      }),
+      temp_subscriber: Type.Optional(
+        flag("Which membership is removed: 0 permanent, 1 temporary"),
+      ),
+    },
+    {
+      title: "SubscriberRemoveRequest",
+      examples: [{ ...LOBBY, subscribers: ["carol"] }],
+    },
+  ),
+});
 
-export function createChannelCalls({ channels }: ChannelParts): ChannelCalls {
+type Bodies = ReturnType<typeof channelBodies>;
+type Body<Name extends keyof Bodies> = Static<Bodies[Name]>;
+
+export function createChannelCalls(channels: Channels) {
   return {
-    create(body) {
+    create(body: Body<"create">): Outcome {
       const info = {
         ...toRef(body),
         ban: body.ban === 1,
@@ -37,11 +103,11 @@ export function createChannelCalls({ channels }: ChannelParts): ChannelCalls {
       return channels.create(info, body.subscribers ?? []).then(okReply);
     },
 
-    update(body) {
+    update(body: Body<"update">): Outcome {
       return channels.update(toRef(body), givenFlags(body)).then(okReply);
     },
 
-    addSubscribers(body) {
+    addSubscribers(body: Body<"addSubscribers">): Outcome {
       const { subscribers, channel_type = GROUP_CHANNEL } = body;
       const reset = body.reset === 1;
       if (subscribers.length === 0 && !reset)
@@ -56,7 +122,7 @@ export function createChannelCalls({ channels }: ChannelParts): ChannelCalls {
         .then(okReply);
     },
 
-    removeSubscribers(body) {
+    removeSubscribers(body: Body<"removeSubscribers">): Outcome {
       return channels
         .removeSubscribers(toRef(body), body.subscribers, toMembership(body))
         .then(okReply);
@@ -64,8 +130,8 @@ export function createChannelCalls({ channels }: ChannelParts): ChannelCalls {
   };
 }
 
-/** Only the flags that were sent: the others stay as they are. */
-function givenFlags(body: Body<"channelInfo">): ChannelFlags {
+/** Only the flags in the body: the others stay as they are. */
+function givenFlags(body: Body<"update">): ChannelFlags {
   const { ban, disband, send_ban, allow_stranger, large } = body;
   return {
     ...(ban === undefined ? {} : { ban: ban === 1 }),

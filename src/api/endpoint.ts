@@ -1,12 +1,20 @@
-// The control plane as one HTTP endpoint: the route table, built once over the use cases, each row behind the guard. State: none.
+// The two HTTP endpoints: the control plane's, which is the route table with each row behind the guard,
+// and that of a listener for client sockets, which serves streams to viewers and nothing else.
+// State: none.
 
-import type { HttpEndpoint } from "../transport/types.ts";
+import type {
+  HttpEndpoint,
+  HttpReply,
+  HttpRequest,
+} from "../transport/types.ts";
 import { edgeReply, errorReply, NO_ROOM } from "./errors.ts";
 import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
 import { openApiRoute } from "./openapi.ts";
+import { OPEN_TO_PAGES } from "./reply.ts";
 import { createRoutes, type RouteParts } from "./routes.ts";
 import { type ApiLog, createServe, type ReplyObserver } from "./serve.ts";
-import { refuseMethod } from "./viewer-endpoint.ts";
+import { VIEWER_HEADERS } from "./stream-request.ts";
+import { createStreamRoute, type StreamRouteParts } from "./streams.ts";
 
 export interface ApiSettings {
   /** See `credentialRule` in protected-mode.ts. */
@@ -25,20 +33,72 @@ export interface ApiParts extends RouteParts {
   readonly observe?: ReplyObserver;
 }
 
-/** Everything the control plane serves. Its managers must be started before the listener is. */
+/** The control plane. Its managers must be started before the listener is. */
 export function createHttpEndpoint(parts: ApiParts): HttpEndpoint {
   const { settings, managers, log, observe } = parts;
   const guard = createGuard({ ...settings, managers });
   const serve = createServe({ guard, log, observe });
-  const routes = createRoutes(parts, settings);
+  const routes = createRoutes(parts, settings.maxSubscribersPerCall);
   return {
+    ...REFUSALS,
     routes: [...routes, openApiRoute(routes, settings)].map(serve),
     headers: [...CREDENTIAL_HEADERS, "content-type"],
     maxBodyBytes: settings.maxBodyBytes,
     notFound: () => edgeReply("not_found"),
-    wrongMethod: refuseMethod,
-    tooLarge: () => edgeReply("body_too_large"),
-    malformed: (message) => errorReply("bad_request", { message }),
-    busy: () => errorReply("overloaded", NO_ROOM),
   };
+}
+
+export interface ViewerEndpointParts extends StreamRouteParts {
+  readonly log: ApiLog;
+  readonly observe?: ReplyObserver;
+}
+
+/** Beside client sockets: streams, for viewers with a token of their own. */
+export function createViewerEndpoint(parts: ViewerEndpointParts): HttpEndpoint {
+  const { log, observe } = parts;
+  const guard = () => errorReply("unauthorized"); // the row admits viewers itself
+  const serve = createServe({ guard, log, observe });
+  return {
+    ...REFUSALS,
+    routes: [serve(createStreamRoute(parts, "viewers"))],
+    headers: ["origin"],
+    maxBodyBytes: 0,
+    notFound: () => SOCKETS_ONLY,
+  };
+}
+
+const REFUSALS = {
+  wrongMethod: refuseMethod,
+  tooLarge: () => edgeReply("body_too_large"),
+  malformed: (message: string) => errorReply("bad_request", { message }),
+  busy: () => errorReply("overloaded", NO_ROOM),
+};
+
+const SOCKETS_ONLY: HttpReply = Object.freeze({
+  status: 426,
+  headers: Object.freeze({
+    upgrade: "websocket",
+    "content-type": "text/plain",
+  }),
+  body: "This address serves WebSocket connections, and streams at /stream.\n",
+});
+
+const PREFLIGHT: HttpReply = Object.freeze({
+  status: 204,
+  headers: Object.freeze({
+    ...OPEN_TO_PAGES,
+    "access-control-allow-methods": "GET",
+    "access-control-allow-headers": ["last-event-id", ...VIEWER_HEADERS].join(),
+    "access-control-max-age": "86400",
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+  }),
+  body: "",
+});
+
+/** A page that sends a viewer's token in a header makes its browser send a preflight. */
+function refuseMethod(request: HttpRequest, allow: string): HttpReply {
+  const isStream = request.path.startsWith("/stream/");
+  if (request.method === "OPTIONS" && isStream) return PREFLIGHT;
+  return edgeReply("method_not_allowed", { allow });
 }

@@ -1,28 +1,90 @@
 // The call that posts an event: a hot path, an AI backend makes one for each chunk of text. State: none.
 
+import { type Static, Type } from "typebox";
 import type { StreamState } from "../broker/model.ts";
 import type { EventInput, Streams } from "../broker/streams.ts";
 import type { HttpReply } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
+import {
+  channelId,
+  channelType,
+  LABEL_PATTERN,
+  LOBBY,
+  MAX_TIME_MS,
+  OPTIONAL_ID_PATTERN,
+  streamName,
+} from "./fields.ts";
 import { jsonReply, OK_REPLY } from "./reply.ts";
 import type { Outcome } from "./route.ts";
-import type { Body } from "./schemas.ts";
 
-export interface EventParts {
-  readonly streams: Pick<Streams, "post">;
-}
+/** The shape only: reserved types and the size of `data` are checked by the broker. */
+const event = Type.Object({
+  type: Type.String({
+    minLength: 1,
+    description:
+      "___TextMessageStart, ___TextMessageContent, ___TextMessageEnd, ___ToolCallStart, ___ToolCallArgs, ___ToolCallEnd, ___ToolCallResult, or a name of your own that does not begin with ___",
+  }),
+  data: Type.Optional(
+    Type.String({ default: "", description: "Its format depends on the type" }),
+  ),
+  timestamp: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: MAX_TIME_MS,
+      description: "Unix milliseconds; absent: the time of acceptance",
+    }),
+  ),
+  id: Type.Optional(
+    Type.String({
+      pattern: LABEL_PATTERN,
+      description:
+        "Your id of the event: sent again in the same stream it is a retry. Absent: the server makes one",
+    }),
+  ),
+});
 
-export interface EventCalls {
-  /** Refuses an event without a type before anything else [spec: Error messages of /event]. */
-  refuseUntyped(body: unknown): HttpReply | undefined;
-  post(body: Body<"event">, query: Body<"eventQuery">): Outcome;
-}
+export const eventBody = Type.Object(
+  {
+    client_msg_no: streamName,
+    channel_id: channelId,
+    channel_type: channelType,
+    from_uid: Type.Optional(
+      Type.String({
+        pattern: OPTIONAL_ID_PATTERN,
+        default: "",
+        description: "Sender; empty or absent: the system",
+      }),
+    ),
+    event,
+  },
+  {
+    title: "EventRequest",
+    examples: [
+      {
+        client_msg_no: "answer",
+        ...LOBBY,
+        from_uid: "bob",
+        event: { type: "___TextMessageContent", data: "It is " },
+      },
+    ],
+  },
+);
+
+export const eventQuery = Type.Object({
+  force: Type.Optional(
+    Type.Enum(["0", "1"], {
+      type: "string",
+      default: "0",
+      description: "1: a start ends the channel's active stream first",
+    }),
+  ),
+});
 
 const TYPE_EMPTY = {
   details: [{ path: "event.type", message: "is required" }],
 };
 
-/** With each state a stream can be in after an event that was accepted. */
+/** By the state of the stream after an accepted event. */
 const STREAM_REPLIES: Readonly<Record<StreamState, HttpReply>> = Object.freeze({
   active: streamReply("active"),
   closed: streamReply("closed"),
@@ -30,21 +92,28 @@ const STREAM_REPLIES: Readonly<Record<StreamState, HttpReply>> = Object.freeze({
   interrupted: streamReply("interrupted"),
 });
 
-export function createEventCalls({ streams }: EventParts): EventCalls {
-  return {
-    refuseUntyped(body) {
-      return isUntyped(body)
-        ? errorReply("event_type_empty", TYPE_EMPTY)
-        : undefined;
-    },
+type Body = Static<typeof eventBody>;
+type Query = Static<typeof eventQuery>;
 
-    post(body, { force }) {
-      return streams.post(toInput(body, force === "1")).then(postedReply);
-    },
-  };
+export function createPostEvent(
+  streams: Pick<Streams, "post">,
+): (body: Body, query: Query) => Outcome {
+  return (body, { force }) =>
+    streams
+      .post(toInput(body, force === "1"))
+      .then(({ state }) =>
+        state === undefined ? OK_REPLY : STREAM_REPLIES[state],
+      );
 }
 
-/** A body that is an object whose event has no type, or that has no event at all. */
+/** Refuses an event without a type before anything else [spec: Error messages of /event]. */
+export function refuseUntyped(body: unknown): HttpReply | undefined {
+  return isUntyped(body)
+    ? errorReply("event_type_empty", TYPE_EMPTY)
+    : undefined;
+}
+
+/** A body whose event has no type, or that has no event. */
 function isUntyped(body: unknown): boolean {
   if (!isRecord(body)) return false;
   const { event } = body;
@@ -58,7 +127,7 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function toInput(body: Body<"event">, force: boolean): EventInput {
+function toInput(body: Body, force: boolean): EventInput {
   const { event } = body;
   return {
     channel: { id: body.channel_id, type: body.channel_type },
@@ -70,14 +139,6 @@ function toInput(body: Body<"event">, force: boolean): EventInput {
     timestampMs: event.timestamp,
     force,
   };
-}
-
-function postedReply({
-  state,
-}: {
-  readonly state: StreamState | undefined;
-}): HttpReply {
-  return state === undefined ? OK_REPLY : STREAM_REPLIES[state];
 }
 
 function streamReply(state: StreamState): HttpReply {

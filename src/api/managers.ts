@@ -1,24 +1,31 @@
-// The calls of managers: logging in and out. State: none. Never logs or echoes a password.
+// Managers logging in and out. State: none. Never logs or echoes a password.
 
+import { type Static, Type } from "typebox";
 import type { Managers } from "../broker/managers.ts";
 import type { HttpRequest } from "../transport/types.ts";
 import { bearerToken } from "./guard.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
-import type { Body } from "./schemas.ts";
 
-export interface ManagerParts {
-  readonly managers: Managers;
-}
+export const loginBody = Type.Object(
+  {
+    username: Type.String({ minLength: 1, maxLength: 128 }),
+    password: Type.String({ minLength: 1, maxLength: 1024 }),
+  },
+  {
+    title: "LoginRequest",
+    examples: [{ username: "admin", password: "the-password" }],
+  },
+);
 
-export interface ManagerCalls {
-  login(body: Body<"login">, request: HttpRequest): Outcome;
-  logout(request: HttpRequest): Outcome;
-}
-
-export function createManagerCalls({ managers }: ManagerParts): ManagerCalls {
+export function createManagerCalls(
+  managers: Pick<Managers, "login" | "logout">,
+) {
   return {
-    async login({ username, password }, { remoteAddress }) {
+    async login(
+      { username, password }: Static<typeof loginBody>,
+      { remoteAddress }: HttpRequest,
+    ) {
       const login = await managers.login(username, password, remoteAddress);
       const { account } = login;
       const body = {
@@ -33,8 +40,8 @@ export function createManagerCalls({ managers }: ManagerParts): ManagerCalls {
       return jsonReply(JSON.stringify(body));
     },
 
-    logout(request) {
-      // The guard let nothing else in.
+    logout(request: HttpRequest): Outcome {
+      // The guard admits a valid access token only.
       return managers.logout(bearerToken(request) ?? "").then(okReply);
     },
   };

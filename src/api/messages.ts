@@ -1,29 +1,145 @@
-// The calls about messages: sending (the hot path of the control plane) and reading history. State: none.
+// Messages: sending, which is the hot path of the control plane, and reading history. State: none.
 
+import { type Static, Type } from "typebox";
 import type { Messages, SendInput, Sent } from "../broker/messages.ts";
-import { PERSON_CHANNEL } from "../broker/model.ts";
+import {
+  channelSeenBy,
+  type Message,
+  PERSON_CHANNEL,
+} from "../broker/model.ts";
 import { errorReply } from "./errors.ts";
-import { decodeBase64, messageJson } from "./message-json.ts";
+import {
+  channelId,
+  channelType,
+  flag,
+  id,
+  LABEL_PATTERN,
+  LOBBY,
+  OPTIONAL_LABEL_PATTERN,
+  personUid,
+} from "./fields.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
-import type { Body } from "./schemas.ts";
+import { streamJson } from "./streams.ts";
 
+const MAX_EXPIRE_S = 4_294_967_295;
+const MAX_SEQ = Number.MAX_SAFE_INTEGER;
+const MAX_HISTORY = 500;
 const HISTORY_LIMIT = 50;
-/** Payload bytes in one page of history: what one call may cost in memory, whatever its limit says. */
+/** Payload bytes in one page of history: bounds the memory of one call, whatever its limit. */
 const HISTORY_BYTES = 8 * 1024 * 1024;
 
-export interface MessageParts {
-  readonly messages: Messages;
-}
+const header = Type.Object(
+  {
+    no_persist: Type.Optional(flag("1: not stored")),
+    red_dot: Type.Optional(flag("1: counts as unread")),
+    sync_once: Type.Optional(flag("1: a command (write diffusion)")),
+  },
+  { description: "What is to be done with the message; absent flags are 0" },
+);
 
-export interface MessageCalls {
-  send(body: Body<"send">): Outcome;
-  history(query: Body<"history">): Outcome;
-}
+export const sendBody = (maxSubscribers: number) =>
+  Type.Object(
+    {
+      payload: Type.String({
+        minLength: 1,
+        contentEncoding: "base64",
+        description: "Standard base64 of the JSON content",
+      }),
+      from_uid: id("Sender"),
+      channel_id: channelId,
+      channel_type: channelType,
+      header: Type.Optional(header),
+      client_msg_no: Type.Optional(
+        Type.String({
+          pattern: LABEL_PATTERN,
+          description: "For deduplication; the server makes one when absent",
+        }),
+      ),
+      stream_no: Type.Optional(
+        Type.String({
+          pattern: OPTIONAL_LABEL_PATTERN,
+          description: "client_msg_no of the stream it belongs to",
+        }),
+      ),
+      expire: Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: MAX_EXPIRE_S,
+          default: 0,
+          description: "Seconds until it leaves history; 0: never",
+        }),
+      ),
+      subscribers: Type.Optional(
+        Type.Array(id("user id"), {
+          minItems: 1,
+          maxItems: maxSubscribers,
+          description: "Restricts who gets it; only for commands",
+        }),
+      ),
+      tag_key: Type.Optional(
+        Type.String({
+          pattern: OPTIONAL_LABEL_PATTERN,
+          description: "A label kept with the message",
+        }),
+      ),
+    },
+    {
+      title: "SendRequest",
+      examples: [
+        {
+          from_uid: "bob",
+          ...LOBBY,
+          client_msg_no: "first",
+          payload: "eyJ0eXBlIjoxLCJjb250ZW50IjoiaGVsbG8ifQ==",
+        },
+      ],
+    },
+  );
 
-export function createMessageCalls({ messages }: MessageParts): MessageCalls {
+export const historyQuery = Type.Object({
+  channel_id: channelId,
+  channel_type: channelType,
+  uid: Type.Optional(personUid),
+  from_seq: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: MAX_SEQ,
+      default: 1,
+      description: "First sequence number, inclusive",
+    }),
+  ),
+  to_seq: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: MAX_SEQ,
+      default: 0,
+      description: "Last sequence number, inclusive; 0: the newest",
+    }),
+  ),
+  limit: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: MAX_HISTORY,
+      default: HISTORY_LIMIT,
+      description: "Most messages to return",
+    }),
+  ),
+  order: Type.Optional(
+    Type.Enum(["asc", "desc"], {
+      type: "string",
+      default: "asc",
+      description: "desc: newest first; the limit then keeps the newest",
+    }),
+  ),
+});
+
+type SendBody = Static<ReturnType<typeof sendBody>>;
+type HistoryQuery = Static<typeof historyQuery>;
+
+export function createMessageCalls(messages: Messages) {
   return {
-    send(body) {
+    send(body: SendBody): Outcome {
       const payload = decodeBase64(body.payload);
       if (payload === undefined)
         return errorReply("bad_payload", {
@@ -33,7 +149,7 @@ export function createMessageCalls({ messages }: MessageParts): MessageCalls {
       return messages.send(toInput(body, payload)).then(sentReply);
     },
 
-    async history(query) {
+    async history(query: HistoryQuery) {
       const { uid } = query;
       const channel = { id: query.channel_id, type: query.channel_type };
       if (channel.type === PERSON_CHANNEL && uid === undefined)
@@ -52,7 +168,7 @@ export function createMessageCalls({ messages }: MessageParts): MessageCalls {
   };
 }
 
-function toInput(body: Body<"send">, payload: Uint8Array): SendInput {
+function toInput(body: SendBody, payload: Uint8Array): SendInput {
   const { header } = body;
   return {
     fromUid: body.from_uid,
@@ -72,7 +188,7 @@ function toInput(body: Body<"send">, payload: Uint8Array): SendInput {
   };
 }
 
-function toRange(query: Body<"history">): Parameters<Messages["history"]>[1] {
+function toRange(query: HistoryQuery): Parameters<Messages["history"]>[1] {
   return {
     fromSeq: query.from_seq ?? 1,
     toSeq: query.to_seq || Number.MAX_SAFE_INTEGER,
@@ -87,4 +203,48 @@ function sentReply({ messageId, messageSeq, clientMsgNo }: Sent) {
   return jsonReply(
     `{"message_id":${messageId},"message_seq":${messageSeq},"client_msg_no":${JSON.stringify(clientMsgNo)}}`,
   );
+}
+
+/**
+ * The bytes, or undefined unless `text` is canonical standard base64: Buffer skips invalid
+ * characters, so the bytes are encoded again and compared.
+ */
+function decodeBase64(text: string): Uint8Array | undefined {
+  const bytes = Buffer.from(text, "base64");
+  return bytes.toString("base64") === text ? bytes : undefined;
+}
+
+/** A message of history, its channel as `uid` names it; undefined: as the sender named it. */
+export function messageJson(message: Message, uid: string | undefined) {
+  const channel =
+    uid === undefined ? message.channel : channelSeenBy(uid, message);
+  const { payload } = message;
+  const bytes = Buffer.from(
+    payload.buffer,
+    payload.byteOffset,
+    payload.byteLength,
+  );
+  return {
+    message_id: message.messageId,
+    message_idstr: String(message.messageId),
+    message_seq: message.messageSeq,
+    client_msg_no: message.clientMsgNo,
+    from_uid: message.fromUid,
+    channel_id: channel.id,
+    channel_type: channel.type,
+    timestamp: Math.floor(message.timestampMs / 1000),
+    timestamp_ms: message.timestampMs,
+    header: {
+      no_persist: message.header.noPersist ? 1 : 0,
+      red_dot: message.header.redDot ? 1 : 0,
+      sync_once: 0, // no channel's history has commands
+    },
+    expire: message.expireS,
+    stream_no: message.streamNo ?? "",
+    tag_key: message.tagKey ?? "",
+    payload: bytes.toString("base64"),
+    ...(message.stream === undefined
+      ? {}
+      : { stream: streamJson(message.stream) }),
+  };
 }

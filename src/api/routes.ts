@@ -1,9 +1,27 @@
 // The one table of what the control plane serves: method, path, who may call, what it reads, what it answers, who does it.
 // The listener and the OpenAPI document are both made from it. State: none.
 
-import { type CallParts, type Calls, createCalls } from "./calls.ts";
-import type { ClusterParts } from "./cluster.ts";
-import { createClusterRoutes } from "./cluster-routes.ts";
+import type { Channels } from "../broker/channels.ts";
+import type { Conversations } from "../broker/conversations.ts";
+import type { Managers } from "../broker/managers.ts";
+import type { Messages } from "../broker/messages.ts";
+import type { Clock, NodeRegistry } from "../broker/ports.ts";
+import type { Streams } from "../broker/streams.ts";
+import type { Users } from "../broker/users.ts";
+import { channelBodies, createChannelCalls } from "./channels.ts";
+import { createClusterCalls, routeBatchBody, routeQuery } from "./cluster.ts";
+import {
+  conversationBodies,
+  createConversationCalls,
+} from "./conversations.ts";
+import {
+  createPostEvent,
+  eventBody,
+  eventQuery,
+  refuseUntyped,
+} from "./events.ts";
+import { createManagerCalls, loginBody } from "./managers.ts";
+import { createMessageCalls, historyQuery, sendBody } from "./messages.ts";
 import * as replies from "./reply-schemas.ts";
 import {
   type ApiRoute,
@@ -12,12 +30,20 @@ import {
   postRoute,
   queryRoute,
 } from "./route.ts";
-import { type BodyLimits, createSchemas, type Schemas } from "./schemas.ts";
-import { createStreamRoute, type StreamRouteParts } from "./stream-route.ts";
+import { createStreamRoute, type StreamRouteParts } from "./streams.ts";
+import { createSystemCalls, type SystemParts } from "./system.ts";
+import { createUserCalls, userBodies } from "./users.ts";
 
-/** Everything the rows call. */
-export interface RouteParts extends CallParts, ClusterParts, StreamRouteParts {
-  readonly streams: CallParts["streams"] & StreamRouteParts["streams"];
+/** The use cases the rows call. */
+export interface RouteParts extends StreamRouteParts, SystemParts {
+  readonly users: Users;
+  readonly channels: Channels;
+  readonly messages: Messages;
+  readonly streams: Pick<Streams, "post" | "read">;
+  readonly conversations: Conversations;
+  readonly managers: Managers;
+  readonly cluster: NodeRegistry;
+  readonly clock: Clock;
 }
 
 const DONE = { description: "Done", body: replies.statusBody };
@@ -30,34 +56,33 @@ const SEND_REFUSALS = [
   "channel_disbanded",
 ] as const;
 
-/** All rows but /openapi.json, which is made from them. */
+/** All rows except /openapi.json, which is made from them. */
 export function createRoutes(
   parts: RouteParts,
-  limits: BodyLimits,
+  maxSubscribers: number,
 ): readonly ApiRoute[] {
-  const calls = createCalls(parts);
-  const schemas = createSchemas(limits);
   return [
-    ...userRoutes(calls, schemas),
-    ...channelRoutes(calls, schemas),
-    ...messageRoutes(calls, schemas),
-    eventRoute(calls, schemas),
+    ...userRoutes(parts.users),
+    ...channelRoutes(parts.channels, maxSubscribers),
+    ...messageRoutes(parts.messages, maxSubscribers),
+    eventRoute(parts.streams),
     createStreamRoute(parts, "all"),
-    ...conversationRoutes(calls, schemas),
-    ...managerRoutes(calls, schemas),
-    ...createClusterRoutes(parts),
-    ...systemRoutes(calls),
+    ...conversationRoutes(parts),
+    ...managerRoutes(parts.managers),
+    ...clusterRoutes(parts),
+    ...systemRoutes(parts),
   ];
 }
 
-function userRoutes({ users }: Calls, schemas: Schemas): readonly ApiRoute[] {
+function userRoutes(useCases: Users): readonly ApiRoute[] {
+  const users = createUserCalls(useCases);
   return [
     postRoute({
       path: "/user/token",
       access: ["users:write"],
       tag: "users",
       summary: "Registers or refreshes the token of a user's device class",
-      body: schemas.userToken,
+      body: userBodies.token,
       success: DONE,
       errors: ["bad_id", "reserved_uid"],
       handle: users.setToken,
@@ -67,7 +92,7 @@ function userRoutes({ users }: Calls, schemas: Schemas): readonly ApiRoute[] {
       access: ["users:write"],
       tag: "users",
       summary: "Makes a user's tokens worthless and ends the sessions",
-      body: schemas.deviceQuit,
+      body: userBodies.deviceQuit,
       success: DONE,
       errors: ["bad_id", "reserved_uid"],
       handle: users.quitDevice,
@@ -77,7 +102,7 @@ function userRoutes({ users }: Calls, schemas: Schemas): readonly ApiRoute[] {
       access: ["users:write", "system:read"],
       tag: "users",
       summary: "Tells the online status of many users",
-      body: schemas.onlineStatus,
+      body: userBodies.onlineStatus,
       success: { description: "Records", body: replies.presenceBody },
       errors: ["bad_id"],
       handle: users.onlineStatus,
@@ -86,9 +111,11 @@ function userRoutes({ users }: Calls, schemas: Schemas): readonly ApiRoute[] {
 }
 
 function channelRoutes(
-  { channels }: Calls,
-  schemas: Schemas,
+  useCases: Channels,
+  maxSubscribers: number,
 ): readonly ApiRoute[] {
+  const channels = createChannelCalls(useCases);
+  const bodies = channelBodies(maxSubscribers);
   return [
     postRoute({
       path: "/channel",
@@ -96,7 +123,7 @@ function channelRoutes(
       tag: "channels",
       summary:
         "Creates a channel; with disband 1 disbands one that exists already",
-      body: schemas.channel,
+      body: bodies.create,
       success: DONE,
       errors: ["bad_id", "channel_exists"],
       handle: channels.create,
@@ -106,7 +133,7 @@ function channelRoutes(
       access: ["channels:write"],
       tag: "channels",
       summary: "Changes the flags that are given",
-      body: schemas.channelInfo,
+      body: bodies.update,
       success: DONE,
       errors: ["bad_id", "channel_not_found"],
       handle: channels.update,
@@ -116,7 +143,7 @@ function channelRoutes(
       access: ["channels:write"],
       tag: "channels",
       summary: "Adds subscribers",
-      body: schemas.subscriberAdd,
+      body: bodies.addSubscribers,
       success: DONE,
       errors: ["bad_id", "channel_not_found", "channel_disbanded"],
       handle: channels.addSubscribers,
@@ -126,7 +153,7 @@ function channelRoutes(
       access: ["channels:write"],
       tag: "channels",
       summary: "Removes subscribers, all that are named or none",
-      body: schemas.subscriberRemove,
+      body: bodies.removeSubscribers,
       success: DONE,
       errors: [
         "bad_id",
@@ -140,16 +167,17 @@ function channelRoutes(
 }
 
 function messageRoutes(
-  { messages }: Calls,
-  schemas: Schemas,
+  useCases: Messages,
+  maxSubscribers: number,
 ): readonly ApiRoute[] {
+  const messages = createMessageCalls(useCases);
   return [
     postRoute({
       path: "/message/send",
       access: ["messages:write"],
       tag: "messages",
       summary: "Sends a message; answers once it is durable",
-      body: schemas.send,
+      body: sendBody(maxSubscribers),
       success: { description: "Accepted and durable", body: replies.sentBody },
       errors: ["bad_id", "bad_payload", "too_large", ...SEND_REFUSALS],
       handle: messages.send,
@@ -159,7 +187,7 @@ function messageRoutes(
       access: ["messages:write"],
       tag: "messages",
       summary: "Reads a range of a channel's history",
-      query: schemas.history,
+      query: historyQuery,
       success: { description: "A page", body: replies.historyBody },
       errors: ["bad_id"],
       handle: messages.history,
@@ -167,15 +195,15 @@ function messageRoutes(
   ];
 }
 
-function eventRoute({ events }: Calls, schemas: Schemas): ApiRoute {
+function eventRoute(streams: Pick<Streams, "post">): ApiRoute {
   return postQueryRoute({
     path: "/event",
     access: ["events:write"],
     tag: "streams",
     summary:
       "Sends an event: streaming text, a tool call, or one of your own; answers once it is durable",
-    body: schemas.event,
-    query: schemas.eventQuery,
+    body: eventBody,
+    query: eventQuery,
     success: { description: "Accepted", body: replies.eventBody },
     errors: [
       "event_type_empty",
@@ -186,15 +214,16 @@ function eventRoute({ events }: Calls, schemas: Schemas): ApiRoute {
       "too_large",
       ...SEND_REFUSALS,
     ],
-    first: events.refuseUntyped,
-    handle: events.post,
+    first: refuseUntyped,
+    handle: createPostEvent(streams),
   });
 }
 
-function conversationRoutes(
-  { conversations }: Calls,
-  schemas: Schemas,
-): readonly ApiRoute[] {
+function conversationRoutes(parts: RouteParts): readonly ApiRoute[] {
+  const conversations = createConversationCalls(
+    parts.conversations,
+    parts.messages,
+  );
   const common = {
     access: ["messages:write"],
     tag: "conversations",
@@ -204,7 +233,7 @@ function conversationRoutes(
       ...common,
       path: "/conversation/sync",
       summary: "Lists a user's conversations, newest message first",
-      body: schemas.conversationSync,
+      body: conversationBodies.sync,
       success: { description: "A page", body: replies.conversationsBody },
       errors: ["bad_id"],
       handle: conversations.sync,
@@ -213,7 +242,7 @@ function conversationRoutes(
       ...common,
       path: "/conversations/clearUnread",
       summary: "Makes everything in a conversation count as read",
-      body: schemas.conversationTarget,
+      body: conversationBodies.target,
       success: DONE,
       errors: ["bad_id", "not_in_channel"],
       handle: conversations.clearUnread,
@@ -222,7 +251,7 @@ function conversationRoutes(
       ...common,
       path: "/conversations/setUnread",
       summary: "Makes the newest so many messages count as unread",
-      body: schemas.unread,
+      body: conversationBodies.unread,
       success: DONE,
       errors: ["bad_id", "not_in_channel"],
       handle: conversations.setUnread,
@@ -231,7 +260,7 @@ function conversationRoutes(
       ...common,
       path: "/conversations/delete",
       summary: "Hides a conversation and all it holds until a new message",
-      body: schemas.conversationTarget,
+      body: conversationBodies.target,
       success: DONE,
       errors: ["bad_id", "not_in_channel"],
       handle: conversations.remove,
@@ -239,17 +268,15 @@ function conversationRoutes(
   ];
 }
 
-function managerRoutes(
-  { managers }: Calls,
-  schemas: Schemas,
-): readonly ApiRoute[] {
+function managerRoutes(useCases: Managers): readonly ApiRoute[] {
+  const managers = createManagerCalls(useCases);
   return [
     postRoute({
       path: "/manager/login",
       access: "login",
       tag: "managers",
       summary: "Exchanges username and password for an access token",
-      body: schemas.login,
+      body: loginBody,
       success: { description: "Logged in", body: replies.loginBody },
       errors: ["bad_credentials", "too_many_attempts"],
       handle: managers.login,
@@ -267,7 +294,42 @@ function managerRoutes(
   ];
 }
 
-function systemRoutes({ system }: Calls): readonly ApiRoute[] {
+function clusterRoutes(parts: RouteParts): readonly ApiRoute[] {
+  const cluster = createClusterCalls(parts.cluster, parts.clock);
+  const common = { access: ["system:read"], tag: "cluster" } as const;
+  return [
+    plainRoute({
+      ...common,
+      method: "GET",
+      path: "/cluster/nodes",
+      summary: "Lists the nodes that live",
+      success: { description: "Nodes", body: replies.nodesBody },
+      errors: ["unavailable"],
+      handle: cluster.nodes,
+    }),
+    queryRoute({
+      ...common,
+      path: "/route",
+      summary: "Tells where a client should connect: the least loaded node",
+      query: routeQuery,
+      success: { description: "Addresses", body: replies.routeBody },
+      errors: ["bad_id", "unavailable"],
+      handle: cluster.route,
+    }),
+    postRoute({
+      ...common,
+      path: "/route/batch",
+      summary: "Tells where many clients should connect",
+      body: routeBatchBody,
+      success: { description: "Addresses", body: replies.routeBatchBody },
+      errors: ["bad_id", "unavailable"],
+      handle: cluster.routeBatch,
+    }),
+  ];
+}
+
+function systemRoutes(parts: SystemParts): readonly ApiRoute[] {
+  const system = createSystemCalls(parts);
   return [
     plainRoute({
       method: "GET",

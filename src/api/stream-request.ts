@@ -1,21 +1,57 @@
-// What a reader of a stream asks for, out of path, query and headers: one reading for who judges the call and for who answers it. State: none.
+// The request of a stream's reader, taken from path, query and headers: read once to judge the call
+// and once to answer it. State: none.
 
-import type { Static } from "typebox";
-import { type ChannelRef, GROUP_CHANNEL } from "../broker/model.ts";
+import { type Static, Type } from "typebox";
+import {
+  type ChannelRef,
+  type DeviceFlag,
+  GROUP_CHANNEL,
+} from "../broker/model.ts";
 import { hashToken } from "../broker/tokens.ts";
 import type { HttpRequest } from "../transport/types.ts";
 import { queryReader, type Read, type Reader } from "./body.ts";
 import { errorReply } from "./errors.ts";
-import { streamSchemas } from "./stream-schemas.ts";
-import type { Viewer } from "./viewers.ts";
+import { channelId, channelType, personUid, streamName } from "./fields.ts";
 
 export const STREAM_PATH = "/stream/:channel_type/:channel_id/:client_msg_no";
 
-/** What a viewer may say in headers, so that no token stands in a URL. */
+/** Headers a viewer may use, so that its token is in no URL. */
 export const VIEWER_HEADERS = ["x-uid", "x-token", "x-device-flag"];
 export const STREAM_HEADERS = ["accept", "last-event-id", ...VIEWER_HEADERS];
 
-/** Who calls: backends and viewers, or viewers only. */
+const WEB = 1;
+
+export const streamQuery = Type.Object({
+  channel_type: channelType,
+  channel_id: channelId,
+  client_msg_no: streamName,
+  uid: Type.Optional(personUid),
+  from: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: Number.MAX_SAFE_INTEGER,
+      default: 0,
+      description:
+        "Following: index of the first event wanted; the header Last-Event-ID says the same",
+    }),
+  ),
+  token: Type.Optional(
+    Type.String({
+      maxLength: 4096,
+      description:
+        "A viewer's own credential, in place of one of the control plane: the token of a device of `uid`, who must be in the channel. Also as header x-token",
+    }),
+  ),
+  device_flag: Type.Optional(
+    Type.Enum([0, 1, 2], {
+      type: "integer",
+      default: WEB,
+      description: "Whose token it is: 0 app, 1 web, 2 desktop",
+    }),
+  ),
+});
+
+/** The callers a listener takes: backends and viewers, or viewers only. */
 export type Audience = "all" | "viewers";
 
 export interface StreamRequest {
@@ -26,15 +62,21 @@ export interface StreamRequest {
   readonly fromIndex: number;
   /** By server-sent events. */
   readonly follows: boolean;
-  /** Undefined: whoever calls must have a credential of the control plane. */
+  /** Undefined: the caller needs a credential of the control plane. */
   readonly viewer: Viewer | undefined;
 }
 
-const WEB = 1;
+/** A user that reads a stream with the token of one of its devices. */
+export interface Viewer {
+  readonly uid: string;
+  readonly flag: DeviceFlag;
+  /** SHA-256 of the token. */
+  readonly tokenHash: Uint8Array;
+}
 
-/** A reader for `audience`: there a call with a token, here every call, is a viewer's. */
+/** For `viewers` every call is a viewer's, for `all` a call with a token is. */
 export function createStreamReader(audience: Audience): Reader<StreamRequest> {
-  const read = queryReader(streamSchemas.stream, beside);
+  const read = queryReader(streamQuery, beside);
   return (request) => {
     const asked = read(request);
     return "refused" in asked
@@ -43,12 +85,12 @@ export function createStreamReader(audience: Audience): Reader<StreamRequest> {
   };
 }
 
-/** Whether a call that could not be read is a viewer's. */
+/** Whether a call that cannot be read is a viewer's. */
 export function presentsToken({ query, headers }: HttpRequest): boolean {
   return headers["x-token"] !== "" || new URLSearchParams(query).has("token");
 }
 
-/** What stands beside the query string; the path counts before it, and so does a header. */
+/** Values of the path and of headers, which override the query string. */
 function beside({ params, headers }: HttpRequest): Record<string, string> {
   const [type = "", id = "", clientMsgNo = ""] = params;
   const values: Record<string, string> = {
@@ -68,7 +110,7 @@ function beside({ params, headers }: HttpRequest): Record<string, string> {
 }
 
 function toRequest(
-  asked: Static<typeof streamSchemas.stream>,
+  asked: Static<typeof streamQuery>,
   { headers }: HttpRequest,
   audience: Audience,
 ): Read<StreamRequest> {

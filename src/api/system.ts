@@ -1,10 +1,9 @@
-// The calls about the process itself: alive, ready, metrics, migration. State: none.
+// The process itself: alive, ready, metrics, migration. State: none.
 
 import { errorReply } from "./errors.ts";
 import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
-import type { Outcome } from "./route.ts";
 
-/** How far moving the data from another store has come [spec: Migration result]. */
+/** Progress of the move of the data from another store [spec: Migration result]. */
 export interface MigrationResult {
   readonly status: "running" | "completed" | "migrated" | "failed";
   readonly step: string;
@@ -12,7 +11,7 @@ export interface MigrationResult {
   readonly tryCount: number;
 }
 
-/** Whether the node takes work now; `reason` is a sentence for people when it does not. */
+/** Whether the node takes work now; if not, `reason` is a sentence for people. */
 export interface Readiness {
   readonly ready: boolean;
   readonly reason: string;
@@ -30,16 +29,9 @@ export interface SystemParts {
   readonly metrics: MetricsPage;
 }
 
-export interface SystemCalls {
-  healthz(): Outcome;
-  readyz(): Outcome;
-  metrics(): Outcome;
-  migration(): Outcome;
-}
-
 const READY = jsonReply('{"status":"ready"}');
 
-export function createSystemCalls(parts: SystemParts): SystemCalls {
+export function createSystemCalls(parts: SystemParts) {
   return {
     healthz: () => OK_REPLY,
 

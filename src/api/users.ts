@@ -1,36 +1,77 @@
-// The calls about users: their tokens, logging devices out, online status. State: none.
+// Users: device tokens, logging devices out, online status. State: none.
 
-import { DEVICE_FLAGS, type DeviceFlag } from "../broker/model.ts";
+import { type Static, Type } from "typebox";
+import { DEVICE_FLAGS } from "../broker/model.ts";
 import type { Users } from "../broker/users.ts";
+import { flag, id, MAX_LOOKUP_UIDS, uids } from "./fields.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
-import type { Body } from "./schemas.ts";
 
 const ALL_FLAGS = -1;
 
-export interface UserParts {
-  readonly users: Users;
-}
+export const userBodies = {
+  token: Type.Object(
+    {
+      uid: id("User id"),
+      token: Type.String({
+        minLength: 1,
+        maxLength: 4096,
+        description: "The token the user's client will connect with",
+      }),
+      device_flag: Type.Enum([0, 1, 2], {
+        type: "integer",
+        description: "0 app, 1 web, 2 desktop",
+      }),
+      device_level: Type.Optional(flag("0 secondary device, 1 main device")),
+    },
+    {
+      title: "UserTokenRequest",
+      examples: [
+        {
+          uid: "alice",
+          token: "alice-secret",
+          device_flag: 1,
+          device_level: 1,
+        },
+      ],
+    },
+  ),
+  deviceQuit: Type.Object(
+    {
+      uid: id("User id"),
+      device_flag: Type.Enum([ALL_FLAGS, 0, 1, 2], {
+        type: "integer",
+        description: "0 app, 1 web, 2 desktop, -1 all three",
+      }),
+    },
+    {
+      title: "DeviceQuitRequest",
+      examples: [{ uid: "alice", device_flag: ALL_FLAGS }],
+    },
+  ),
+  onlineStatus: uids("Users to look up", MAX_LOOKUP_UIDS, {
+    title: "OnlineStatusRequest",
+    examples: [["alice", "bob"]],
+  }),
+};
 
-export interface UserCalls {
-  setToken(body: Body<"userToken">): Outcome;
-  quitDevice(body: Body<"deviceQuit">): Outcome;
-  onlineStatus(uids: Body<"onlineStatus">): Outcome;
-}
+type Body<Name extends keyof typeof userBodies> = Static<
+  (typeof userBodies)[Name]
+>;
 
-export function createUserCalls({ users }: UserParts): UserCalls {
+export function createUserCalls(users: Users) {
   return {
-    setToken({ uid, token, device_flag: flag, device_level: level = 0 }) {
+    setToken(body: Body<"token">): Outcome {
+      const { uid, token, device_flag: flag, device_level: level = 0 } = body;
       return users.setToken({ uid, token, flag, level }).then(okReply);
     },
 
-    quitDevice({ uid, device_flag: flag }) {
-      const flags: readonly DeviceFlag[] =
-        flag === ALL_FLAGS ? DEVICE_FLAGS : [flag];
+    quitDevice({ uid, device_flag: flag }: Body<"deviceQuit">): Outcome {
+      const flags = flag === ALL_FLAGS ? DEVICE_FLAGS : [flag];
       return users.quitDevice(uid, flags).then(okReply);
     },
 
-    async onlineStatus(uids) {
+    async onlineStatus(uids: Body<"onlineStatus">) {
       const presence = await users.onlineStatus(uids);
       const records = presence.map(({ uid, online, flag }) => ({
         uid,

@@ -1,36 +1,36 @@
-// Who may read a stream without a credential of the control plane: a user in the channel, with the token of one of its devices. State: none.
+// The readers of a stream that are admitted: a viewer, that is a user in the channel with the token
+// of one of its devices, or a caller the guard admits. State: none.
 
 import { BrokerError } from "../broker/errors.ts";
-import {
-  type ChannelRef,
-  type DeviceFlag,
-  GROUP_CHANNEL,
-  SYSTEM_UID,
-} from "../broker/model.ts";
+import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
 import type { ChannelStore, UserStore } from "../broker/ports.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import { hashesEqual } from "../broker/tokens.ts";
-
-export interface Viewer {
-  readonly uid: string;
-  readonly flag: DeviceFlag;
-  /** SHA-256 of the token. */
-  readonly tokenHash: Uint8Array;
-}
+import type { HttpReply, HttpRequest } from "../transport/types.ts";
+import { errorReply } from "./errors.ts";
+import type { Access, Guard } from "./guard.ts";
+import type { ApiLog } from "./serve.ts";
+import {
+  type Audience,
+  createStreamReader,
+  presentsToken,
+  type Viewer,
+} from "./stream-request.ts";
 
 export interface Viewers {
-  /** Whether pages of `origin` may act for a viewer; "" comes from no page. */
+  /** Whether pages of `origin` may act for a viewer; "" is no page. */
   allowsOrigin(origin: string): boolean;
   /**
-   * Resolves if the viewer may see the channel. Throws `unauthorized`, `not_in_channel`, `unavailable`, and `rate_limited` where `address`,
-   * which a call has when its token comes for the first time, is in a network that guesses tokens.
+   * Resolves if the viewer may see the channel. Throws `unauthorized`, `not_in_channel`,
+   * `unavailable`, and `rate_limited` if `address` is in a network that guesses tokens. Only the
+   * call that presents a token first has an `address`.
    */
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
 }
 
 export interface ViewerParts {
   readonly store: Pick<UserStore, "device"> & Pick<ChannelStore, "groupFacts">;
-  /** `none`: any token will do. */
+  /** `none`: any token is accepted. */
   readonly clientAuth: "token" | "none";
   readonly allowsOrigin: (origin: string) => boolean;
   readonly tokens: Pick<TokenGate, "attempt">;
@@ -58,9 +58,86 @@ export function createViewers(parts: ViewerParts): Viewers {
       const { uid } = viewer;
       if (address === undefined) await assertKnown(viewer);
       else await tokens.attempt({ address, uid }, () => assertKnown(viewer));
-      if (channel.type !== GROUP_CHANNEL) return; // one's own conversation
-      const facts = await store.groupFacts(channel.id, viewer.uid);
+      if (channel.type !== GROUP_CHANNEL) return; // the viewer's own conversation
+      const facts = await store.groupFacts(channel.id, uid);
       if (!facts.isSubscriber) throw new BrokerError("not_in_channel");
+    },
+  };
+}
+
+/** A stream is history, which needs the permission to write messages. */
+export const STREAM_ACCESS = [
+  "messages:write",
+  "events:write",
+] as const satisfies Access;
+
+export interface StreamAdmission {
+  /** The reply that refuses the call, or undefined. */
+  admit(request: HttpRequest, guard: Guard): ReturnType<Guard>;
+  /** Whether an admitted caller would be admitted now. Does not reject. */
+  stillAdmits(request: HttpRequest, guard: Guard): Promise<boolean>;
+}
+
+export interface AdmissionParts {
+  readonly viewers: Viewers;
+  readonly log: Pick<ApiLog, "error">;
+}
+
+export function createStreamAdmission(
+  { viewers, log }: AdmissionParts,
+  audience: Audience,
+): StreamAdmission {
+  const read = createStreamReader(audience);
+
+  async function admitViewer(
+    viewer: Viewer,
+    channel: ChannelRef,
+    { origin, address }: { readonly origin: string; readonly address?: string },
+  ): Promise<HttpReply | undefined> {
+    if (!viewers.allowsOrigin(origin))
+      return errorReply("forbidden", {
+        message: "Pages of this origin may not act for users",
+      });
+    await viewers.admit(viewer, channel, address);
+    return undefined;
+  }
+
+  function judge(
+    request: HttpRequest,
+    guard: Guard,
+    isFirst: boolean,
+  ): ReturnType<Guard> {
+    const asked = read(request);
+    // A request that cannot be read gets its 400 from `run`, but only if viewers may call.
+    if ("refused" in asked)
+      return audience === "viewers" || presentsToken(request)
+        ? undefined
+        : guard(request, STREAM_ACCESS);
+    const { viewer, channel } = asked.value;
+    if (viewer === undefined) return guard(request, STREAM_ACCESS);
+    const { origin = "" } = request.headers;
+    return admitViewer(
+      viewer,
+      channel,
+      isFirst ? { origin, address: request.remoteAddress } : { origin },
+    );
+  }
+
+  return {
+    admit: (request, guard) => judge(request, guard, true),
+
+    async stillAdmits(request, guard) {
+      try {
+        return (await judge(request, guard, false)) === undefined;
+      } catch (error) {
+        // If the check fails the reader is ended too: it reconnects and is checked anew.
+        if (!(error instanceof BrokerError))
+          log.error(
+            { err: error },
+            "A reader of a stream could not be checked",
+          );
+        return false;
+      }
     },
   };
 }

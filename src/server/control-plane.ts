@@ -1,13 +1,12 @@
 // The control plane of a node: its managers and the HTTP endpoint backends call. State: none.
 
-import { createHttpEndpoint } from "../api/endpoint.ts";
+import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
 import {
   measuredManagers,
   measuredMessages,
   measuredStreams,
 } from "../api/measured.ts";
 import { credentialRule } from "../api/protected-mode.ts";
-import { createViewerEndpoint } from "../api/viewer-endpoint.ts";
 import { createViewers, type Viewers } from "../api/viewers.ts";
 import { AccessTokens } from "../broker/access-tokens.ts";
 import { createChannels } from "../broker/channels.ts";

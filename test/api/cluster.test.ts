@@ -1,7 +1,7 @@
 // The calls about nodes: /cluster/nodes, /route, /route/batch, and which node a client is sent to.
 
 import t from "tap";
-import { addressesOf, chooseNode } from "../../src/api/node-choice.ts";
+import { chooseNode } from "../../src/api/cluster.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { NodeInfo } from "../../src/broker/ports.ts";
 import { IDLE_NODE, inject, startApi } from "./harness.ts";
@@ -134,9 +134,17 @@ t.test("the least loaded node is chosen", async (t) => {
 });
 
 t.test("an address is read by its scheme", async (t) => {
-  t.same(addressesOf("[::1]:5200"), {
-    tcp: "",
-    ws: "ws://[::1]:5200",
-    wss: "",
-  });
+  const api = await startApi();
+  const routeTo = async (clientAddress: string) => {
+    api.nodes = [nodeOf("a", { clientAddress })];
+    return (await inject(api, "GET /route")).json;
+  };
+  const none = { tcp_addr: "", ws_addr: "", wss_addr: "" };
+  for (const [address, expected] of [
+    ["[::1]:5200", { ...none, ws_addr: "ws://[::1]:5200" }],
+    ["ws://a:80", { ...none, ws_addr: "ws://a:80" }],
+    ["wss://a", { ...none, wss_addr: "wss://a" }],
+    ["", none],
+  ] as const)
+    t.same(await routeTo(address), expected, address);
 });

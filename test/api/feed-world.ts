@@ -1,8 +1,10 @@
 // Streams followed over real sockets: the control plane and the viewers' endpoint, over the broker's followers and a store of one stream.
 
 import type { Test } from "tap";
-import type { ApiSettings } from "../../src/api/endpoint.ts";
-import { createViewerEndpoint } from "../../src/api/viewer-endpoint.ts";
+import {
+  type ApiSettings,
+  createViewerEndpoint,
+} from "../../src/api/endpoint.ts";
 import type { Viewers } from "../../src/api/viewers.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { StreamState } from "../../src/broker/model.ts";
