@@ -60,82 +60,54 @@ export interface ManagersParts {
 }
 
 export function createManagers(parts: ManagersParts): Managers {
-  return new ManagerAccounts(parts);
-}
+  const { clock, limits } = parts;
+  const gate = new LoginGate(parts.throttle, limits);
+  const checker = new PasswordChecker(PASSWORD_CHECKS);
+  let accounts: ReadonlyMap<string, KnownAccount> = new Map();
+  /** One per account, at the cost of the account's hash. */
+  let decoys: readonly PasswordHash[] = [];
+  const decoySecret = randomBytes(16);
+  let started: Promise<void> | undefined;
+  const accountOf = (username: string) => accounts.get(username);
+  const tokens = new AccessTokens({ store: parts.store, clock, accountOf });
 
-class ManagerAccounts implements Managers {
-  readonly #parts: ManagersParts;
-  readonly #gate: LoginGate;
-  readonly #checker = new PasswordChecker(PASSWORD_CHECKS);
-  readonly #tokens: AccessTokens;
-  #accounts: ReadonlyMap<string, KnownAccount> = new Map();
-  /** One per account, costing what the account's hash costs. */
-  #decoys: readonly PasswordHash[] = [];
-  readonly #decoySecret = randomBytes(16);
-  #started: Promise<void> | undefined;
-
-  constructor(parts: ManagersParts) {
-    this.#parts = parts;
-    this.#gate = new LoginGate(parts.throttle, parts.limits);
-    const accountOf = (username: string) => this.#accounts.get(username);
-    this.#tokens = new AccessTokens({ ...parts, accountOf });
+  async function load(): Promise<void> {
+    const { adminPassword = "", store, announcePassword } = parts;
+    accounts =
+      parts.accounts.length > 0
+        ? await knownAccounts(parts.accounts)
+        : await firstAdmin(adminPassword, store, announcePassword);
+    decoys = [...accounts.values()].map(({ password }) => decoyHash(password));
   }
 
-  start(): Promise<void> {
-    this.#started ??= this.#load();
-    return this.#started;
+  /** The same for each call with a username, so that its cost does not reveal which accounts exist. */
+  function decoyOf(username: string): PasswordHash {
+    const mac = createHmac("sha256", decoySecret).update(username);
+    const at = mac.digest().readUInt32BE() % decoys.length;
+    return decoys[at] ?? decoyHash();
   }
 
-  async #load(): Promise<void> {
-    const { accounts, adminPassword = "", store } = this.#parts;
-    this.#accounts =
-      accounts.length > 0
-        ? await knownAccounts(accounts)
-        : await firstAdmin(adminPassword, store, this.#parts.announcePassword);
-    this.#decoys = [...this.#accounts.values()].map(({ password }) =>
-      decoyHash(password),
-    );
-  }
+  return {
+    start() {
+      started ??= load();
+      return started;
+    },
 
-  async login(
-    username: string,
-    password: string,
-    clientAddress: string,
-  ): Promise<Login> {
-    const known = this.#accounts.get(username);
-    const isRight = await this.#gate.attempt(
-      { username, address: clientAddress },
-      (rank) =>
-        this.#checker.matches(
-          password,
-          known?.password ?? this.#decoyOf(username),
-          rank,
-        ),
-    );
-    if (!isRight || known === undefined)
-      throw new BrokerError("bad_credentials");
-    return this.#issue(known);
-  }
+    async login(username, password, clientAddress) {
+      const known = accounts.get(username);
+      const expected = known?.password ?? decoyOf(username);
+      const isRight = await gate.attempt(
+        { username, address: clientAddress },
+        (rank) => checker.matches(password, expected, rank),
+      );
+      if (!isRight || known === undefined)
+        throw new BrokerError("bad_credentials");
+      const expiresAtMs = clock() + limits.tokenTtlS * 1000;
+      const token = await tokens.give(known, expiresAtMs);
+      return { token, expireS: limits.tokenTtlS, account: known.account };
+    },
 
-  /** Always the same one for a username, so that its cost does not tell whether there is such an account. */
-  #decoyOf(username: string): PasswordHash {
-    const mac = createHmac("sha256", this.#decoySecret).update(username);
-    const at = mac.digest().readUInt32BE() % this.#decoys.length;
-    return this.#decoys[at] ?? decoyHash();
-  }
-
-  async #issue(known: KnownAccount): Promise<Login> {
-    const { clock, limits } = this.#parts;
-    const expiresAtMs = clock() + limits.tokenTtlS * 1000;
-    const token = await this.#tokens.give(known, expiresAtMs);
-    return { token, expireS: limits.tokenTtlS, account: known.account };
-  }
-
-  authenticate(token: string): Promise<ManagerAccount | undefined> {
-    return this.#tokens.account(token);
-  }
-
-  logout(token: string): Promise<void> {
-    return this.#tokens.takeBack(token);
-  }
+    authenticate: (token) => tokens.account(token),
+    logout: (token) => tokens.takeBack(token),
+  };
 }
