@@ -1,5 +1,5 @@
-// Reads a request's JSON body or query string into a checked value, or into the reply that refuses it. State: compiled validators.
-// Never lets a hostile body cost more than reading it once.
+// Reads a request's JSON body or query string into a checked value, or into the reply that refuses
+// it. State: compiled validators. A hostile body never costs more than reading it once.
 
 import { isUtf8 } from "node:buffer";
 import { type Static, type TSchema, Type } from "typebox";
@@ -14,13 +14,16 @@ import {
   OPTIONAL_LABEL_PATTERN,
 } from "./fields.ts";
 
-/** A checked value, or the reply to send in its place. `ignored` lists fields of the body that the schema does not have. */
+/**
+ * A checked value, or the reply that refuses it. `ignored`: the body's fields unknown to the
+ * schema.
+ */
 export type Read<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
   | { readonly refused: HttpReply };
 export type Reader<T> = (request: HttpRequest) => Read<T>;
 
-/** A look at a body before its schema is asked: the reply that refuses it, or undefined. */
+/** A check before the schema's: the reply that refuses the body, or undefined. */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
 
 /** A reader of JSON bodies: content type, UTF-8, JSON, `first`, then the schema. */
@@ -40,7 +43,7 @@ export function jsonReader<S extends TSchema>(
     try {
       value = JSON.parse(text.toString("utf8"));
     } catch {
-      return refuse("The body is not valid JSON"); // the parser's own words would echo the body
+      return refuse("The body is not valid JSON"); // the parser's message would echo the body
     }
     const refused = first?.(value);
     if (refused !== undefined) return { refused };
@@ -51,12 +54,11 @@ export function jsonReader<S extends TSchema>(
   };
 }
 
-/** Most fields named in one header. */
 const MAX_IGNORED = 8;
-/** What may stand in a header; a field of another name is only counted. */
+/** Field names that are safe in a header; others are only counted. */
 const HEADER_SAFE = /^[\w.-]{1,64}$/;
 
-/** The fields a schema has, with those of the objects in them. */
+/** A schema's fields, with those of nested objects. */
 type Fields = ReadonlyMap<string, Fields | undefined>;
 
 function fieldsOf(schema: TSchema): Fields | undefined {
@@ -65,7 +67,7 @@ function fieldsOf(schema: TSchema): Fields | undefined {
   return new Map(properties.map(([name, inner]) => [name, fieldsOf(inner)]));
 }
 
-/** The fields of a checked `value` that its schema does not have, as a header's value; undefined: there are none. */
+/** The fields of a checked `value` unknown to its schema, as a header's value; undefined: none. */
 function ignoredFields(
   fields: Fields | undefined,
   value: unknown,
@@ -94,14 +96,14 @@ function collectIgnored(
   }
 }
 
-/** Values in text that count before those of the query string. */
-export type MoreValues = (
-  request: HttpRequest,
-) => Readonly<Record<string, string>>;
+/** Values from elsewhere in the request, which override those of the query string. */
+type MoreValues = (request: HttpRequest) => Readonly<Record<string, string>>;
 
 const NO_VALUES: MoreValues = () => ({});
 
-/** A reader of query strings: parameters named in the schema, the integers among them as numbers. The last of equal names counts. */
+/**
+ * A reader of query strings: the schema's parameters, integers as numbers; the last of equal names.
+ */
 export function queryReader<S extends Type.TObject>(
   schema: S,
   more = NO_VALUES,
@@ -135,7 +137,7 @@ function check<T>(
   validator: Validator,
   value: unknown,
 ): Read<T> {
-  // The cast is what the check just proved; the validator's own type is too deep to carry through a generic.
+  // The check proves the cast; the validator's own type is too deep to pass through a generic.
   if (validator.Check(value)) return { value: value as T };
   const details = tooLong(schema, value) ?? explain(validator, value);
   const [first] = details;
@@ -154,7 +156,9 @@ function refuse(message: string): Read<never> {
   return { refused: errorReply("bad_request", { message }) };
 }
 
-/** Arrays over their limit, found without looking at their items: explaining half a million bad items would take a second. */
+/**
+ * Arrays over their limit, found without their items: explaining 500,000 bad items takes a second.
+ */
 function tooLong(
   schema: TSchema,
   value: unknown,
@@ -186,7 +190,7 @@ const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [OPTIONAL_LABEL_PATTERN, "must have at most 128 characters"],
 ]);
 
-/** The first few places that are wrong, one sentence each. Says what is expected, never what was sent. */
+/** The first wrong places, one sentence each: the expected value, never the one sent. */
 function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
   const details = new Map<string, string>();
   const note = (path: string, message: string) => {
@@ -244,7 +248,7 @@ function splitPair(pair: string): readonly [string, string | undefined] {
   }
 }
 
-/** The number, or the text itself where it is none, which the schema then refuses. */
+/** The number; text that is no number is returned as it is, and the schema refuses it. */
 function toInteger(text: string): number | string {
   return /^-?\d{1,16}$/.test(text) ? Number(text) : text;
 }

@@ -108,7 +108,7 @@ function nodeJson(node: NodeInfo, nowMs: number) {
   };
 }
 
-/** An address is configured as `wss://…`, `ws://…`, or `host:port`, which means `ws://host:port`. */
+/** An address is `wss://…`, `ws://…`, or `host:port`, which means `ws://host:port`. */
 function addressJson({ clientAddress: address }: NodeInfo) {
   const isSecure = address.startsWith("wss://");
   const hasScheme = address === "" || address.startsWith("ws://");

@@ -1,6 +1,6 @@
-// The two HTTP endpoints: the control plane's, which is the route table with each row behind the guard,
-// and that of a listener for client sockets, which serves streams to viewers and nothing else.
-// State: none.
+// The two HTTP endpoints: the control plane, which is the route table with each row behind the
+// guard, and what a listener for client sockets serves beside them: streams for viewers. State:
+// none.
 
 import type {
   HttpEndpoint,
@@ -48,13 +48,10 @@ export function createHttpEndpoint(parts: ApiParts): HttpEndpoint {
   };
 }
 
-export interface ViewerEndpointParts extends StreamRouteParts {
-  readonly log: ApiLog;
-  readonly observe?: ReplyObserver;
-}
-
-/** Beside client sockets: streams, for viewers with a token of their own. */
-export function createViewerEndpoint(parts: ViewerEndpointParts): HttpEndpoint {
+/** On a listener for client sockets: streams, for viewers with a token of their own. */
+export function createViewerEndpoint(
+  parts: StreamRouteParts & Pick<ApiParts, "log" | "observe">,
+): HttpEndpoint {
   const { log, observe } = parts;
   const guard = () => errorReply("unauthorized"); // the row admits viewers itself
   const serve = createServe({ guard, log, observe });

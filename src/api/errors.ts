@@ -1,5 +1,5 @@
-// Everything the control plane can refuse, as HTTP: the status of each error code and the one shape of an error body
-// [decisions: Error body, Other statuses]. State: none. Never shows what an unexpected exception says.
+// Error replies: the HTTP status of each error code and the one shape of an error body [decisions:
+// Error body, Other statuses]. State: none. Never shows the message of an unexpected exception.
 
 import {
   BrokerError,
@@ -43,7 +43,7 @@ export const HTTP_STATUS = {
   unavailable: 503,
 } as const satisfies Record<ErrorCode, number>;
 
-/** What only an HTTP edge can refuse. */
+/** Refusals that exist only in HTTP. */
 export const EDGE_ERRORS = {
   not_found: {
     status: 404,
@@ -60,7 +60,7 @@ export const EDGE_ERRORS = {
   },
 } as const;
 
-export type EdgeCode = keyof typeof EDGE_ERRORS;
+type EdgeCode = keyof typeof EDGE_ERRORS;
 
 interface Particulars {
   readonly message?: string | undefined;
@@ -68,12 +68,12 @@ interface Particulars {
   readonly retryAfterS?: number | undefined;
 }
 
-/** Why a body is not received. */
+/** Of a body for which there is no memory. */
 export const NO_ROOM = {
   message: "Too many request bodies are being received at once",
 } as const satisfies Particulars;
 
-/** The reply for an error code, with a more precise message where there is one. */
+/** The reply for an error code; `particulars` may replace its message. */
 export function errorReply(
   code: ErrorCode,
   particulars: Particulars = {},
@@ -90,7 +90,7 @@ export function errorReply(
   };
 }
 
-/** The reply for what only HTTP refuses, with the headers it needs. */
+/** The reply for a refusal that exists only in HTTP. */
 export function edgeReply(
   edge: EdgeCode,
   headers: Readonly<Record<string, string>> = {},
@@ -104,7 +104,7 @@ export function edgeReply(
   };
 }
 
-/** The reply for whatever a use case threw. */
+/** The reply for anything a use case threw. */
 export function thrownReply(thrown: unknown): HttpReply {
   if (!(thrown instanceof BrokerError) || thrown.code === "internal")
     return errorReply("internal");

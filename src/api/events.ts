@@ -1,4 +1,4 @@
-// The call that posts an event: a hot path, an AI backend makes one for each chunk of text. State: none.
+// Posting an event: a hot path, since an AI backend makes one call per chunk of text. State: none.
 
 import { type Static, Type } from "typebox";
 import type { StreamState } from "../broker/model.ts";

@@ -1,7 +1,7 @@
-// Readers of streams by server-sent events [WHATWG HTML: Server-sent events]. State: of `Feeds` the
-// open feeds, spread over the slots of a timer wheel, and its timer; of a `StreamFeed` its body once
-// open, its following and the text from before. A feed asks for no more events while its connection
-// is full; the broker then merges them.
+// Readers of streams by server-sent events [WHATWG HTML: Server-sent events]. State: `Feeds` has
+// the open feeds in the slots of a timer wheel, and its timer; a `StreamFeed` its body once open,
+// its following, and the text written before. A feed takes no events while its connection is full;
+// the broker then merges them.
 
 import {
   type ChannelEvent,

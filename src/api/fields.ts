@@ -2,7 +2,7 @@
 
 import { Type } from "typebox";
 
-/** The rule of `broker/ids`; patterns are compiled with the `u` flag, so a lone surrogate is refused. */
+/** As in `broker/ids`; patterns have the `u` flag, so a lone surrogate is refused. */
 export const ID_PATTERN = "^[^@#&\\p{Cc}\\p{Cs}]{1,128}$";
 /** client_msg_no: any 1 to 128 characters. */
 export const LABEL_PATTERN = "^\\P{Cs}{1,128}$";

@@ -1,6 +1,5 @@
-// Who may make a call: the static token, or a manager's access token with the permission. State: the static token's hash, and
-// what was found of the last Host.
-// Never compares a secret in a time that tells how much of it was right.
+// Authorizes calls: the static token, or a manager's access token with the permission. State: the
+// hash of the static token, and whether the last Host is local. Compares secrets in constant time.
 
 import { allows, type Permission } from "../broker/manager-accounts.ts";
 import type { Managers } from "../broker/managers.ts";
@@ -10,8 +9,9 @@ import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 
 /**
- * What a call needs: nothing; only to come from no web page where no credential is required (a login carries its own); any valid credential; an
- * access token in any mode; or one of these permissions.
+ * What a call needs: `public` nothing; `login` not to come from a web page where no credential is
+ * required (it carries its own); `credential` any valid one; `bearer` an access token in any mode;
+ * or one of these permissions.
  */
 export type Access =
   | "public"
@@ -20,7 +20,7 @@ export type Access =
   | "bearer"
   | readonly Permission[];
 
-/** The reply that refuses the call, or undefined: go on. */
+/** The reply that refuses the call; undefined admits it. */
 export type Guard = (
   request: HttpRequest,
   access: Access,
@@ -35,9 +35,7 @@ const NOT_FROM_PAGES =
 /** Request headers that `createGuard` reads. */
 export const CREDENTIAL_HEADERS = ["authorization", "token", "origin", "host"];
 
-/**
- * Where no credential is required, one that is presented must still be right: 401 for an invalid one, 403 for one without the permission.
- */
+/** Also where none is required, an invalid credential is 401, one without the permission 403. */
 export function createGuard(parts: {
   readonly managers: Pick<Managers, "authenticate">;
   /** "" = none. */
@@ -89,11 +87,12 @@ export function createGuard(parts: {
 }
 
 /**
- * A page in a browser on this machine: it sends its origin, or (a name rebound to this machine) a host that is not this machine. Whoever
- * opened it did not mean to let it manage the broker.
+ * Whether a call comes from a web page in a browser on this machine: it has an Origin, or a Host
+ * that is not this machine (DNS rebinding). The user who opened the page did not mean to let it
+ * manage the broker.
  */
 function createPageCheck(): (request: HttpRequest) => boolean {
-  let lastHost = ""; // callers mostly name the same one
+  let lastHost = ""; // mostly the same in every call
   let isLastLocal = false;
   return ({ headers }) => {
     const { origin = "", host = "" } = headers;
@@ -110,7 +109,7 @@ function unauthorized(): HttpReply {
   return errorReply("unauthorized", { message: NEEDED });
 }
 
-/** The access token of `Authorization: Bearer <token>`; undefined where the header is absent or of another scheme. */
+/** The token of `Authorization: Bearer <token>`; undefined without one. */
 export function bearerToken(request: HttpRequest): string | undefined {
   const { authorization = "" } = request.headers;
   return /^bearer( |$)/i.test(authorization)

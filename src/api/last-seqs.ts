@@ -1,18 +1,19 @@
-// The list of what a caller of /conversation/sync has already: `channel_id:channel_type:seq`, joined by `|`. Pure. Ids may contain both signs, so
-// the list cannot be taken apart without knowing them: of several readings the longest id that the user has a conversation with counts.
+// Parses `last_msg_seqs` of /conversation/sync: `channel_id:channel_type:seq`, joined by `|`. Pure.
+// Ids may contain both separators, so the list is parsed with the user's conversations at hand:
+// where an entry can be read in several ways, the longest known id counts.
 
 import type { ChannelRef } from "../broker/model.ts";
 
-/** An id and its type, so that equal ids of different types differ. */
+/** Distinguishes equal ids of different types. */
 const nameOf = ({ type, id }: { type: number | string; id: string }) =>
   `${type}:${id}`;
 
 /** Longer than any id can be: 128 characters of two units each. */
 const MAX_ID_UNITS = 256;
-/** The part of an entry behind its id. */
+/** The part of an entry after its id. */
 const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 
-/** What the caller has of a channel; 0: nothing. */
+/** The seq the caller has of a channel; 0: none. */
 export type LastSeqs = (channel: ChannelRef) => number;
 
 export function readLastSeqs(
@@ -33,12 +34,12 @@ export function readLastSeqs(
   return (channel) => seqs.get(nameOf(channel)) ?? 0;
 }
 
-/** Where an entry may end, if one begins before it. */
+/** A place where an entry may end. */
 interface EntryEnd {
   readonly idEnd: number;
   readonly type: number;
   readonly seq: number;
-  /** Where its text ends. */
+  /** End of its text. */
   readonly end: number;
 }
 
@@ -46,13 +47,15 @@ function endsIn(text: string): readonly EntryEnd[] {
   const ends: EntryEnd[] = [];
   for (const { 0: whole, 1: type, 2: seq, index } of text.matchAll(ENTRY_END))
     ends.push({
-      ...{ idEnd: index, end: index + whole.length },
-      ...{ type: Number(type), seq: Number(seq) },
+      idEnd: index,
+      type: Number(type),
+      seq: Number(seq),
+      end: index + whole.length,
     });
   return ends;
 }
 
-/** The names that count, and how long their ids are: most of what might be one need not even be cut out. */
+/** The known names, and the lengths of their ids: most candidates are rejected by length. */
 class Names {
   readonly #names: ReadonlySet<string>;
   readonly #lengths: ReadonlySet<number>;
@@ -71,7 +74,7 @@ class Names {
   }
 }
 
-/** The entry that begins at `at`; `next` is the first end that may be its. */
+/** The entry that begins at `at`; `next` is the first of its possible ends. */
 function longestKnown(
   place: {
     readonly text: string;

@@ -1,12 +1,13 @@
-// The use cases of the control plane, counted and timed. State: none; the numbers belong to whoever hands in the metrics.
+// The use cases of the control plane with metrics around them. State: none; the caller owns the
+// metrics.
 
 import { BrokerError, type ErrorCode } from "../broker/errors.ts";
 import type { Managers } from "../broker/managers.ts";
 import type { Messages } from "../broker/messages.ts";
 import type { Streams } from "../broker/streams.ts";
 
-/** What the control plane tells the metrics table; times in milliseconds. */
-export interface ApiMetrics {
+/** The control plane's metrics. */
+interface ApiMetrics {
   sent(channelType: number, ms: number): void;
   refused(code: ErrorCode): void;
   login(outcome: "ok" | "failed" | "throttled"): void;
@@ -32,7 +33,7 @@ export function measuredMessages(
   };
 }
 
-/** Events are counted and timed with their calls; here are their refusals. */
+/** Counts refusals only: calls are counted and timed by the endpoint. */
 export function measuredStreams(
   streams: Streams,
   metrics: ApiMetrics,
@@ -55,9 +56,7 @@ export function measuredManagers(
   metrics: ApiMetrics,
 ): Managers {
   return {
-    start: () => managers.start(),
-    authenticate: (token) => managers.authenticate(token),
-    logout: (token) => managers.logout(token),
+    ...managers,
     async login(username, password, clientAddress) {
       try {
         const login = await managers.login(username, password, clientAddress);

@@ -1,4 +1,5 @@
-// The OpenAPI 3.1 document of the control plane, made from the route table and the schemas that check the calls. State: none.
+// The OpenAPI 3.1 document, made from the route table and the schemas that check the calls. State:
+// none.
 
 import type { Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
@@ -22,7 +23,7 @@ interface About {
   readonly requiresCredential: boolean;
 }
 
-/** The row that serves the document of `routes` and of itself; the text is made when first asked for. */
+/** The row that serves the document of `routes` and itself; the text is made at the first call. */
 export function openApiRoute(
   routes: readonly ApiRoute[],
   about: About,
@@ -92,7 +93,7 @@ function openApiDocument(routes: readonly ApiRoute[], about: About): Json {
 /** Values of these keywords are data, not schemas. */
 const DATA = new Set(["examples", "default", "enum"]);
 
-/** `schema` with a reference in place of each schema in it that has a title; those are put into `schemas` under their titles. */
+/** `schema` with references to its titled schemas, which are put into `schemas` by title. */
 function named(schema: unknown, schemas: Record<string, unknown>): unknown {
   if (typeof schema !== "object" || schema === null) return schema;
   if (Array.isArray(schema)) return schema.map((item) => named(item, schemas));
@@ -119,7 +120,7 @@ function mapped(schema: object, schemas: Record<string, unknown>): Json {
   );
 }
 
-/** `/conversations/clearUnread` → `conversationsClearUnread`; parameters of the path are left out. */
+/** `/conversations/clearUnread` → `conversationsClearUnread`, without parameters. */
 function operationId({ path }: Pick<ApiRoute, "path">): string {
   const words = path
     .split("/")
@@ -188,7 +189,7 @@ function operation(route: ApiRoute, requiresCredential: boolean): Json {
   };
 }
 
-/** An empty object among the alternatives means: or none at all. */
+/** An empty object among the alternatives means that none is required. */
 function security(
   { access, admit }: ApiRoute,
   required: boolean,

@@ -1,5 +1,5 @@
-// The options of the control plane (sections `api`, `auth`, `admin`, `managers`). Schemas only: no state, read by `config/` and by the
-// documentation. Every key has a type, a default, a unit where it counts something, and a sentence. `secret` values are never printed.
+// The options of the control plane (sections `api`, `auth`, `admin`, `managers`). Schemas only:
+// `config/` and the reference page read them. `secret` values are never printed.
 
 import { Type } from "typebox";
 import { PERMISSIONS } from "../broker/manager-accounts.ts";
@@ -84,7 +84,7 @@ export const apiOptions = Type.Object(
   CLOSED,
 );
 
-/** Section `auth`: who must prove what. */
+/** Section `auth`: credentials and limits of guessing them. */
 export const authOptions = Type.Object(
   {
     api: Type.Enum(["auto", "required"], {

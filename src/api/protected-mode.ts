@@ -1,8 +1,9 @@
-// Protected mode: when calls need a credential, and when the process must not start at all [decisions: Who needs it]. Pure.
+// Protected mode: when calls need a credential, and when the process must not start [decisions: Who
+// needs it]. Pure.
 
 /**
- * Whether calls need a credential: as soon as others than this machine can reach the API, or a static token is set, or the configuration
- * says so. Whether manager accounts exist does not matter.
+ * Calls need a credential if the API is reachable beyond this machine, a static token is set, or
+ * the configuration says so. Manager accounts alone do not matter.
  */
 export function credentialRule(facts: {
   readonly listensBeyondLoopback: boolean;
@@ -17,7 +18,7 @@ export function credentialRule(facts: {
   );
 }
 
-/** Why the process must not start, as a sentence that says what to set; undefined: it may. */
+/** The reason why the process must not start, with the keys to set; undefined: it may. */
 export function refusalToStart(facts: {
   readonly listensBeyondLoopback: boolean;
   readonly staticToken: string;

@@ -1,5 +1,5 @@
-// What each call answers: the schemas of reply bodies in the OpenAPI document; tests hold every reply against them. State: none.
-// A `title` names a schema in the document's components.
+// Schemas of reply bodies for the OpenAPI document; tests check every reply against them. State:
+// none. A `title` names a schema in the document's components.
 
 import { Type } from "typebox";
 

@@ -9,12 +9,12 @@ export const JSON_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   "x-content-type-options": "nosniff",
 });
 
-/** Lets pages of every origin read the reply. */
+/** Lets pages of any origin read the reply. */
 export const OPEN_TO_PAGES: Readonly<Record<string, string>> = Object.freeze({
   "access-control-allow-origin": "*",
 });
 
-/** 204: there is nothing to say, and nothing will be. */
+/** 204: a stream has ended, and the reader has all of it. */
 export const NOTHING_REPLY: HttpReply = Object.freeze({
   status: 204,
   headers: Object.freeze({
@@ -24,7 +24,7 @@ export const NOTHING_REPLY: HttpReply = Object.freeze({
   body: "",
 });
 
-/** 200 with a body that is JSON text already. */
+/** 200; `body` is JSON text. */
 export function jsonReply(body: string): HttpReply {
   return { status: 200, headers: JSON_HEADERS, body };
 }
@@ -32,5 +32,5 @@ export function jsonReply(body: string): HttpReply {
 /** `{"status":"ok"}`: the success body of writes [decisions: Success body]. */
 export const OK_REPLY: HttpReply = Object.freeze(jsonReply('{"status":"ok"}'));
 
-/** The same where a promise of nothing resolved. */
+/** For `.then` of a use case without a result. */
 export const okReply = (): HttpReply => OK_REPLY;

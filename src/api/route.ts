@@ -1,4 +1,5 @@
-// What a row of the route table is, and how a row with a body or a query gets its reader. State: none.
+// A row of the route table; the functions that make one give it the reader of its body or query.
+// State: none.
 
 import type { Static, TSchema, Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
@@ -14,35 +15,37 @@ import type { Access, Guard } from "./guard.ts";
 export type Answered = HttpReply | HttpStream;
 export type Outcome = Answered | Promise<Answered>;
 
-/** What 200 means and looks like. */
+/** The replies of success. */
 export interface Success {
   readonly description: string;
-  /** Undefined: not JSON, or too free to describe. */
+  /** Undefined: not JSON, or without a fixed shape. */
   readonly body: TSchema | undefined;
-  /** In place of JSON. */
+  /** Absent: JSON. */
   readonly contentType?: string;
-  /** What a caller that accepts server-sent events gets in place of JSON. */
+  /** The events sent to a caller that accepts server-sent events. */
   readonly eventStream?: string;
-  /** What 204 means; undefined: it is not answered. */
+  /** The meaning of 204; absent: 204 is never answered. */
   readonly nothing?: string;
 }
 
-/** What every row says of itself. */
-export interface RowDocs {
+/** The documentation and access rule of a row. */
+interface RowDocs {
   readonly path: string;
   readonly access: Access;
   readonly tag: string;
   readonly summary: string;
   readonly success: Success;
-  /** Codes that the use case may answer, beyond those every call may. */
+  /** Error codes of the use case, beyond those of every call. */
   readonly errors: readonly ErrorCode[];
-  /** Request headers it reads beside those that every call may have, lower case. */
+  /** Request headers it reads beside those of every call, lower case. */
   readonly headers?: readonly string[];
-  /** Judges who calls, in place of the guard's look at `access`. Such a row is also for viewers, and for pages of other origins. */
+  /**
+   * Replaces the guard's check of `access`. Such a row also serves viewers and pages of any origin.
+   */
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
 
-/** A row of the table, ready to serve. `run` may throw or reject with anything; `guard` is for a reply that goes on: who called is judged again. */
+/** A row, ready to serve. `run` may throw or reject; a reply that goes on rechecks by `guard`. */
 export interface ApiRoute extends RowDocs {
   readonly method: "GET" | "POST";
   readonly body: TSchema | undefined;
@@ -62,7 +65,7 @@ export function postRoute<S extends TSchema>(
   return { ...docs, method: "POST", query: undefined, run };
 }
 
-/** POST with a JSON body and a query string. `first` looks at the body before its schema does. */
+/** POST with a JSON body and a query string. `first` checks the body before its schema. */
 export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
   row: RowDocs & {
     readonly body: S;
@@ -118,7 +121,7 @@ function reading<T>(
   };
 }
 
-/** The outcome with a header that names the body's fields that were ignored [decisions: Unknown body fields]. */
+/** Adds a header that names the body's ignored fields [decisions: Unknown body fields]. */
 function naming(ignored: string | undefined, outcome: Outcome): Outcome {
   if (ignored === undefined) return outcome;
   const add = (reply: Answered): Answered =>

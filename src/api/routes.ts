@@ -1,5 +1,5 @@
-// The one table of what the control plane serves: method, path, who may call, what it reads, what it answers, who does it.
-// The listener and the OpenAPI document are both made from it. State: none.
+// The route table of the control plane: method, path, access, input, replies, handler. The listener
+// and the OpenAPI document are both made from it. State: none.
 
 import type { Channels } from "../broker/channels.ts";
 import type { Conversations } from "../broker/conversations.ts";

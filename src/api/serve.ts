@@ -1,5 +1,6 @@
-// One row of the table as the listener takes it: guard (before the body is there), run, map what was thrown, log what is ours, count. State: when an outage was
-// last logged. Never lets an exception out, and never logs a body, a token or a password.
+// A row of the table as a route of the listener: guard (before the body is received), run, map
+// errors to replies, log our own errors, count. State: the time of the last log line about an
+// outage. Never throws, and never logs a body, a token or a password.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
@@ -8,33 +9,32 @@ import type { Guard } from "./guard.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
 import type { Answered, ApiRoute } from "./route.ts";
 
-/** What is needed of a pino logger. */
 export interface ApiLog {
   error(fields: object, message: string): void;
   warn(fields: object, message: string): void;
 }
 
-/** Told of each reply: the route's path, its status, and how long it took; of one that comes in pieces when it begins. */
+/** Called per reply with the route's path; for a reply in pieces when it begins. */
 export type ReplyObserver = (
   path: string,
   status: number,
   durationMs: number,
 ) => void;
 
-export interface ServeParts {
+const OUTAGE_LOG_MS = 1000;
+/** Fits a login with the longest name and password, every character escaped. */
+const MAX_PUBLIC_BODY_BYTES = 8192;
+
+/** The routes it makes neither throw nor reject. */
+export function createServe({
+  guard,
+  log,
+  observe,
+}: {
   readonly guard: Guard;
   readonly log: ApiLog;
   readonly observe: ReplyObserver | undefined;
-}
-
-/** Wraps a row; the result neither throws nor rejects. */
-export type Serve = (route: ApiRoute) => HttpRoute;
-
-const OUTAGE_LOG_MS = 1000;
-/** A login of the longest name and password fits, with every character escaped. */
-const MAX_PUBLIC_BODY_BYTES = 8192;
-
-export function createServe({ guard, log, observe }: ServeParts): Serve {
+}): (route: ApiRoute) => HttpRoute {
   const report = createReport(log);
   return (route) => {
     const { method, path, headers = [], access } = route;
@@ -43,19 +43,21 @@ export function createServe({ guard, log, observe }: ServeParts): Serve {
       report(route, thrown);
       return thrownReply(thrown);
     };
+    const judge = route.admit;
     const judged = settled(
       (request) =>
-        route.admit === undefined
-          ? guard(request, access)
-          : route.admit(request, guard),
+        judge === undefined ? guard(request, access) : judge(request, guard),
       fail,
     );
     const answered = settled((request) => route.run(request, guard), fail);
-    const isForPages = route.admit !== undefined;
     const admit = observed(judged, path, observe);
     const handle = observed(answered, path, observe);
+    const isForPages = judge !== undefined;
     return {
-      ...{ method, path, headers, isPublic },
+      method,
+      path,
+      headers,
+      isPublic,
       ...(isPublic ? { maxBodyBytes: MAX_PUBLIC_BODY_BYTES } : {}),
       admit: isForPages ? openToPages(admit) : admit,
       handle: isForPages ? openToPages(handle) : handle,
@@ -65,7 +67,7 @@ export function createServe({ guard, log, observe }: ServeParts): Serve {
 
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
-/** The step, answering what it throws or rejects with. */
+/** The step, with what it throws or rejects turned into a reply. */
 function settled<Result>(
   step: Step<Result>,
   fail: (thrown: unknown) => HttpReply,
@@ -80,7 +82,7 @@ function settled<Result>(
   };
 }
 
-/** The step, its reply counted and timed; a call that goes on is counted by a later step. */
+/** The step, its reply counted and timed; without a reply a later step counts. */
 function observed<Result extends Answered | undefined>(
   step: Step<Result>,
   path: string,
@@ -99,12 +101,12 @@ function observed<Result extends Answered | undefined>(
   };
 }
 
-/** Lets pages of any origin read every reply, refusals too: such calls carry their credential themselves, nothing a browser adds. */
+/** Pages of any origin may read all replies: the calls carry a credential that no browser adds. */
 function openToPages<Result extends Answered | undefined>(
   step: Step<Result>,
 ): Step<Result> {
   const open = (reply: Result): Result =>
-    reply === undefined || "opened" in reply // it says so itself
+    reply === undefined || "opened" in reply // has the header already
       ? reply
       : { ...reply, headers: { ...reply.headers, ...OPEN_TO_PAGES } };
   return (request) => {
@@ -113,7 +115,7 @@ function openToPages<Result extends Answered | undefined>(
   };
 }
 
-/** Logs what a caller could not have caused: bugs each time, an outage at most once a second. A caller's own errors are not logged. */
+/** Logs bugs, and an outage at most once a second; errors caused by callers are not logged. */
 function createReport(log: ApiLog): (route: ApiRoute, thrown: unknown) => void {
   let nextOutageMs = 0;
   return (route, thrown) => {

@@ -1,5 +1,5 @@
-// Reading a stream: its state now, or event by event until its end; on the clients' listener this is
-// the only row. State: the open feeds.
+// The row that reads a stream: its state now, or event by event until its end. On the clients'
+// listener it is the only row. State: the open feeds.
 
 import type { StreamNote, StreamSnapshot } from "../broker/model.ts";
 import type { StreamFollowers } from "../broker/stream-followers.ts";

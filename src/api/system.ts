@@ -12,13 +12,13 @@ export interface MigrationResult {
 }
 
 /** Whether the node takes work now; if not, `reason` is a sentence for people. */
-export interface Readiness {
+interface Readiness {
   readonly ready: boolean;
   readonly reason: string;
 }
 
 /** The metrics page in Prometheus' text format; a prom-client Registry is one. */
-export interface MetricsPage {
+interface MetricsPage {
   readonly contentType: string;
   metrics(): Promise<string>;
 }

@@ -28,7 +28,7 @@ export interface Viewers {
   admit(viewer: Viewer, channel: ChannelRef, address?: string): Promise<void>;
 }
 
-export interface ViewerParts {
+interface ViewerParts {
   readonly store: Pick<UserStore, "device"> & Pick<ChannelStore, "groupFacts">;
   /** `none`: any token is accepted. */
   readonly clientAuth: "token" | "none";
@@ -71,13 +71,6 @@ export const STREAM_ACCESS = [
   "events:write",
 ] as const satisfies Access;
 
-export interface StreamAdmission {
-  /** The reply that refuses the call, or undefined. */
-  admit(request: HttpRequest, guard: Guard): ReturnType<Guard>;
-  /** Whether an admitted caller would be admitted now. Does not reject. */
-  stillAdmits(request: HttpRequest, guard: Guard): Promise<boolean>;
-}
-
 export interface AdmissionParts {
   readonly viewers: Viewers;
   readonly log: Pick<ApiLog, "error">;
@@ -86,7 +79,7 @@ export interface AdmissionParts {
 export function createStreamAdmission(
   { viewers, log }: AdmissionParts,
   audience: Audience,
-): StreamAdmission {
+) {
   const read = createStreamReader(audience);
 
   async function admitViewer(
@@ -124,9 +117,11 @@ export function createStreamAdmission(
   }
 
   return {
-    admit: (request, guard) => judge(request, guard, true),
+    /** The reply that refuses the call, or undefined. */
+    admit: (request: HttpRequest, guard: Guard) => judge(request, guard, true),
 
-    async stillAdmits(request, guard) {
+    /** Whether an admitted caller would be admitted now. Does not reject. */
+    async stillAdmits(request: HttpRequest, guard: Guard): Promise<boolean> {
       try {
         return (await judge(request, guard, false)) === undefined;
       } catch (error) {
