@@ -14,8 +14,8 @@ import {
 } from "./config/command-line.ts";
 import { ConfigError } from "./config/errors.ts";
 import { loadConfig } from "./config/load.ts";
-import { maskSecrets } from "./config/mask.ts";
 import type { Config } from "./config/schema.ts";
+import { maskSecrets } from "./config/summary.ts";
 import { reasonOf, StartError } from "./server/start-error.ts";
 
 const FAILED = 1;

@@ -1,13 +1,13 @@
-// The command line of `jindou`: which command, which configuration file, which flags; and the help text. Pure.
+// The command line of `jindou`: its command, configuration file and flags; and the help text. Pure.
 
 import { parseArgs } from "node:util";
 import { nearest } from "../lib/nearest.ts";
 import { ConfigError } from "./errors.ts";
-import { type Flag, unknownFlag } from "./flags.ts";
-import { CONFIG_KEYS } from "./schema.ts";
-import { didYouMean } from "./source.ts";
 
-/** Commands and what they do, as the help text shows them. */
+import { CONFIG_KEYS } from "./schema.ts";
+import { didYouMean, type Flag, unknownFlag } from "./sources.ts";
+
+/** The commands, with their lines in the help text. */
 export const COMMANDS = {
   start: "run a node (the default)",
   "check-config": "check the configuration and exit",
@@ -35,7 +35,7 @@ const SWITCHES: ReadonlyMap<string, Command> = new Map([
   ["version", "version"],
 ]);
 
-/** Reads the arguments after the program's name. Throws ConfigError for what it cannot make sense of. */
+/** Parses the arguments after the program's name. Throws ConfigError for invalid ones. */
 export function parseCommandLine(argv: readonly string[]): CommandLine {
   const { tokens } = parseArgs({
     args: [...argv],
@@ -67,8 +67,7 @@ export function parseCommandLine(argv: readonly string[]): CommandLine {
 function inFull({ name, value }: Flag, command: Command): Flag {
   const full = SHORT.get(name);
   if (full === undefined) return { name, value };
-  if (command !== "migrate")
-    throw new ConfigError([unknownFlag(name, CONFIG_KEYS)]);
+  if (command !== "migrate") throw new ConfigError([unknownFlag(name)]);
   return { name: full, value };
 }
 
@@ -97,8 +96,10 @@ function readFlag(token: {
     SHORT.has(name) ||
     CONFIG_KEYS.some((key) => key.name === name);
   if (!rawName.startsWith("--"))
-    throw new ConfigError([`${rawName} is no known flag; see jindou --help.`]);
-  if (!isKnown) throw new ConfigError([unknownFlag(name, CONFIG_KEYS)]);
+    throw new ConfigError([
+      `${rawName} is not a known flag; see jindou --help.`,
+    ]);
+  if (!isKnown) throw new ConfigError([unknownFlag(name)]);
   const isNextFlag = inlineValue === false && value?.startsWith("--");
   if (value === undefined || isNextFlag)
     throw new ConfigError([`${rawName} needs a value: ${rawName}=…`]);
@@ -115,11 +116,11 @@ function readCommand(words: readonly string[]): Command {
   if (Object.hasOwn(COMMANDS, word)) return word as keyof typeof COMMANDS;
   const meant = nearest(word, Object.keys(COMMANDS));
   throw new ConfigError([
-    `${JSON.stringify(word)} is no command of jindou${didYouMean(meant)}`,
+    `${JSON.stringify(word)} is not a command of jindou${didYouMean(meant)}`,
   ]);
 }
 
-/** What `jindou --help` prints. */
+/** The output of `jindou --help`. */
 export function helpText(): string {
   const commands = Object.entries(COMMANDS).map(
     ([name, text]) => `  ${name.padEnd(15)} ${text}`,

@@ -1,6 +1,7 @@
-// What is wrong with a configuration or a command line, in sentences an operator can act on. Holds no secret values.
+// The problems of a configuration or a command line, as sentences an operator can act on. Holds no
+// secret values.
 
-/** The process cannot start like this: exit code 2. Each problem is one sentence. */
+/** Ends the process with exit code 2. Each problem is one sentence. */
 export class ConfigError extends Error {
   readonly problems: readonly string[];
 

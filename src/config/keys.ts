@@ -1,4 +1,5 @@
-// The list of configuration keys, read off the schemas once: path, environment name, default, secrecy. Pure; knows no values.
+// Configuration keys, derived from the option schemas: path, environment name, default, secrecy.
+// Pure.
 
 /** The part of JSON Schema that option schemas use. */
 export interface OptionSchema {
@@ -16,7 +17,7 @@ export interface OptionSchema {
   readonly pattern?: string;
   readonly default?: unknown;
   readonly description?: string;
-  /** What the value counts, e.g. `milliseconds`. */
+  /** E.g. `milliseconds`. */
   readonly unit?: string;
   /** Never printed; may come from a file named by `<environment name>_FILE`. */
   readonly secret?: boolean;
@@ -68,7 +69,7 @@ function holdsSecret(schema: OptionSchema): boolean {
   );
 }
 
-/** What a value of `schema` looks like, to complete "expected …". */
+/** The values `schema` accepts, to complete "must be …". */
 export function describe(schema: OptionSchema): string {
   const choices = choicesOf(schema);
   if (choices !== undefined)
@@ -90,7 +91,7 @@ export function describe(schema: OptionSchema): string {
   }
 }
 
-/** What a key's value counts, from its schema or from the ending of its name; undefined when it counts nothing. */
+/** The unit of a key, from its schema or from the ending of its name; undefined without a unit. */
 export function unitOf(key: ConfigKey): string | undefined {
   const ending = /[A-Z][a-z]*$/.exec(key.name)?.[0] ?? "";
   return key.schema.unit ?? UNITS[ending];
@@ -124,4 +125,19 @@ function bound({ maxLength, pattern }: OptionSchema): string {
   const length =
     maxLength === undefined ? "" : ` of at most ${maxLength} characters`;
   return pattern === undefined ? length : `${length} matching ${pattern}`;
+}
+
+/** Sets the value at `path`, creating the objects on the way. */
+export function place(
+  target: Record<string, unknown>,
+  path: readonly string[],
+  value: unknown,
+): void {
+  const [name = "", ...rest] = path;
+  if (rest.length === 0) {
+    target[name] = value;
+    return;
+  }
+  target[name] ??= {};
+  place(target[name] as Record<string, unknown>, rest, value);
 }

@@ -1,14 +1,15 @@
-// The reference page and the default file, made from the schemas. Pure: `npm run config:docs` writes what this returns, and a
-// test fails when the files differ from it.
+// The reference page and the default file, made from the schemas. Pure: `npm run config:docs`
+// writes them, and a test fails when the files are stale.
 
 import {
   type ConfigKey,
   choicesOf,
   describe,
   type OptionSchema,
+  place,
   unitOf,
 } from "./keys.ts";
-import { place } from "./load.ts";
+
 import { CONFIG_KEYS } from "./schema.ts";
 
 /** `config/default.json`: every key with its default. */
@@ -18,7 +19,7 @@ export function defaultFile(): string {
   return `${JSON.stringify(defaults, undefined, 2)}\n`;
 }
 
-/** `docs/configuration.md`: every key with its environment name, type, default, unit and sentence. */
+/** `docs/configuration.md`: every key with environment name, type, default, unit and sentence. */
 export function referencePage(): string {
   const sections = [...new Set(CONFIG_KEYS.map((key) => key.path[0] ?? ""))];
   return `${[INTRODUCTION, ...sections.map(sectionText)].join("\n\n")}\n`;

@@ -1,4 +1,4 @@
-// What must hold between keys, which no single key's schema can say. Pure.
+// Rules between keys, which the schema of a single key cannot express. Pure.
 
 import { isIP } from "node:net";
 import { refusalToStart } from "../api/protected-mode.ts";
@@ -40,7 +40,9 @@ function address(name: string, text: string): readonly string[] {
   ];
 }
 
-/** A host of digits and dots, or with colons, has to be a real literal; names are left to the system. */
+/**
+ * A host of digits and dots, or with colons, must be an IP address; names are left to the system.
+ */
 function isPossible({ host }: Address): boolean {
   const isLiteral = /^[\d.]+$/.test(host) || host.includes(":");
   return !isLiteral || isIP(host) !== 0;
@@ -114,7 +116,7 @@ function sizes({ messages, client, api }: Config): readonly string[] {
   return problems;
 }
 
-/** What is being moved to the database must not be older than what is remembered there. */
+/** A message must not leave the dedupe window before its checkpoint. */
 function dedupe({ dedupeWindowS, checkpointMs }: Config["store"]) {
   if (dedupeWindowS * 1000 >= 2 * checkpointMs) return [];
   return [
@@ -127,7 +129,7 @@ function redis(settings: Config["redis"]): readonly string[] {
   const addresses = url === "" ? [] : url.split(",").map((one) => one.trim());
   const problems = addresses.some((one) => !isRedisAddress(one))
     ? [
-        "redis.url must be addresses like redis://user:password@host:6379/0 or rediss://…, with a comma between.", // without them: it holds a password
+        "redis.url must be addresses like redis://user:password@host:6379/0 or rediss://…, with a comma between.", // without the value: it holds a password
       ]
     : [];
   if (cluster && sentinelName !== "")
@@ -162,10 +164,10 @@ function isEncoded(text: string): boolean {
 
 function migration({ migrate, redis }: Config): readonly string[] {
   if (migrate.from === "" || redis.url !== "") return [];
-  return ["migrate.from needs redis.url: what is in the folder moves there."];
+  return ["migrate.from needs redis.url, which the folder is moved into."];
 }
 
-/** One late sign of life is not a death. */
+/** One late heartbeat must not make a node dead. */
 function heartbeats({ heartbeatMs, deadAfterMs }: Config["cluster"]) {
   if (deadAfterMs >= 3 * heartbeatMs) return [];
   return [

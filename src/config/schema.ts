@@ -1,4 +1,5 @@
-// The whole configuration: every room's section in one schema, and the type of the loaded value. No state.
+// The whole configuration: every room's section in one schema, with the two sections of the
+// process, and the type of the loaded value. No state.
 
 import { type Static, Type } from "typebox";
 import {
@@ -21,7 +22,43 @@ import { redisOptions } from "../redis/options.ts";
 import { storeOptions } from "../store/options.ts";
 import { socketsOptions } from "../transport/options.ts";
 import { type ConfigKey, keysOf, type OptionSchema } from "./keys.ts";
-import { drainOptions, nodeOptions } from "./options.ts";
+
+/** Section `node`: who this process is. */
+const nodeOptions = Type.Object(
+  {
+    id: Type.String({
+      default: "",
+      maxLength: 64,
+      pattern: "^[A-Za-z0-9._-]*$",
+      description:
+        "Name of this node: letters, digits, `.`, `_`, `-`. Empty: a random one at each start.",
+    }),
+  },
+  { additionalProperties: false },
+);
+
+/** Section `drain`: how the process ends. */
+const drainOptions = Type.Object(
+  {
+    noticeMs: Type.Integer({
+      default: 0,
+      minimum: 0,
+      maximum: 600_000,
+      unit: "milliseconds",
+      description:
+        "How long `/readyz` answers 503 while everything still works, before clients are told to go: a little more than the interval at which a load balancer asks.",
+    }),
+    timeoutMs: Type.Integer({
+      default: 10_000,
+      minimum: 0,
+      maximum: 600_000,
+      unit: "milliseconds",
+      description:
+        "On SIGTERM or SIGINT, the time given to clients to leave and to calls to finish before the rest is closed.",
+    }),
+  },
+  { additionalProperties: false },
+);
 
 /** One property per section, in the order the reference page shows them. */
 const configSchema = Type.Object(
@@ -47,16 +84,16 @@ const configSchema = Type.Object(
   { additionalProperties: false },
 );
 
-/** A validated configuration. Frozen through and through. */
+/** A validated configuration, deeply frozen. */
 export type Config = DeepReadonly<Static<typeof configSchema>>;
 
-export type DeepReadonly<Value> = Value extends readonly (infer Item)[]
+type DeepReadonly<Value> = Value extends readonly (infer Item)[]
   ? readonly DeepReadonly<Item>[]
   : Value extends object
     ? { readonly [Key in keyof Value]: DeepReadonly<Value[Key]> }
     : Value;
 
-/** The schema as plain JSON Schema, which is how `config/` walks it. TypeBox types are that at run time. */
+/** The schema as plain JSON Schema, which TypeBox types are at run time. */
 export const plainSchema: OptionSchema = configSchema as OptionSchema;
 
 /** All keys, in the order of the sections. */

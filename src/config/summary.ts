@@ -1,17 +1,19 @@
-// What a configuration amounts to, in a few lines for a human at a terminal. Pure; shows no secret.
+// A configuration as people see it: the start banner, and a copy without secrets for
+// `print-config`. Pure; shows no secret.
 
 import { resolve } from "node:path";
 import { credentialRule } from "../api/protected-mode.ts";
 import { formatAddress, isLoopback, parseAddress } from "../lib/address.ts";
-import type { Config } from "./schema.ts";
+import type { OptionSchema } from "./keys.ts";
+import { type Config, plainSchema } from "./schema.ts";
 
-/** The ports the listeners really got. */
-export interface Ports {
+/** The ports of the listeners. */
+interface Ports {
   readonly apiPort: number;
   readonly clientPort: number;
 }
 
-/** The start banner: addresses, who may call, where data and metrics are. */
+/** The start banner: addresses, access, the places of data and metrics. */
 export function startSummary(
   config: Config,
   ports: Ports,
@@ -64,4 +66,26 @@ function clientAccess({ auth }: Config): string {
   return auth.clients === "token"
     ? "token from POST /user/token"
     : "no token: anyone is whom they say";
+}
+
+/** In place of a secret that is set; an empty one stays empty, which shows that it is missing. */
+export const MASK = "******";
+
+/** A copy of `config` without its secrets. */
+export function maskSecrets(config: Config): unknown {
+  return mask(config, plainSchema);
+}
+
+function mask(value: unknown, schema: OptionSchema): unknown {
+  if (schema.secret === true) return value === "" ? "" : MASK;
+  const { items, properties } = schema;
+  if (Array.isArray(value) && items !== undefined)
+    return value.map((item) => mask(item, items));
+  if (properties === undefined) return value;
+  return Object.fromEntries(
+    Object.entries(value as Record<string, unknown>).map(([name, child]) => [
+      name,
+      mask(child, properties[name] ?? {}),
+    ]),
+  );
 }

@@ -2,8 +2,8 @@
 
 import t from "tap";
 import { ConfigError } from "../../src/config/errors.ts";
-import type { Sources } from "../../src/config/gather.ts";
 import { loadConfig } from "../../src/config/load.ts";
+import type { Sources } from "../../src/config/sources.ts";
 
 /** Files by path; every other path is missing. */
 function files(contents: Record<string, unknown>) {

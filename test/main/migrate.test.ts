@@ -71,7 +71,7 @@ t.test("what is missing is said", async (t) => {
   const noTo = await jindou(t, ["migrate", "--from=/nowhere"]);
   t.match(noTo, { code: 2, stderr: /redis\.url/ });
   const elsewhere = await jindou(t, ["check-config", "--from=/nowhere"]);
-  t.match(elsewhere, { code: 2, stderr: /--from is no known flag/ });
+  t.match(elsewhere, { code: 2, stderr: /--from is not a known flag/ });
 });
 
 t.test(
