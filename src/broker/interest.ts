@@ -7,29 +7,34 @@ export type Interest = Pick<Cluster, "listen" | "subscribe" | "unlisten">;
 
 /** Each owner listens and unlistens as if it were alone; both are idempotent for it. */
 export function shareInterest(cluster: Interest): { owner(): Interest } {
-  const owners = new Map<Topic, Set<Interest>>();
-  function own(topic: Topic, owner: Interest): void {
-    const those = owners.get(topic) ?? new Set();
-    owners.set(topic, those.add(owner));
+  const owners = new Map<Topic, readonly Interest[]>();
+  /** `alone`: the list of this owner only, which all its topics share: there are as many as users and groups. */
+  function own(topic: Topic, owner: Interest, alone: readonly Interest[]) {
+    const those = owners.get(topic);
+    if (those === undefined) owners.set(topic, alone);
+    else if (!those.includes(owner)) owners.set(topic, those.concat(owner));
   }
   return {
     owner() {
       const self: Interest = {
         async listen(topic) {
-          own(topic, self);
+          own(topic, self, alone);
           await cluster.listen(topic); // also when another owner's is still under way
         },
         async subscribe(topic) {
-          own(topic, self);
+          own(topic, self, alone);
           await cluster.subscribe(topic);
         },
         unlisten(topic) {
           const those = owners.get(topic);
-          if (!those?.delete(self) || those.size > 0) return;
+          if (!those?.includes(self)) return;
+          const others = those.filter((one) => one !== self);
+          if (others.length > 0) return void owners.set(topic, others);
           owners.delete(topic);
           cluster.unlisten(topic);
         },
       };
+      const alone = [self];
       return self;
     },
   };

@@ -124,7 +124,7 @@ export function createSessions(parts: SessionParts): SessionStore {
         tokenHash === undefined ? undefined : await users.device(uid, flag);
       const level = levelOf(asked, tokenHash, device);
       if (level === undefined) return { kind: "unauthorized" };
-      const session = { ...asked, level };
+      const session = level === asked.level ? asked : { ...asked, level };
       const newest = newestOf(session);
       const entries = entriesOf(uid).filter(
         (other) => other.session.sessionId !== sessionId,
@@ -143,7 +143,9 @@ export function createSessions(parts: SessionParts): SessionStore {
       const staying = entriesOf(uid).filter(
         (other) => !gone.has(other.session.sessionId),
       );
-      put(uid, staying.concat({ ...placed.entry, incarnation })); // exactly as long as needed, unlike a spread
+      const { order, since } = placed.entry;
+      const entry = { session, order, since, incarnation }; // a spread would give each entry a hidden class of its own
+      put(uid, staying.concat(entry)); // exactly as long as needed, unlike a spread
       for (const { session, reason } of placed.ended)
         tellEnded(session, reason);
       tellPresence(uid);
