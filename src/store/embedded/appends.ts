@@ -1,6 +1,6 @@
 // The path of a message through the store: queue → place → one journal write per event-loop turn → settle (show to reads, publish, answer).
-// Owns the queue and the batches waiting for the disk. Must never answer or publish before the batch is durable, and never reorder a
-// channel. Hot: no await and no closure per message.
+// With `durability = disk` the next batch is written when the disk has the one before. Owns the queue and the batch waiting for the disk. Must
+// never answer or publish before the batch is durable, and never reorder a channel. Hot: no await and no closure per message.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type {
@@ -26,13 +26,14 @@ import type { Tail, TailRecord } from "./tail.ts";
 
 /** Counted for a queued message on top of its payload. */
 const QUEUED_BYTES = 256;
+/** Bounds of a batch, so that its turn of the event loop stays short however long the disk took for the one before. */
+const MAX_BATCH_CALLS = 1000;
+const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 
 interface Batch {
   readonly calls: readonly Call[];
   /** Where the journal ended after it. */
   readonly end: Journal["position"];
-  /** Called when it is settled or taken back. */
-  readonly waiting: (() => void)[];
 }
 
 export interface AppendsParts {
@@ -53,8 +54,9 @@ export class Appends {
   #queue: Call[] = [];
   #queuedBytes = 0;
   #turn: NodeJS.Immediate | undefined;
-  /** Written, not yet on the disk; oldest first. */
-  readonly #unsynced: Batch[] = [];
+  /** Written, not yet on the disk. */
+  #unsynced: Batch | undefined;
+  /** Resolves when it is settled or taken back. */
   #syncing: Promise<void> | undefined;
   #settledEnd: Journal["position"];
   #appended = 0;
@@ -86,17 +88,24 @@ export class Appends {
     if (refused !== undefined) return Promise.reject(refused);
     if (this.isFull) return Promise.reject(new BrokerError("overloaded"));
     return new Promise((resolve, reject) => {
-      this.#queuedBytes += draft.payload.length + QUEUED_BYTES;
-      this.#queue.push(messageCall(draft, { resolve, reject }));
-      this.#turn ??= setImmediate(this.#flush);
+      const bytes = draft.payload.length + QUEUED_BYTES;
+      this.#enqueue(messageCall(draft, bytes, { resolve, reject }));
     });
   }
 
   /** Puts a call of another kind, which takes about so many bytes, into the queue; it answers for itself. */
   enqueue(step: QueuedStep, bytes: number): void {
-    this.#queuedBytes += bytes + QUEUED_BYTES;
-    this.#queue.push(stepCall(step));
-    this.#turn ??= setImmediate(this.#flush);
+    this.#enqueue(stepCall(step, bytes + QUEUED_BYTES));
+  }
+
+  #enqueue(call: Call): void {
+    this.#queuedBytes += call.bytes;
+    this.#queue.push(call);
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    if (this.#unsynced === undefined) this.#turn ??= setImmediate(this.#flush);
   }
 
   /** What a retry would be answered, without appending anything; undefined: it would be a new one. */
@@ -111,62 +120,70 @@ export class Appends {
       return command && { ...command, duplicate: true };
     }
     if ("settled" in first && !first.settled) {
-      await this.#endOf(first);
-      if (!first.settled) return undefined; // it came to nothing
+      await this.#syncing;
+      if (!first.settled) return undefined; // its batch was not written
     }
     const { messageId, messageSeq } = first;
     return { messageId, messageSeq, duplicate: true };
   }
 
-  /** Resolves when the batch of an unsettled record is settled or taken back. */
-  #endOf(record: TailRecord): Promise<void> {
-    const batch = this.#unsynced.find(({ calls }) =>
-      calls.some((call) => call.record === record),
-    );
-    return new Promise((resolve) => {
-      if (batch === undefined) resolve();
-      else batch.waiting.push(resolve);
-    });
-  }
-
   /** Records that are placed and not settled. */
   *unsettled(): Iterable<TailRecord> {
-    for (const { calls } of this.#unsynced)
-      for (const { record } of calls) if (record !== undefined) yield record;
+    for (const { record } of this.#unsynced?.calls ?? [])
+      if (record !== undefined) yield record;
   }
 
   /** Resolves when every call made before it is answered. */
   async drain(): Promise<void> {
-    if (this.#turn !== undefined) clearImmediate(this.#turn);
-    this.#flush();
-    await this.#syncing;
+    while (this.#unsynced !== undefined || this.#queue.length > 0) {
+      if (this.#turn !== undefined) clearImmediate(this.#turn);
+      this.#flush();
+      await this.#syncing;
+    }
   }
 
-  /** One turn: everything queued becomes one batch. */
+  /** One turn: what is queued becomes one batch. */
   readonly #flush = (): void => {
-    const { journal, owner, placing, synced } = this.#parts;
-    const calls = this.#queue;
-    this.#queue = [];
-    this.#queuedBytes = 0;
     this.#turn = undefined;
-    if (calls.length === 0) return;
+    if (this.#unsynced !== undefined) return;
+    const calls = this.#take();
+    if (calls.length > 0) this.#commit(calls);
+    if (this.#queue.length > 0) this.#schedule();
+  };
+
+  /** The oldest calls of the queue, as many as a batch may have. */
+  #take(): readonly Call[] {
+    let bytes = 0;
+    let count = 0;
+    const most = Math.min(this.#queue.length, MAX_BATCH_CALLS);
+    while (count < most && bytes < MAX_BATCH_BYTES)
+      bytes += this.#queue[count++]?.bytes ?? 0;
+    this.#queuedBytes -= bytes;
+    const calls = this.#queue;
+    this.#queue = calls.splice(count);
+    return calls;
+  }
+
+  #commit(calls: readonly Call[]): void {
+    const { journal, owner, placing, synced } = this.#parts;
+    let isWritten: boolean;
     try {
       owner.assertHeld();
       this.#placeAll(calls);
-      this.#write(calls);
+      isWritten = this.#write(calls);
     } catch (cause) {
       placing.failed();
       this.#fail(calls, cause);
       return;
     }
-    const batch = { calls, end: journal.position, waiting: [] };
-    if (!synced) {
+    const batch = { calls, end: journal.position };
+    if (!synced || !isWritten) {
       this.#settle(batch);
       return;
     }
-    this.#unsynced.push(batch);
-    this.#syncing ??= this.#syncAll();
-  };
+    this.#unsynced = batch;
+    this.#syncing = this.#sync(batch);
+  }
 
   #placeAll(calls: readonly Call[]): void {
     const { placing, clock } = this.#parts;
@@ -217,39 +234,33 @@ export class Appends {
     else this.append(call.draft).then(call.resolve, call.reject);
   }
 
-  #write(calls: readonly Call[]): void {
+  /** False: there was nothing to write. */
+  #write(calls: readonly Call[]): boolean {
     const frame = this.#parts.placing.frame();
-    if (frame === undefined) return;
+    if (frame === undefined) return false;
     this.#parts.journal.write(frame);
     const kept = Buffer.from(frame);
     for (const { record, step } of calls) {
       if (record !== undefined) record.bytes = kept;
       if (step !== undefined) step.written(kept);
     }
+    return true;
   }
 
-  /** Syncs and settles until nothing is unsynced; what is written meanwhile shares the next sync. */
-  async #syncAll(): Promise<void> {
+  /** Settles the batch once the disk has it. */
+  async #sync(batch: Batch): Promise<void> {
     try {
-      while (this.#unsynced.length > 0) {
-        let count = this.#unsynced.length;
-        await this.#parts.journal.sync();
-        for (; count > 0; count--) {
-          const batch = this.#unsynced.shift();
-          if (batch !== undefined) this.#settle(batch);
-        }
-      }
+      await this.#parts.journal.sync();
+      this.#settle(batch);
     } catch (cause) {
       this.#parts.onProblem(
         asError(cause),
         "The journal could not be synced to disk",
       );
-      for (const batch of this.#unsynced.splice(0).reverse()) {
-        this.#fail(batch.calls, cause);
-        for (const go of batch.waiting) go();
-      }
+      this.#fail(batch.calls, cause);
     } finally {
-      this.#syncing = undefined;
+      this.#unsynced = undefined;
+      if (this.#queue.length > 0) this.#schedule();
     }
   }
 
@@ -266,7 +277,6 @@ export class Appends {
         call.reject(new BrokerError("internal", { cause }));
       }
     }
-    for (const go of batch.waiting) go();
   }
 
   #settleCall(call: Call): void {

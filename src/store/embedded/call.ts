@@ -34,6 +34,8 @@ export interface Call {
   /** Undefined: a message. */
   readonly step: QueuedStep | undefined;
   readonly draft: MessageDraft;
+  /** Memory it takes while it is queued, about. */
+  readonly bytes: number;
   readonly resolve: (answer: Appended) => void;
   readonly reject: (error: BrokerError) => void;
   /** Its own message; undefined while not placed and for a retry. */
@@ -49,11 +51,13 @@ type Answers = Pick<Call, "resolve" | "reject">;
 
 export function messageCall(
   draft: MessageDraft,
+  bytes: number,
   { resolve, reject }: Answers,
 ): Call {
   return {
     step: undefined,
     draft,
+    bytes,
     resolve,
     reject,
     message: undefined,
@@ -63,10 +67,11 @@ export function messageCall(
 }
 
 /** It answers for itself. */
-export function stepCall(step: QueuedStep): Call {
+export function stepCall(step: QueuedStep, bytes: number): Call {
   return {
     step,
     draft: NO_DRAFT,
+    bytes,
     resolve: answersItself,
     reject: (error) => step.reject(error),
     message: undefined,

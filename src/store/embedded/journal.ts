@@ -34,7 +34,7 @@ export interface JournalOptions {
   readonly firstSegment: number;
   /** Bytes after which the next frame goes into a new segment. */
   readonly segmentBytes: number;
-  /** Whether `sync` will be called: segments stay open until the disk has them. */
+  /** `sync` is called after each frame, before the next one is written. */
   readonly synced: boolean;
   /** The owner of the folder. */
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
@@ -49,10 +49,6 @@ interface Segment {
   readonly salt: number;
   /** End of the good data. */
   end: number;
-  /** Has data the disk may not have. */
-  dirty: boolean;
-  /** A sync of it is under way. */
-  syncing: boolean;
 }
 
 const PROBE = Buffer.alloc(4096);
@@ -70,8 +66,6 @@ export class Journal {
   #current: Segment;
   /** Where the current segment ends, or the next attempt to open another one is due. */
   #rollAt: number;
-  /** Every segment whose file is open: the current one and those not synced yet. */
-  readonly #open = new Set<Segment>();
   #broken: Error | undefined;
 
   /** Creates the first segment. Throws what the file system throws. */
@@ -113,15 +107,20 @@ export class Journal {
       throw error;
     }
     segment.end += frame.length;
-    segment.dirty = this.#synced;
   }
 
-  /** Resolves when everything written before the call is on the disk. A failure breaks the journal: the kernel forgets what it lost. */
+  /**
+   * Resolves when the disk has everything written before the call. No frame is written meanwhile, so a segment before the current one is
+   * there already. A failure breaks the journal: the kernel forgets what it lost.
+   */
   async sync(): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken;
     try {
-      for (const segment of [...this.#open])
-        if (segment.dirty) await this.#syncOne(segment);
+      await new Promise<void>((resolve, reject) => {
+        const done = (error: Error | null) =>
+          error ? reject(error) : resolve();
+        this.#files.fdatasync(this.#current.fd, done);
+      });
       this.#owner.assertWasHeld();
     } catch (cause) {
       this.#broken = new Error("The journal cannot be flushed to disk", {
@@ -158,10 +157,9 @@ export class Journal {
     return fs.statSync(path, { throwIfNoEntry: false })?.size ?? 0;
   }
 
-  /** Closes the files. Nothing may be called afterwards. */
+  /** Closes the file. Nothing may be called afterwards. */
   close(): void {
-    for (const segment of this.#open) fs.closeSync(segment.fd);
-    this.#open.clear();
+    fs.closeSync(this.#current.fd);
   }
 
   /** Goes on in a new segment, or in the current one while none can be opened (no file descriptor is left). */
@@ -179,27 +177,13 @@ export class Journal {
       return;
     }
     this.#rollAt = this.#segmentBytes;
-    this.#release(before);
-  }
-
-  /** Closes a segment nothing more will be written to or synced in. */
-  #release(segment: Segment): void {
-    if (segment === this.#current || segment.dirty || segment.syncing) return;
-    this.#open.delete(segment);
-    fs.closeSync(segment.fd);
+    fs.closeSync(before.fd);
   }
 
   #create(wanted: number): Segment {
     const { header, salt } = newSegmentHeader();
     const { index, path, fd } = this.#openNew(wanted);
-    const segment: Segment = {
-      index,
-      fd,
-      salt,
-      end: 0,
-      dirty: this.#synced,
-      syncing: false,
-    };
+    const segment: Segment = { index, fd, salt, end: 0 };
     try {
       this.#put(segment, header);
       if (this.#synced) syncFolder(this.#folder);
@@ -209,7 +193,6 @@ export class Journal {
       throw error;
     }
     segment.end = header.length;
-    this.#open.add(segment);
     return segment;
   }
 
@@ -252,21 +235,6 @@ export class Journal {
       this.#broken = new Error("The journal cannot be cut back", { cause });
       throw this.#broken;
     }
-  }
-
-  async #syncOne(segment: Segment): Promise<void> {
-    segment.dirty = false;
-    segment.syncing = true;
-    try {
-      await new Promise<void>((resolve, reject) => {
-        const done = (error: Error | null) =>
-          error ? reject(error) : resolve();
-        this.#files.fdatasync(segment.fd, done);
-      });
-    } finally {
-      segment.syncing = false;
-    }
-    this.#release(segment);
   }
 }
 
