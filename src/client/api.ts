@@ -1,4 +1,4 @@
-// What an app sees of the SDK: the client, what it hears, what it sends. Types only.
+// Types of the public interface: the client, its calls and its events.
 
 import type { CloseReason } from "../broker/errors.ts";
 import type {
@@ -10,46 +10,49 @@ import type {
 import type { JindouError } from "./errors.ts";
 
 /**
- * `connecting`: on the way. `online`: messages flow. `offline`: waiting for the next try. `closed`: over for good, by `close()` or by the
- * server (`kicked` told why).
+ * `connecting`: an attempt is under way. `online`: the session is open. `offline`: waiting for the
+ * next attempt. `closed`: permanently, by `close()` or by the server (see the `kicked` event).
  */
 export type Status = "connecting" | "online" | "offline" | "closed";
 
-/** The JSON document in a payload. */
+/** The JSON object in a payload. */
 export interface Content {
   readonly type: number;
   readonly [field: string]: unknown;
 }
 
 export interface SendOptions {
-  /** Your number for the message: sending it again with the same one is the same message. Default: a new one. */
+  /** Idempotency key: sending with the same one again is the same message. Default: random. */
   readonly clientMsgNo?: string;
   /** Counts as unread for the receivers. Default: true. */
   readonly redDot?: boolean;
-  /** Seconds until it leaves history. Default: 0, never. */
+  /** Seconds until it expires from history. Default: 0, never. */
   readonly expireS?: number;
-  /** Delivered to who is online, not stored. Default: false. */
+  /** Delivered to online users only, not stored. Default: false. */
   readonly noPersist?: boolean;
-  /** A command: kept in each receiver's inbox until acknowledged, not in the channel's history. Default: false. */
+  /**
+   * A command: kept in each receiver's inbox until acknowledged, not in the channel's history.
+   * Default: false.
+   */
   readonly syncOnce?: boolean;
-  /** A label that comes back in history. */
+  /** A label, returned with the message. */
   readonly tagKey?: string;
 }
 
-/** The server's receipt: the message is durable. */
+/** The server's acknowledgement: the message is durable. */
 export interface Sent {
   readonly messageId: number;
-  /** Place in the channel; 0 when it has none (noPersist, commands). */
+  /** Sequence number in the channel; 0: none (noPersist, commands). */
   readonly messageSeq: number;
   readonly clientMsgNo: string;
 }
 
 export interface ReceivedMessage {
-  /** As this user names it: a personal channel has the other user's uid. */
+  /** A personal channel has the other user's uid as its id. */
   readonly channel: ChannelRef;
-  /** Unique, growing. */
+  /** Unique and increasing. */
   readonly messageId: number;
-  /** Place in the channel, from 1; 0 when it has none. */
+  /** Sequence number in the channel, from 1; 0: none. */
   readonly messageSeq: number;
   readonly fromUid: string;
   readonly clientMsgNo: string;
@@ -57,27 +60,31 @@ export interface ReceivedMessage {
   readonly timestampMs: number;
   readonly redDot: boolean;
   readonly noPersist: boolean;
-  /** Seconds after `timestampMs` until it is no longer to be shown; 0: never. */
+  /** Seconds after `timestampMs` until it expires; 0: never. */
   readonly expireS: number;
   /** The clientMsgNo of a stream it refers to. */
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
   readonly payload: Uint8Array;
-  /** The payload's JSON object; undefined when it is none. Of a stream: the text as it was when the message came. */
+  /**
+   * The payload's JSON object; undefined when it is not one. Of a stream: the text when the message
+   * was received.
+   */
   readonly content: Content | undefined;
-  /** The stream whose message this is; it goes on by itself while it is active. */
+  /** The stream that this message started; it is followed while active. */
   readonly stream: Stream | undefined;
 }
 
-/** How a stream ended, and all of its text. */
+/** The final state of a stream, and its whole text. */
 export interface StreamEnd {
   readonly state: Exclude<StreamState, "active">;
   readonly text: string;
 }
 
 /**
- * A text that is being written. It follows the server through lost connections: `text` is at any time a beginning of the stream's text,
- * without a gap or a repeat. Iterating gives the text from its beginning in pieces until the stream ends, however it ends (see `state`).
+ * A text while it is written. It is followed through lost connections: `text` is always a prefix of
+ * the stream's text. Iterating yields the text from its beginning in pieces until the stream ends
+ * (see `state`).
  */
 export interface Stream extends AsyncIterable<string> {
   readonly channel: ChannelRef;
@@ -88,17 +95,17 @@ export interface Stream extends AsyncIterable<string> {
   readonly state: StreamState;
   /** The text so far. */
   readonly text: string;
-  /** What the producer gave with the start. */
+  /** Data of the start event. */
   readonly startData: string;
-  /** What the producer gave with the end; undefined while active. */
+  /** Data of the end event; undefined while active. */
   readonly endData: string | undefined;
   /** The tool-call events so far. */
   readonly notes: readonly StreamNote[];
-  /** Resolves at the end. Rejects with JindouError when the stream cannot be followed any more, `closed` among others. */
+  /** Resolves at the end. Rejects when the stream cannot be followed any longer, e.g. `closed`. */
   readonly finished: Promise<StreamEnd>;
-  /** The text in pieces: from its beginning, or only what comes from now on. Throws what `finished` rejects with. */
+  /** The text in pieces, all of it or only later text. Throws what `finished` rejects with. */
   pieces(from?: "start" | "now"): AsyncIterable<string>;
-  /** The stop button. Resolves with the state, `cancelled` unless the stream had ended already. */
+  /** Stops the stream. Resolves with its state: `cancelled` unless it had ended before. */
   cancel(): Promise<StreamState>;
 }
 
@@ -115,7 +122,7 @@ export interface ReceivedEvent {
   readonly stream: Stream | undefined;
 }
 
-/** A command; acknowledged when all handlers are through without an error. */
+/** Acknowledged when all handlers have succeeded. */
 export interface Command {
   readonly channel: ChannelRef;
   readonly messageId: number;
@@ -126,13 +133,13 @@ export interface Command {
   readonly content: Content | undefined;
 }
 
-/** How this user stands to a channel. */
+/** This user's conversation in a channel. */
 export interface ConversationView {
   readonly channel: ChannelRef;
   readonly headSeq: number;
   readonly readSeq: number;
   readonly unread: number;
-  /** Messages through this seq are not shown: the conversation was deleted then. */
+  /** Messages through this seq are hidden: the conversation was deleted then. */
   readonly deletedSeq: number;
   readonly changedAtMs: number;
   readonly last: ReceivedMessage | undefined;
@@ -141,18 +148,21 @@ export interface ConversationView {
 export interface ConversationPage {
   /** Newest message first. */
   readonly conversations: readonly ConversationView[];
-  /** There are more behind the last one, also where fewer came than `limit`: ask on with `offset` moved on by as many as came. */
+  /**
+   * There are more, even when this page has fewer than `limit`: the next `offset` is this one plus
+   * the page's length.
+   */
   readonly more: boolean;
 }
 
 export interface HistoryOptions {
-  /** First seq wanted. Default: 1. */
+  /** First seq. Default: 1. */
   readonly fromSeq?: number;
-  /** Last seq wanted. Default: the newest. */
+  /** Last seq. Default: the newest. */
   readonly toSeq?: number;
-  /** Most messages wanted. Default: 50. */
+  /** Limit of messages. Default: 50. */
   readonly limit?: number;
-  /** Newest first, and the limit keeps the newest of the range. Default: true, unless `fromSeq` is given. */
+  /** Newest first, and the limit keeps the newest. Default: true, unless `fromSeq` is given. */
   readonly newestFirst?: boolean;
 }
 
@@ -160,40 +170,43 @@ export interface HistoryResult {
   readonly messages: readonly ReceivedMessage[];
   /** The channel's newest seq. */
   readonly headSeq: number;
-  /** The range holds messages beyond these. */
+  /** The range has more messages than these. */
   readonly more: boolean;
 }
 
-/** Through which message the app has a channel. */
+/** The app's position in a channel. */
 export interface Cursor {
   readonly channel: ChannelRef;
   readonly lastSeq: number;
-  /** The greatest id of a message the app has: tells where a fail-over lost messages and others took their places. None or 0: not known. */
+  /**
+   * The greatest id of a message the app has: detects reused seqs after a fail-over lost messages.
+   * Undefined or 0: not known.
+   */
   readonly lastId?: number;
 }
 
 export interface ClientEvents {
-  /** In the order of the channel, each once. What this client sent itself is answered by `send` instead. */
+  /** In channel order, each once. Not for messages this client sent: `send` answers those. */
   readonly message: ReceivedMessage;
   readonly event: ReceivedEvent;
-  /** An active stream came into sight: it started, or this client came late. */
+  /** An active stream, also one that started before this client connected. */
   readonly stream: Stream;
   readonly command: Command;
-  /** Another session of the user changed it. */
+  /** Another session of the user changed a conversation. */
   readonly conversation: {
     readonly change: "read" | "unread" | "delete";
     readonly conversation: ConversationView;
   };
-  /** A watched user came or went. */
+  /** A watched user went online or offline. */
   readonly presence: Presence;
   readonly status: Status;
-  /** The server ended the session for good; the client does not come back by itself. */
+  /** The server ended the session permanently; the client does not reconnect. */
   readonly kicked: {
     readonly reason: CloseReason;
     readonly code: number;
     readonly message: string;
   };
-  /** What no call can be rejected with. */
+  /** Errors that belong to no call. */
   readonly error: JindouError;
 }
 
@@ -202,17 +215,20 @@ export interface Client {
   readonly uid: string;
   readonly deviceId: string;
   readonly status: Status;
-  /** Calls `handler` until the returned function is called. A `command` handler may return a promise. Throws `bad_option` for an unknown event. */
+  /**
+   * Calls `handler` until the returned function is called. A `command` handler may return a
+   * promise. Throws `bad_option` for an unknown event.
+   */
   on<E extends keyof ClientEvents>(
     event: E,
     handler: (value: ClientEvents[E]) => unknown,
   ): () => void;
-  /** Resolves when online; rejects when the client is closed for good, with the reason. */
+  /** Resolves when online; rejects with the reason when the client is closed. */
   ready(): Promise<void>;
   /**
-   * Sends a text, a content object or bytes; resolves when the message is durable. Waits while offline, and is repeated after a lost
-   * connection without ever becoming two messages. Messages of one channel keep the order of the calls. Rejects with `queue_full`,
-   * `closed`, and what the server refuses.
+   * Sends a text, a content object or bytes; resolves when the message is durable. Waits while
+   * offline, and is repeated after a lost connection without a duplicate. Messages of one channel
+   * keep the order of the calls. Rejects with `queue_full`, `closed`, and refusals of the server.
    */
   send(
     channel: ChannelRef,
@@ -225,29 +241,29 @@ export interface Client {
   ): Promise<HistoryResult>;
   /** Any stream of the channel, active or ended. Rejects with `stream_unknown`. */
   streamOf(channel: ChannelRef, clientMsgNo: string): Promise<Stream>;
-  /** `limit`: 1 to 500, default 100. `offset`: how many of the newest to leave out. */
+  /** `limit`: 1 to 500, default 100. `offset`: how many of the newest to skip. */
   conversations(page?: {
     readonly limit?: number;
     readonly offset?: number;
   }): Promise<ConversationPage>;
-  /** Everything through `seq` is read; a lower one than before makes messages unread again. */
+  /** Messages through `seq` are read; a lower seq than before makes later ones unread again. */
   markRead(channel: ChannelRef, seq: number): Promise<ConversationView>;
-  /** As many unread as that, as far as there are. */
+  /** Makes the newest `unread` messages unread, or all there are. */
   setUnread(channel: ChannelRef, unread: number): Promise<ConversationView>;
-  /** Hides the conversation and all its messages until a new one comes. */
+  /** Hides the conversation until a new message, and its messages permanently. */
   deleteConversation(channel: ChannelRef): Promise<ConversationView>;
-  /** Who is online now; one record per uid, in order. */
+  /** The presence of each uid, in the order given. */
   presence(uids: readonly string[]): Promise<readonly Presence[]>;
   /**
-   * Tells `handler` how each user stands, and from then on every change, until the returned function is called. At most 200 different
-   * users at a time over all watches: throws `too_large`.
+   * Calls `handler` with the presence of each user and with every change, until the returned
+   * function is called. At most 200 users over all watches: throws `too_large`.
    */
   watchPresence(
     uids: readonly string[],
     handler: (presence: Presence) => unknown,
   ): () => void;
-  /** Where each channel stands, most recently used last: keep it, and give it to the next `connect` to go on from there. */
+  /** The position in each channel, most recently used last: an option of the next `connect`. */
   cursors(): readonly Cursor[];
-  /** Ends the session. What waits is rejected with `closed`. Safe to call twice. */
+  /** Ends the session; waiting calls are rejected with `closed`. Safe to call twice. */
   close(): Promise<void>;
 }

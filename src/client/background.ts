@@ -1,21 +1,22 @@
-// What the client asks on its own account: missed messages, how streams stand, acknowledgements. A few at a time, and slower than a server
-// takes frames, so that the app's own calls always get through. State: those that wait for their turn. What fails for the moment is
-// asked again while the connection is the same; with the connection it is rejected, as whoever asked begins anew with the next one.
+// The client's own requests: history, stream snapshots, acknowledgements. Paced below the server's
+// frame rate, so that the app's calls are never delayed. State: the queue. What fails temporarily
+// is retried on the same connection; when that is lost, requests are rejected, since their senders
+// start again with the next one.
 
 import type { Ask, Connection } from "./connection.ts";
 import { asJindouError, isLost, JindouError } from "./errors.ts";
 import { type Deferred, deferred, sleep, Timer } from "./waiting.ts";
 
 /** Twice as many as a server answers at a time for one connection. */
-const MAX_UNDER_WAY = 8;
-/** After so many it takes a breath … */
-const PACE_ASKS = 16;
-/** … that leaves half of the frames which the server takes in a second to others. */
-const PACE_MS = 2 * 1000 * PACE_ASKS;
+const MAX_IN_FLIGHT = 8;
+/** After so many requests there is a pause … */
+const PACE_REQUESTS = 16;
+/** … which leaves half of the server's frames per second to others. */
+const PACE_MS = 2 * 1000 * PACE_REQUESTS;
 const RETRY_MS = 500;
-/** The longest wait of what fails again and again: 32 s. */
+/** The longest delay: 32 s. */
 const MAX_DOUBLINGS = 6;
-/** It is not about what was asked: nothing is asked for a while. */
+/** Codes that concern the server, not the request: all requests wait. */
 const SLOW_DOWN: readonly string[] = [
   "rate_limited",
   "overloaded",
@@ -25,13 +26,13 @@ const SLOW_DOWN: readonly string[] = [
 export class Background {
   #connection: Connection | undefined;
   #paceMs = 0;
-  #waiting: Deferred<void>[] = [];
-  #underWay = 0;
-  #asked = 0;
-  /** Nothing leaves while it runs. */
-  readonly #hold = new Timer(() => this.#leave());
+  #queue: Deferred<void>[] = [];
+  #inFlight = 0;
+  #sent = 0;
+  /** While it runs nothing is sent. */
+  readonly #hold = new Timer(() => this.#sendNext());
 
-  /** Rejects with `connection_lost` when the connection ends, else with what is refused for good. */
+  /** Rejects with `connection_lost` when the connection ends, else with permanent refusals. */
   readonly ask: Ask = async (request, seen) => {
     const connection = this.#connection;
     for (let failures = 0; ; failures++) {
@@ -44,17 +45,17 @@ export class Background {
       } catch (thrown) {
         const error = asJindouError(thrown, "connection_lost");
         if (!error.retry || isLost(error)) throw error;
-        waitMs = waitFor(error, failures);
+        waitMs = retryDelay(error, failures);
         if (SLOW_DOWN.includes(error.code)) this.#hold.start(waitMs);
       } finally {
-        this.#underWay -= 1;
-        this.#leave();
+        this.#inFlight -= 1;
+        this.#sendNext();
       }
       await sleep(waitMs);
     }
   };
 
-  /** `maxFramesPerSecond`: what the server takes; 0: anything. */
+  /** `maxFramesPerSecond` is the server's limit; 0: none. */
   opened(connection: Connection, maxFramesPerSecond: number): void {
     this.#connection = connection;
     this.#paceMs = maxFramesPerSecond && PACE_MS / maxFramesPerSecond;
@@ -63,35 +64,35 @@ export class Background {
   lost(): void {
     this.#connection = undefined;
     this.#hold.stop();
-    const waiting = this.#waiting;
-    this.#waiting = [];
-    for (const turn of waiting) turn.reject(new JindouError("connection_lost"));
+    const queue = this.#queue;
+    this.#queue = [];
+    for (const turn of queue) turn.reject(new JindouError("connection_lost"));
   }
 
-  /** Resolves when it may leave. Missed messages can be many: they wait behind all else. */
-  #turn(isPatient: boolean): Promise<void> {
+  /** Resolves when the request may be sent. History waits behind all else: it can be long. */
+  #turn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();
-    if (isPatient) this.#waiting.push(turn);
-    else this.#waiting.unshift(turn);
-    this.#leave();
+    if (isHistory) this.#queue.push(turn);
+    else this.#queue.unshift(turn);
+    this.#sendNext();
     return turn.promise;
   }
 
-  #leave(): void {
-    while (this.#underWay < MAX_UNDER_WAY && !this.#hold.isRunning) {
-      const turn = this.#waiting.shift();
+  #sendNext(): void {
+    while (this.#inFlight < MAX_IN_FLIGHT && !this.#hold.isRunning) {
+      const turn = this.#queue.shift();
       if (turn === undefined) return;
-      this.#underWay += 1;
-      this.#asked += 1;
-      if (this.#asked % PACE_ASKS === 0 && this.#paceMs > 0)
+      this.#inFlight += 1;
+      this.#sent += 1;
+      if (this.#sent % PACE_REQUESTS === 0 && this.#paceMs > 0)
         this.#hold.start(this.#paceMs);
       turn.resolve();
     }
   }
 }
 
-/** Partly chance, so that clients that were refused together do not come back together. */
-function waitFor({ retryAfterMs }: JindouError, failures: number): number {
+/** With jitter, so that clients refused together do not come back together. */
+function retryDelay({ retryAfterMs }: JindouError, failures: number): number {
   const doublings = Math.min(failures, MAX_DOUBLINGS);
   const ms = retryAfterMs || RETRY_MS * 2 ** doublings;
   return ms * (1 + Math.random() / 2);

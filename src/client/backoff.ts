@@ -1,21 +1,20 @@
-// Whether and when to connect again. Pure.
+// Whether and when to reconnect. Pure.
 
-/** The close codes below 4100 say: at once. */
+// Close codes 4000 to 4099: reconnect at once; 4200 to 4299: never; all others: after a delay.
+const AT_ONCE_FROM = 4000;
 const PAUSE_FROM = 4100;
-/** Those from here to 4299 say: never by yourself. */
 const NEVER_FROM = 4200;
 const NEVER_TO = 4299;
-const AT_ONCE_FROM = 4000;
 
-/** What to do after a connection ended with `code`. */
+/** What to do after a connection closed with `code`. */
 export function verdict(code: number): "at_once" | "pause" | "never" {
   if (code >= NEVER_FROM && code <= NEVER_TO) return "never";
   return code >= AT_ONCE_FROM && code < PAUSE_FROM ? "at_once" : "pause";
 }
 
 /**
- * Milliseconds until try number `attempt` (0: the first after a connection that held). Half of it is chance, so that clients that were
- * cut off together do not come back together.
+ * Milliseconds before attempt number `attempt` (0: the first after a stable connection). Half of it
+ * is jitter, so that clients disconnected together do not reconnect together.
  */
 export function pauseMs(
   attempt: number,

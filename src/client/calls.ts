@@ -1,5 +1,5 @@
-// What the app asks and may be asked twice without harm (all but sending): it waits for a connection and is repeated when one is lost, and when
-// the server refused it as too fast, until its time is up. State: those that have no answer, and which of them wait as the server asked for.
+// The app's calls except `send`, all idempotent: each waits for a connection, is repeated after a
+// lost one and after `rate_limited`, and times out. State: the calls without an answer.
 
 import type {
   Ask,
@@ -11,8 +11,8 @@ import type {
 import { asJindouError, isLost, JindouError } from "./errors.ts";
 import { type Deferred, deferred, Timer, within } from "./waiting.ts";
 
-export interface CallLimits {
-  /** Most calls under way. */
+interface CallLimits {
+  /** Limit of calls without an answer. */
   readonly maxQueued: number;
   readonly requestMs: number;
 }
@@ -21,7 +21,7 @@ interface Call extends Pick<Deferred<never>, "reject"> {
   send(connection: Connection): void;
 }
 
-/** After a wait calls leave one at a time, so that they are not refused together again. */
+/** Calls that were rate-limited are repeated one at a time. */
 const PACE_MS = 20;
 const RETRY_MS = 500;
 
@@ -31,15 +31,15 @@ export class Calls {
   #connection: Connection | undefined;
   #closed: JindouError | undefined;
   #connected = deferred<void>();
-  /** They leave, one after the other, when the time is up that the server asked for. */
+  /** Calls that wait for the end of the delay which the server asked for. */
   readonly #held = new Set<Call>();
-  readonly #hold = new Timer(() => this.#goOn());
+  readonly #hold = new Timer(() => this.#sendNext());
 
   constructor(limits: CallLimits) {
     this.#limits = limits;
   }
 
-  /** Rejects with the refusal, `timeout`, `queue_full`, or what the client was closed with. */
+  /** Rejects with the refusal, `timeout`, `queue_full`, or the reason the client was closed. */
   readonly call: Ask = async <K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,
@@ -54,12 +54,13 @@ export class Calls {
         const refusal = asJindouError(error, "connection_lost");
         if (refusal.code !== "rate_limited") reject(refusal);
         else if (connection === this.#connection)
-          this.#wait(open, refusal.retryAfterMs);
+          this.#retry(open, refusal.retryAfterMs);
       });
     };
     const open: Call = { send, reject };
     this.#open.add(open);
-    this.#leave(open);
+    if (this.#hold.isRunning) this.#held.add(open);
+    else if (this.#connection !== undefined) send(this.#connection);
     try {
       return await within(this.#limits.requestMs, "timeout", promise);
     } finally {
@@ -81,7 +82,7 @@ export class Calls {
     this.#connected = deferred();
   }
 
-  /** Everything that waits, and every later call, is rejected with `error`. */
+  /** All open and later calls are rejected with `error`. */
   close(error: JindouError): void {
     this.#connection = undefined;
     this.#hold.stop();
@@ -96,19 +97,14 @@ export class Calls {
     return this.#connected.promise;
   }
 
-  #leave(call: Call): void {
-    if (this.#hold.isRunning) this.#held.add(call);
-    else if (this.#connection !== undefined) call.send(this.#connection);
-  }
-
-  /** Partly chance, so that a user's clients do not come back together. */
-  #wait(call: Call, retryAfterMs: number): void {
-    if (!this.#open.has(call)) return; // its time had run out
+  /** With jitter, so that a user's clients do not come back together. */
+  #retry(call: Call, retryAfterMs: number): void {
+    if (!this.#open.has(call)) return; // timed out
     this.#held.add(call);
     this.#hold.start((retryAfterMs || RETRY_MS) * (1 + Math.random() / 4));
   }
 
-  #goOn(): void {
+  #sendNext(): void {
     for (const call of this.#held) {
       this.#held.delete(call);
       if (this.#held.size > 0) this.#hold.start(PACE_MS);

@@ -6,6 +6,7 @@ import type { Push } from "../protocol/protocol.ts";
 import type { Client, ConversationView } from "./api.ts";
 import { Background } from "./background.ts";
 import { Calls } from "./calls.ts";
+import { Channels } from "./channels.ts";
 import { Commands } from "./commands.ts";
 import type { Ask, Request } from "./connection.ts";
 import { Connector } from "./connector.ts";
@@ -14,9 +15,8 @@ import { Events } from "./events.ts";
 import { createReceiver, draftOf, type Receiver } from "./messages.ts";
 import { checkNames, type Settings } from "./options.ts";
 import { Outbox } from "./outbox.ts";
+import { PresenceWatches } from "./presence.ts";
 import { Streams } from "./streams.ts";
-import { Timelines } from "./timelines.ts";
-import { Watching } from "./watching.ts";
 
 const HISTORY_OPTIONS = "fromSeq toSeq limit newestFirst";
 const PAGE_OPTIONS = "limit offset";
@@ -27,7 +27,7 @@ const CONVERSATION_LIMIT = 100;
 export function createClient(settings: Settings): Client {
   const { uid, deviceId } = settings;
   const parts = createParts(settings);
-  const { events, calls, outbox, streams, timelines, commands, watching } =
+  const { events, calls, outbox, streams, channels, commands, presence } =
     parts;
   const connector = createConnector(settings, parts);
   const stopListening = onNetworkReturn(() => connector.connectNow());
@@ -51,8 +51,8 @@ export function createClient(settings: Settings): Client {
       outbox.send(draftOf(channel, content, options)),
     ...createQueries(calls.call, parts.receiver),
     streamOf: (channel, clientMsgNo) => streams.of(channel, clientMsgNo),
-    watchPresence: (uids, handler) => watching.watch(uids, handler),
-    cursors: () => timelines.cursors(),
+    watchPresence: (uids, handler) => presence.watch(uids, handler),
+    cursors: () => channels.cursors(),
     close: () => connector.close(),
   };
 }
@@ -62,7 +62,7 @@ type Parts = ReturnType<typeof createParts>;
 function createParts({ uid, cursors, maxQueued, timeouts }: Settings) {
   const { requestMs, sendMs } = timeouts;
   const events = new Events();
-  const trouble = (error: JindouError) => events.emit("error", error);
+  const onError = (error: JindouError) => events.emit("error", error);
   const calls = new Calls({ maxQueued, requestMs });
   const background = new Background();
   const { ask } = background;
@@ -70,21 +70,21 @@ function createParts({ uid, cursors, maxQueued, timeouts }: Settings) {
     uid,
     maxQueued,
     sendMs,
-    acked: (channel, ack) => timelines.acked(channel, ack),
+    acked: (channel, ack) => channels.acked(channel, ack),
   });
   const streams = new Streams({
     uid,
     call: calls.call,
     ask,
-    appeared: (stream) => events.emit("stream", stream),
-    told: (event) => events.emit("event", event),
+    onStream: (stream) => events.emit("stream", stream),
+    onEvent: (event) => events.emit("event", event),
   });
   const receiver = createReceiver(uid, streams.ofMessage);
-  const timelines: Timelines = new Timelines({
+  const channels: Channels = new Channels({
     uid,
     cursors,
     ask,
-    trouble,
+    onError,
     deliver: (message) => events.emit("message", receiver.message(message)),
     isOwn: ({ fromUid, channel, clientMsgNo }) =>
       fromUid === uid && outbox.has(channel, clientMsgNo),
@@ -92,14 +92,14 @@ function createParts({ uid, cursors, maxQueued, timeouts }: Settings) {
   });
   const commands = new Commands({
     ask,
-    trouble,
+    onError,
     handlers: () => events.handlers("command"),
   });
-  const watching = new Watching({
+  const presence = new PresenceWatches({
     ask,
-    trouble,
-    changed: (presence) => events.emit("presence", presence),
-    call: (handler, presence) => events.call(handler, presence),
+    onError,
+    changed: (one) => events.emit("presence", one),
+    call: (handler, one) => events.call(handler, one),
   });
   return {
     events,
@@ -108,34 +108,34 @@ function createParts({ uid, cursors, maxQueued, timeouts }: Settings) {
     outbox,
     streams,
     receiver,
-    timelines,
+    channels,
     commands,
-    watching,
+    presence,
   };
 }
 
 function createConnector(settings: Settings, parts: Parts): Connector {
   const { events, calls, background, outbox } = parts;
-  const { streams, timelines, commands, watching } = parts;
+  const { streams, channels, commands, presence } = parts;
   return new Connector({
     settings,
-    resume: (limit) => timelines.resume(limit),
+    resume: (limit) => channels.resume(limit),
     opened(connection, connack) {
       background.opened(connection, connack.limits.maxFramesPerSecond);
       calls.opened(connection);
       outbox.opened(connection);
       streams.opened();
-      watching.opened();
-      timelines.opened(connack); // last: it may call handlers
+      presence.opened();
+      channels.opened(connack); // last: it may call handlers
     },
     pushed: (push) => route(push, parts),
     lost() {
-      for (const one of [background, timelines, calls, outbox, streams])
+      for (const one of [background, channels, calls, outbox, streams])
         one.lost();
     },
     closed(error) {
       background.lost();
-      timelines.lost();
+      channels.lost();
       for (const one of [calls, outbox, streams, commands]) one.close(error);
     },
     emit: (event, value) => events.emit(event, value),
@@ -143,12 +143,12 @@ function createConnector(settings: Settings, parts: Parts): Connector {
 }
 
 function route(push: Push, parts: Parts): void {
-  const { events, streams, timelines, receiver } = parts;
+  const { events, streams, channels, receiver } = parts;
   switch (push.kind) {
     case "message":
-      return timelines.message(push.channel, push.message);
+      return channels.message(push.channel, push.message);
     case "messages":
-      return timelines.run(push);
+      return channels.range(push);
     case "event":
       return streams.event(push.channel, push.event);
     case "stream":
@@ -161,7 +161,7 @@ function route(push: Push, parts: Parts): void {
         conversation: receiver.conversation(push.conversation),
       });
     case "presence":
-      return parts.watching.take(push.presence);
+      return parts.presence.take(push.presence);
     case "disconnect": // handled by the connection
   }
 }

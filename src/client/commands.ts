@@ -1,5 +1,6 @@
-// Commands: each is given to the handlers, one after the other, and acknowledged when all of them are through. State: what waits, what
-// failed and is tried again, the last ones that are done (the server may give those again when an acknowledgement was lost).
+// Commands: handled one after the other, and acknowledged when all handlers have succeeded.
+// State: the queue, failed commands that wait for a retry, the ids of the last handled ones (the
+// server repeats a command whose acknowledgement was lost).
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -9,35 +10,35 @@ import { asJindouError, isLost, type JindouError } from "./errors.ts";
 import type { Handler } from "./events.ts";
 import { receivedCommand } from "./messages.ts";
 
-export interface CommandsParts {
-  /** Repeats what fails for the moment. */
+interface CommandsParts {
+  /** Retries what fails temporarily. */
   readonly ask: Ask;
   handlers(): readonly Handler<Command>[];
-  trouble(error: JindouError): void;
+  onError(error: JindouError): void;
 }
 
-/** A command by its place in the inbox; 0: nothing to acknowledge. */
 interface Entry {
+  /** 0: nothing to acknowledge. */
   inboxSeq: number;
   readonly command: Command;
   failures: number;
   timer?: ReturnType<typeof setTimeout>;
 }
 
-/** Waiting for their handlers; what comes beyond comes again with the next session. */
-const MAX_WAITING = 10_000;
-const MAX_DONE = 10_000;
-/** A failing handler is called again after 1 s, 2 s, 4 s …; after the last try the next session brings the command again. */
-const MAX_FAILURES = 5;
+/** Commands beyond that come again with the next session. */
+const MAX_OPEN = 10_000;
+const MAX_HANDLED = 10_000;
+/** Retries after 1 s, 2 s, 4 s …; after the last one the next session brings the command again. */
+const MAX_RETRIES = 5;
 const RETRY_MS = 1000;
-/** Most in one acknowledgement. */
+/** The server's limit for one COMMANDACK. */
 const MAX_ACKS = 1000;
 
 export class Commands {
   readonly #parts: CommandsParts;
-  /** By messageId, in the order in which they came: those that wait, run, or wait for another try. */
+  /** Commands not handled yet, by messageId, in order of arrival. */
   readonly #open = new Map<number, Entry>();
-  readonly #done = new BoundedMap<number, true>(MAX_DONE);
+  readonly #handled = new BoundedMap<number, true>(MAX_HANDLED);
   #queue: Entry[] = [];
   #acks: number[] = [];
   #isRunning = false;
@@ -52,8 +53,8 @@ export class Commands {
     const { messageId } = message;
     const open = this.#open.get(messageId);
     if (open !== undefined) open.inboxSeq ||= inboxSeq;
-    else if (this.#done.get(messageId)) this.#acknowledge(inboxSeq);
-    else if (this.#open.size < MAX_WAITING) {
+    else if (this.#handled.get(messageId)) this.#acknowledge(inboxSeq);
+    else if (this.#open.size < MAX_OPEN) {
       const command = receivedCommand(channel, message);
       const entry = { inboxSeq, command, failures: 0 };
       this.#open.set(messageId, entry);
@@ -62,7 +63,7 @@ export class Commands {
     }
   }
 
-  /** Goes on with what waits; to be called when a handler was added. */
+  /** Handles the queue; must be called when a handler was added: without one commands wait. */
   work(): void {
     if (!this.#isRunning) void this.#run();
   }
@@ -73,7 +74,6 @@ export class Commands {
     for (const { timer } of this.#open.values()) clearTimeout(timer);
   }
 
-  /** Without handlers commands wait. */
   async #run(): Promise<void> {
     this.#isRunning = true;
     let entry = this.#next();
@@ -93,18 +93,18 @@ export class Commands {
     try {
       for (const handler of this.#parts.handlers()) await handler(command);
     } catch (error) {
-      this.#parts.trouble(asJindouError(error, "handler_failed"));
+      this.#parts.onError(asJindouError(error, "handler_failed"));
       return this.#failed(entry);
     }
     this.#open.delete(command.messageId);
-    this.#done.set(command.messageId, true);
+    this.#handled.set(command.messageId, true);
     this.#acknowledge(entry.inboxSeq);
   }
 
-  /** Behind the others, after a pause. */
+  /** Other commands go on during the delay. */
   #failed(entry: Entry): void {
     entry.failures += 1;
-    const isLast = entry.failures > MAX_FAILURES || entry.inboxSeq === 0;
+    const isLast = entry.failures > MAX_RETRIES || entry.inboxSeq === 0;
     if (isLast || this.#isClosed)
       return void this.#open.delete(entry.command.messageId);
     entry.timer = setTimeout(
@@ -122,7 +122,7 @@ export class Commands {
     if (!this.#isAcking) void this.#sendAcks();
   }
 
-  /** One frame at a time: what is through meanwhile goes with the next. */
+  /** One frame at a time; acknowledgements made meanwhile share the next one. */
   async #sendAcks(): Promise<void> {
     this.#isAcking = true;
     await Promise.resolve();
@@ -131,8 +131,8 @@ export class Commands {
       try {
         await this.#parts.ask({ kind: "commandack", inboxSeqs });
       } catch (error) {
-        if (!isLost(error)) this.#parts.trouble(error as JindouError); // `ask` rejects with nothing else
-        // the next session brings them again
+        // the next session brings the commands again; `ask` rejects with nothing else
+        if (!isLost(error)) this.#parts.onError(error as JindouError);
       }
     }
     this.#isAcking = false;

@@ -112,7 +112,10 @@ export class Connection {
     socket.onerror = () => undefined; // a close event follows
   }
 
-  /** Sends a request and resolves with its answer. Rejects with the refusal, `timeout`, `connection_lost`, `too_large`, `bad_request`. */
+  /**
+   * Resolves with the answer. Rejects with the refusal, `timeout`, `connection_lost`, `too_large`,
+   * `bad_request`.
+   */
   async request<K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,
@@ -160,7 +163,8 @@ export class Connection {
       const cause = asJindouError(error, "bad_option");
       throw new JindouError("bad_request", { message: cause.message, cause });
     }
-    if (frame.length > this.#maxFrameBytes) throw new JindouError("too_large"); // the server would close
+    // the server would close the connection
+    if (frame.length > this.#maxFrameBytes) throw new JindouError("too_large");
     return frame;
   }
 

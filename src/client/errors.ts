@@ -1,5 +1,5 @@
-// Every error of the SDK is a JindouError with a code: the server's own codes, the reasons for which it closes for good, and the few that
-// arise here. No state.
+// Every error of the SDK is a JindouError with a code: one of the server's codes, the reason of a
+// permanent close, or a code of the SDK itself. No state.
 
 import {
   CLOSE_REASONS,
@@ -8,27 +8,26 @@ import {
 } from "../broker/errors.ts";
 import { closeReasonOf } from "../protocol/native/errors.ts";
 
-/** What goes wrong without the server saying so. */
+/** The codes of the SDK itself. */
 export const CLIENT_MESSAGES = {
   bad_option: "An option is not valid",
   closed: "The client was closed",
   connection_lost: "The connection was lost",
   handler_failed: "A handler threw",
   no_websocket: "There is no WebSocket here: install ws or pass webSocket",
-  queue_full: "Too much is waiting: maxQueued calls",
-  timeout: "No answer came in time",
-  token_failed: "No token could be had",
+  queue_full: "More than maxQueued calls are waiting",
+  timeout: "No answer in time",
+  token_failed: "The token function failed",
 } as const;
 
-/** A code that arises in the SDK itself. */
 export type ClientErrorCode = keyof typeof CLIENT_MESSAGES;
 
-/** `docs/sdk.md` tells what to do about each. */
+/** `docs/sdk.md` explains each. */
 export type JindouErrorCode = ClientErrorCode | ErrorCode | CloseReason;
 
 /**
- * The same call may succeed later. Of the server's codes these are a copy, because the whole table is a tenth of the SDK; a test compares
- * them.
+ * Codes after which the same call may succeed later. The server's are copied from its table of
+ * errors, which would be a tenth of the SDK; a test compares them.
  */
 export const RETRYABLE: ReadonlySet<string> = new Set<JindouErrorCode>([
   "connection_lost",
@@ -47,7 +46,7 @@ export class JindouError extends Error {
   readonly code: JindouErrorCode;
   /** The same call, unchanged, may succeed later. */
   readonly retry: boolean;
-  /** Milliseconds after which a retry makes sense; 0: not known. */
+  /** Milliseconds to wait before a retry; 0: not known. */
   readonly retryAfterMs: number;
 
   constructor(
@@ -58,7 +57,8 @@ export class JindouError extends Error {
       readonly cause?: unknown;
     } = {},
   ) {
-    const texts: Readonly<Record<string, string | undefined>> = CLIENT_MESSAGES; // the server's refusals bring their own
+    // a refusal of the server has its own message
+    const texts: Readonly<Record<string, string | undefined>> = CLIENT_MESSAGES;
     super(options.message ?? texts[code] ?? code, { cause: options.cause });
     this.name = "JindouError";
     this.code = code;
@@ -67,7 +67,7 @@ export class JindouError extends Error {
   }
 }
 
-/** What a close code of the server says. */
+/** The `kicked` event for a close code of the server. */
 export function endedBy(code: number): {
   readonly reason: CloseReason;
   readonly code: number;
@@ -77,12 +77,12 @@ export function endedBy(code: number): {
   return { reason, code, message: CLOSE_REASONS[reason].message };
 }
 
-/** The connection it was asked on is gone. */
+/** Whether the request's connection was lost. */
 export function isLost(error: unknown): boolean {
   return error instanceof JindouError && error.code === "connection_lost";
 }
 
-/** The error as one of ours: what is none was thrown by code we called. */
+/** Wraps any other error as a JindouError with `code`. */
 export function asJindouError(
   error: unknown,
   code: ClientErrorCode,

@@ -1,4 +1,5 @@
-// `jindou/client`: the client SDK for browsers and Node. What is exported here is the SDK's interface; docs/sdk.md is its guide.
+// `jindou/client`: the client SDK for browsers and Node. Its public interface is what this file
+// exports; docs/sdk.md is its guide.
 
 import {
   type ChannelRef,
@@ -22,7 +23,7 @@ export { JindouError, type JindouErrorCode } from "./errors.ts";
 export type { ConnectOptions, Timeouts } from "./options.ts";
 export type { SocketConstructor, SocketLike } from "./socket.ts";
 
-/** A client that connects at once and comes back by itself. Throws `bad_option`, `bad_id`. */
+/** A client that connects at once and reconnects by itself. Throws `bad_option`, `bad_id`. */
 export function connect(options: ConnectOptions): Client {
   return createClient(settle(options));
 }

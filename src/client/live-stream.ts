@@ -1,5 +1,5 @@
-// One stream as this client has it: its text so far, which only grows, and who waits for more. State: that. It asks nobody for anything;
-// streams.ts tells it what came.
+// One stream as this client has it, and its readers. State: the stream's fields; the text only
+// grows. Makes no requests: streams.ts gives it snapshots and events.
 
 import type {
   ChannelEvent,
@@ -15,16 +15,15 @@ import type { Stream, StreamEnd } from "./api.ts";
 import type { JindouError } from "./errors.ts";
 import { type Deferred, deferred } from "./waiting.ts";
 
-/** Finds or makes the stream of a message that has one. */
+/** The stream that a message starts, if any. */
 export type StreamFor = (
   channel: ChannelRef,
   message: Message,
 ) => Stream | undefined;
 
-/** How a stream stands. */
-type Standing = Omit<StreamSnapshot, "key" | "channel" | "clientMsgNo">;
+type StreamFields = Omit<StreamSnapshot, "key" | "channel" | "clientMsgNo">;
 
-const BEFORE: Standing = {
+const EMPTY: StreamFields = {
   fromUid: "",
   messageId: 0,
   messageSeq: 0,
@@ -39,53 +38,53 @@ const BEFORE: Standing = {
 export class LiveStream implements Stream {
   readonly channel: ChannelRef;
   readonly clientMsgNo: string;
-  readonly #stop: () => Promise<StreamState>;
+  readonly cancel: () => Promise<StreamState>;
   readonly #finished = deferred<StreamEnd>();
-  #now: Standing = BEFORE;
+  #fields: StreamFields = EMPTY;
   #error: JindouError | undefined;
-  /** Resolves with the next change; made when somebody waits. */
+  /** Resolves at the next change; exists while a reader waits. */
   #change: Deferred<void> | undefined;
 
   constructor(
     channel: ChannelRef,
     clientMsgNo: string,
-    stop: () => Promise<StreamState>,
+    cancel: () => Promise<StreamState>,
   ) {
     this.channel = { id: channel.id, type: channel.type };
     this.clientMsgNo = clientMsgNo;
-    this.#stop = stop;
+    this.cancel = cancel;
   }
 
   get fromUid(): string {
-    return this.#now.fromUid;
+    return this.#fields.fromUid;
   }
 
   get messageId(): number {
-    return this.#now.messageId;
+    return this.#fields.messageId;
   }
 
   get messageSeq(): number {
-    return this.#now.messageSeq;
+    return this.#fields.messageSeq;
   }
 
   get state(): StreamState {
-    return this.#now.state;
+    return this.#fields.state;
   }
 
   get text(): string {
-    return this.#now.text;
+    return this.#fields.text;
   }
 
   get startData(): string {
-    return this.#now.startData;
+    return this.#fields.startData;
   }
 
   get endData(): string | undefined {
-    return this.#now.endData;
+    return this.#fields.endData;
   }
 
   get notes(): readonly StreamNote[] {
-    return this.#now.notes;
+    return this.#fields.notes;
   }
 
   get finished(): Promise<StreamEnd> {
@@ -100,35 +99,31 @@ export class LiveStream implements Stream {
     return this.#read(from === "now" ? this.text.length : 0);
   }
 
-  cancel(): Promise<StreamState> {
-    return this.#stop();
-  }
-
-  /** Takes over how the stream stands; returns the notes that are new. What is older than what is here changes nothing. */
-  replace(snapshot: Standing): readonly StreamNote[] {
-    const { nextIndex } = this.#now;
+  /** Replaces all fields unless the snapshot is older; returns the new notes. */
+  replace(snapshot: StreamFields): readonly StreamNote[] {
+    const { nextIndex } = this.#fields;
     if (snapshot.nextIndex < nextIndex) return [];
-    this.#become(snapshot);
+    this.#set(snapshot);
     return snapshot.notes.filter(({ index }) => index >= nextIndex);
   }
 
-  /** Takes what follows directly. `gap`: something before it is missing, and nothing was taken. `old`: it is here already. */
-  append(event: ChannelEvent): "taken" | "old" | "gap" {
-    const { nextIndex, text } = this.#now;
+  /** Applies the event that is next. `gap`: an earlier one is missing. `old`: applied before. */
+  append(event: ChannelEvent): "applied" | "old" | "gap" {
+    const { nextIndex, text } = this.#fields;
     const place = event.stream;
     if (place === undefined || place.nextIndex <= nextIndex) return "old";
     if (place.index > nextIndex || place.textOffset > text.length) return "gap";
     const { state } = place;
-    this.#become({
-      ...this.#now,
-      ...changeBy(event, place, this.#now),
+    this.#set({
+      ...this.#fields,
+      ...changeBy(event, place, this.#fields),
       nextIndex: place.nextIndex,
       state,
     });
-    return "taken";
+    return "applied";
   }
 
-  /** It cannot be followed any more; harmless when it ended. */
+  /** It cannot be followed any longer. No effect when it has ended. */
   fail(error: JindouError): void {
     if (this.state !== "active" || this.#error !== undefined) return;
     this.#error = error;
@@ -136,9 +131,9 @@ export class LiveStream implements Stream {
     this.#wake();
   }
 
-  #become(now: Standing): void {
-    this.#now = now;
-    const { state, text } = now;
+  #set(fields: StreamFields): void {
+    this.#fields = fields;
+    const { state, text } = fields;
     if (state !== "active") this.#finished.resolve({ state, text });
     this.#wake();
   }
@@ -148,7 +143,7 @@ export class LiveStream implements Stream {
     this.#change = undefined;
   }
 
-  /** Reads from the text itself, so a slow reader costs nothing and gets larger pieces. */
+  /** Readers share the text: a slow one needs no queue and gets larger pieces. */
   async *#read(from: number): AsyncGenerator<string, void> {
     let at = from;
     for (;;) {
@@ -167,16 +162,16 @@ export class LiveStream implements Stream {
   }
 }
 
-/** What an event that follows directly changes. */
+/** The fields that the next event changes. */
 function changeBy(
   { type, data, fromUid, eventId, timestampMs }: ChannelEvent,
   { index, textOffset, messageSeq }: StreamPlace,
-  { text, notes }: Standing,
-): Partial<Standing> {
+  { text, notes }: StreamFields,
+): Partial<StreamFields> {
   if (index === 0) return { fromUid, messageSeq, startData: data };
   if (type === STREAM_END) return { endData: data };
   if (type === STREAM_CONTENT)
-    return { text: text + data.slice(text.length - textOffset) }; // of merged content a part may be here
+    return { text: text + data.slice(text.length - textOffset) }; // merged content may overlap
   const note = { index, textOffset, eventId, type, data, timestampMs };
   return { notes: [...notes, note] };
 }

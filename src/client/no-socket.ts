@@ -1,4 +1,4 @@
-// What bundles for browsers have instead of find-socket.ts: nothing of Node comes along. No state.
+// Replaces find-socket.ts in bundles for browsers, which must not contain `ws`. No state.
 
 export async function findSocket(): Promise<unknown> {
   throw new Error("The platform has no WebSocket");

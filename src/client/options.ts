@@ -16,7 +16,7 @@ export interface ConnectOptions {
   /** Address of the client listener: `ws://` or `wss://`; `http`, `https` are replaced by these. */
   readonly url: string;
   readonly uid: string;
-  /** As registered for uid and deviceFlag; a function is called before each connect. Default: "". */
+  /** Registered for uid and deviceFlag; a function is called before each connect. Default: "". */
   readonly token?: string | (() => string | Promise<string>);
   /** 0 app, 1 web, 2 desktop. Default: 1. */
   readonly deviceFlag?: DeviceFlag;

@@ -1,6 +1,6 @@
-// What is to be sent and has no receipt yet. State: one lane per channel, in the order of the calls, and which lanes wait for a receipt.
-// One message of a channel is under way at a time: the next one leaves with the receipt, so no refusal or lost connection can turn their
-// order round. A message keeps its clientMsgNo, so repeating it is harmless.
+// Messages without a SENDACK. State: a queue per channel, in the order of the calls. One message of
+// a channel is in flight at a time, so that no refusal or lost connection can reorder them. A
+// message keeps its clientMsgNo, so that repeating it is harmless.
 
 import {
   type ChannelKey,
@@ -11,73 +11,79 @@ import type { Sent } from "./api.ts";
 import type { Connection, Request } from "./connection.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import { messageKey } from "./messages.ts";
-import { type Deferred, deferred } from "./waiting.ts";
+import { type Deferred, deferred, Timer } from "./waiting.ts";
 
 type Draft = Request<"send">;
 
-export interface OutboxParts {
+interface OutboxParts {
   readonly uid: string;
-  /** Most messages without a receipt. */
+  /** Limit of messages without a SENDACK. */
   readonly maxQueued: number;
-  /** Time for each; 0: as long as it takes. */
+  /** Time limit of each; 0: none. */
   readonly sendMs: number;
-  /** The receipt of a message. */
   acked(channel: ChannelRef, ack: Sent): void;
 }
 
 interface Entry {
   readonly id: string;
+  readonly key: ChannelKey;
   readonly draft: Draft;
   readonly answer: Deferred<Sent>;
-  timer: ReturnType<typeof setTimeout> | undefined;
+  timer?: ReturnType<typeof setTimeout>;
 }
 
-/** Messages under way at a time, over all channels: well below what a server takes. */
-const MAX_UNDER_WAY = 256;
+/** Over all channels; well below the server's limit. */
+const MAX_IN_FLIGHT = 256;
 const RETRY_MS = 1000;
 
 export class Outbox {
   readonly #parts: OutboxParts;
-  readonly #lanes = new Map<ChannelKey, Entry[]>();
-  /** All entries, by channel and clientMsgNo. */
+  readonly #queues = new Map<ChannelKey, Entry[]>();
+  /** All messages, by `messageKey`. */
   readonly #entries = new Map<string, Entry>();
-  /** Lanes whose first message may leave. */
+  /** Channels whose first message may be sent. */
   readonly #ready = new Set<ChannelKey>();
-  /** Lanes whose first message is under way. */
+  /** Channels whose first message is in flight, or waits for its retry. */
   readonly #sending = new Set<ChannelKey>();
   #connection: Connection | undefined;
   #closed: JindouError | undefined;
-  /** Nothing leaves until then: the server asked for it. */
-  #pause: ReturnType<typeof setTimeout> | undefined;
+  /** While it runs nothing is sent: the server asked for it. */
+  readonly #hold = new Timer(() => this.#sendReady());
 
   constructor(parts: OutboxParts) {
     this.#parts = parts;
   }
 
-  /** Rejects with `queue_full`, `timeout`, what the server refuses, what the client was closed with. */
+  /** Rejects with `queue_full`, `timeout`, the refusal, or the reason the client was closed. */
   async send(draft: Draft): Promise<Sent> {
-    const { maxQueued, sendMs } = this.#parts;
+    const { uid, maxQueued, sendMs } = this.#parts;
     if (this.#closed !== undefined) throw this.#closed;
-    const id = this.#idOf(draft.channel, draft.clientMsgNo);
+    const id = messageKey(uid, draft.channel, draft.clientMsgNo);
     const same = this.#entries.get(id);
     if (same !== undefined) return same.answer.promise;
     if (this.#entries.size >= maxQueued) throw new JindouError("queue_full");
+    const key = channelKey(draft.channel, uid);
     const answer = deferred<Sent>();
-    const entry: Entry = { id, draft, answer, timer: undefined };
+    const entry: Entry = { id, key, draft, answer };
     if (sendMs > 0)
       entry.timer = setTimeout(
         () => this.#reject(entry, new JindouError("timeout")),
         sendMs,
       );
     this.#entries.set(id, entry);
-    this.#enqueue(entry);
-    this.#leave();
+    const queue = this.#queues.get(key);
+    if (queue !== undefined) queue.push(entry);
+    else {
+      this.#queues.set(key, [entry]);
+      this.#ready.add(key);
+    }
+    this.#sendReady();
     return answer.promise;
   }
 
-  /** It waits here for its receipt. */
+  /** Whether this message waits for its SENDACK. */
   has(channel: ChannelRef, clientMsgNo: string): boolean {
-    return this.#entries.has(this.#idOf(channel, clientMsgNo));
+    return this.#entries.has(messageKey(this.#parts.uid, channel, clientMsgNo));
   }
 
   isSending(channel: ChannelRef): boolean {
@@ -86,15 +92,14 @@ export class Outbox {
 
   opened(connection: Connection): void {
     this.#connection = connection;
-    for (const key of this.#lanes.keys()) this.#ready.add(key);
-    this.#leave();
+    for (const key of this.#queues.keys()) this.#ready.add(key);
+    this.#sendReady();
   }
 
   lost(): void {
     this.#connection = undefined;
     this.#sending.clear();
-    clearTimeout(this.#pause);
-    this.#pause = undefined;
+    this.#hold.stop();
   }
 
   close(error: JindouError): void {
@@ -103,43 +108,28 @@ export class Outbox {
     for (const entry of this.#entries.values()) this.#reject(entry, error);
   }
 
-  #enqueue(entry: Entry): void {
-    const key = channelKey(entry.draft.channel, this.#parts.uid);
-    const lane = this.#lanes.get(key);
-    if (lane !== undefined) lane.push(entry);
-    else {
-      this.#lanes.set(key, [entry]);
-      this.#ready.add(key);
-    }
-  }
-
-  /** Sends what may leave. */
-  #leave(): void {
+  #sendReady(): void {
     for (const key of this.#ready) {
-      const isFull = this.#sending.size >= MAX_UNDER_WAY;
-      if (this.#connection === undefined || this.#pause !== undefined || isFull)
+      const isFull = this.#sending.size >= MAX_IN_FLIGHT;
+      if (this.#connection === undefined || this.#hold.isRunning || isFull)
         return;
       this.#ready.delete(key);
-      const entry = this.#lanes.get(key)?.[0];
+      const entry = this.#queues.get(key)?.[0];
       if (entry === undefined || this.#sending.has(key)) continue;
       this.#sending.add(key);
-      void this.#transmit(key, entry, this.#connection);
+      void this.#transmit(entry, this.#connection);
     }
   }
 
-  async #transmit(
-    key: ChannelKey,
-    entry: Entry,
-    connection: Connection,
-  ): Promise<void> {
-    const { draft } = entry;
+  async #transmit(entry: Entry, connection: Connection): Promise<void> {
+    const { key, draft, answer } = entry;
     let waitMs = 0;
     try {
       await connection.request(draft, (ack) => {
         this.#remove(entry);
         this.#parts.acked(draft.channel, ack);
         const { messageId, messageSeq, clientMsgNo } = ack;
-        entry.answer.resolve({ messageId, messageSeq, clientMsgNo });
+        answer.resolve({ messageId, messageSeq, clientMsgNo });
       });
     } catch (error) {
       const refusal = asJindouError(error, "connection_lost");
@@ -147,26 +137,18 @@ export class Outbox {
       if (refusal.code === "timeout") return connection.fail(refusal);
       if (!refusal.retry) this.#reject(entry, refusal);
       else waitMs = refusal.retryAfterMs || RETRY_MS;
-      if (refusal.code === "rate_limited") this.#hold(waitMs);
+      if (refusal.code === "rate_limited") this.#hold.start(waitMs);
     }
-    if (waitMs === 0) this.#free(key, connection);
-    else setTimeout(() => this.#free(key, connection), waitMs);
+    if (waitMs === 0) this.#release(key, connection);
+    else setTimeout(() => this.#release(key, connection), waitMs);
   }
 
-  /** The lane may go on, if the connection is still the same. */
-  #free(key: ChannelKey, connection: Connection): void {
+  /** The channel's next message may be sent, unless the connection was lost meanwhile. */
+  #release(key: ChannelKey, connection: Connection): void {
     if (connection !== this.#connection) return;
     this.#sending.delete(key);
-    if (this.#lanes.has(key)) this.#ready.add(key);
-    this.#leave();
-  }
-
-  #hold(ms: number): void {
-    clearTimeout(this.#pause);
-    this.#pause = setTimeout(() => {
-      this.#pause = undefined;
-      this.#leave();
-    }, ms);
+    if (this.#queues.has(key)) this.#ready.add(key);
+    this.#sendReady();
   }
 
   #reject(entry: Entry, error: JindouError): void {
@@ -175,15 +157,11 @@ export class Outbox {
   }
 
   #remove(entry: Entry): void {
-    clearTimeout(entry.timer);
-    if (this.#entries.get(entry.id) === entry) this.#entries.delete(entry.id);
-    const key = channelKey(entry.draft.channel, this.#parts.uid);
-    const left = (this.#lanes.get(key) ?? []).filter((one) => one !== entry);
-    if (left.length > 0) this.#lanes.set(key, left);
-    else this.#lanes.delete(key);
-  }
-
-  #idOf(channel: ChannelRef, clientMsgNo: string): string {
-    return messageKey(this.#parts.uid, channel, clientMsgNo);
+    const { id, key, timer } = entry;
+    clearTimeout(timer);
+    if (this.#entries.get(id) === entry) this.#entries.delete(id);
+    const left = (this.#queues.get(key) ?? []).filter((one) => one !== entry);
+    if (left.length > 0) this.#queues.set(key, left);
+    else this.#queues.delete(key);
   }
 }

@@ -1,10 +1,13 @@
-// The WebSocket that there is: the given one, the platform's, or that of `ws`. No state.
+// Opens a WebSocket: of the given class, the platform's, or that of `ws`. No state.
 
 import { NATIVE_SUBPROTOCOL } from "../protocol/native/ops.ts";
 import { asJindouError } from "./errors.ts";
 import { findSocket } from "./find-socket.ts";
 
-/** The part of the standard WebSocket that is used; its handlers are methods so that stricter event types fit. */
+/**
+ * The part of the standard WebSocket that is used. Its handlers have the bivariance of methods, so
+ * that stricter event types fit.
+ */
 export interface SocketLike {
   binaryType: string;
   onopen: SocketHandler<unknown> | null;
@@ -22,12 +25,13 @@ export type SocketConstructor = new (
   protocols: string[],
 ) => SocketLike;
 
-/** A socket on its way to `url`. Rejects with `no_websocket`, or `bad_option` for an address that can never be had. */
+/** A connecting socket. Rejects with `no_websocket`, or `bad_option` for an invalid address. */
 export async function openSocket(
   url: string,
   given: SocketConstructor | undefined,
 ): Promise<SocketLike> {
-  const platform = globalThis as { WebSocket?: SocketConstructor }; // not in Node's types, and in browsers it is
+  // Node 20 has no global WebSocket and its types have none
+  const platform = globalThis as { WebSocket?: SocketConstructor };
   const Socket = given ?? platform.WebSocket ?? (await fallback());
   try {
     return new Socket(url, [NATIVE_SUBPROTOCOL]);
@@ -38,18 +42,19 @@ export async function openSocket(
 
 async function fallback(): Promise<SocketConstructor> {
   try {
-    return (await findSocket()) as SocketConstructor; // its events carry more, and its `binaryType` fewer values
+    // wider events and a narrower `binaryType` than SocketLike
+    return (await findSocket()) as SocketConstructor;
   } catch (error) {
     throw asJindouError(error, "no_websocket");
   }
 }
 
-/** Drops a socket that is of no use any more without waiting for the other side. */
+/** Closes without waiting for the other side; no handler is called any more. */
 export function drop(socket: SocketLike): void {
   socket.onopen = null;
   socket.onmessage = null;
   socket.onclose = null;
-  socket.onerror = () => undefined; // `ws` throws what nobody listens to
+  socket.onerror = () => undefined; // `ws` throws an error without a handler
   if ("terminate" in socket && typeof socket.terminate === "function")
     socket.terminate();
   else socket.close();

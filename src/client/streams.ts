@@ -1,6 +1,6 @@
-// The active streams in sight, each kept level with the server: snapshots replace, events follow by their index, a gap is asked for.
-// State: those streams, and what came while the server was asked. After a reconnect it asks for every one that had not ended, and now and
-// then for those of which nothing is heard: an end may be lost, or not be for this user any more.
+// The active streams this client follows: snapshots replace, events are applied by their index, a
+// gap is resynced. State: those streams, and the events buffered during a resync. It resyncs all of
+// them after a reconnect, and silent ones periodically: an end may be lost or not be for this user.
 
 import {
   type ChannelEvent,
@@ -13,41 +13,41 @@ import type { Ask } from "./connection.ts";
 import { isLost, JindouError } from "./errors.ts";
 import { LiveStream, type StreamFor } from "./live-stream.ts";
 import { messageKey } from "./messages.ts";
-import { Timer } from "./waiting.ts";
+import { deferred, Timer } from "./waiting.ts";
 
-export interface StreamsParts {
+interface StreamsParts {
   readonly uid: string;
-  /** For what the app asks. */
+  /** For requests of the app. */
   readonly call: Ask;
-  /** For what nobody waits for; repeats what fails for the moment. */
+  /** For requests of the client itself; retries what fails temporarily. */
   readonly ask: Ask;
-  /** An active stream came into sight. */
-  appeared(stream: Stream): void;
-  /** A custom event, or a tool call's. */
-  told(event: ReceivedEvent): void;
+  /** The client follows another active stream. */
+  onStream(stream: Stream): void;
+  /** A custom or a tool-call event. */
+  onEvent(event: ReceivedEvent): void;
 }
 
 interface Tracked {
   readonly stream: LiveStream;
-  /** The server told how it stands. */
+  /** A snapshot was received, or the start. */
   isKnown: boolean;
-  /** Something was heard of it since the last sweep. */
+  /** An event was received since the last sweep. */
   isFresh: boolean;
-  /** Events that came while the server is asked how it stands; undefined: it is not asked. */
-  waiting: ChannelEvent[] | undefined;
+  /** Events received during a resync; undefined: none is under way. */
+  buffer: ChannelEvent[] | undefined;
 }
 
-/** Active streams followed at a time; the one longest in sight is given up for a new one. */
+/** Beyond that the stream tracked longest fails. */
 const MAX_TRACKED = 1000;
-/** More than that is asked for again instead of kept. */
-const MAX_WAITING = 1000;
-/** Streams of which nothing was heard since the last sweep are asked for: after 30 to 75 s, as it is partly chance. */
+/** Beyond that a resync is repeated instead. */
+const MAX_BUFFERED = 1000;
+/** A silent stream is resynced after 30 to 75 s, jitter included. */
 const SWEEP_MS = 30_000;
 
 export class Streams {
   readonly #parts: StreamsParts;
   readonly #tracked = new Map<string, Tracked>();
-  /** What the app asked for and does not know yet. */
+  /** The app's requests for streams that are not known yet. */
   readonly #asked = new Map<string, Promise<Stream>>();
   readonly #sweep = new Timer(() => this.#sweepNow());
 
@@ -55,17 +55,17 @@ export class Streams {
     this.#parts = parts;
   }
 
-  /** The stream of a message; undefined: a plain one. */
+  /** The stream that a message starts, if any. */
   readonly ofMessage: StreamFor = (channel, { stream }) =>
     stream && this.snapshot(channel, stream);
 
-  /** How a stream stands, by a push or with a message. */
+  /** A snapshot, pushed or in a message or a reply. */
   snapshot(channel: ChannelRef, snapshot: StreamSnapshot): Stream {
     const { clientMsgNo, state } = snapshot;
-    const found = this.#tracked.get(this.#idOf(channel, clientMsgNo));
-    if (found !== undefined) return this.#level(found, snapshot);
+    const found = this.#tracked.get(this.#keyOf(channel, clientMsgNo));
+    if (found !== undefined) return this.#replace(found, snapshot);
     if (state === "active")
-      return this.#level(this.#track(channel, clientMsgNo), snapshot);
+      return this.#replace(this.#track(channel, clientMsgNo), snapshot);
     const ended = this.#make(channel, clientMsgNo);
     ended.replace(snapshot);
     return ended;
@@ -73,30 +73,30 @@ export class Streams {
 
   event(channel: ChannelRef, event: ChannelEvent): void {
     const { clientMsgNo, stream: place, type } = event;
-    if (place === undefined) return this.#tell(channel, event, undefined);
-    const found = this.#tracked.get(this.#idOf(channel, clientMsgNo));
-    if (found !== undefined) return this.#follow(found, event);
-    if (type === STREAM_END) return; // nobody here knows it, and it is over
-    this.#follow(this.#track(channel, clientMsgNo), event);
+    if (place === undefined) return this.#emit(channel, event, undefined);
+    const found = this.#tracked.get(this.#keyOf(channel, clientMsgNo));
+    if (found !== undefined) return this.#apply(found, event);
+    if (type === STREAM_END) return; // of a stream that is not followed
+    this.#apply(this.#track(channel, clientMsgNo), event);
   }
 
-  /** Rejects with `stream_unknown` and what else the server refuses, `timeout`, `closed`. */
+  /** Rejects with `stream_unknown` and other refusals of the server, `timeout`, `closed`. */
   async of(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
-    const id = this.#idOf(channel, clientMsgNo);
-    const found = this.#tracked.get(id);
+    const key = this.#keyOf(channel, clientMsgNo);
+    const found = this.#tracked.get(key);
     if (found?.isKnown) return found.stream;
-    const asked = this.#asked.get(id) ?? this.#ask(channel, clientMsgNo);
-    this.#asked.set(id, asked);
+    const asked = this.#asked.get(key) ?? this.#ask(channel, clientMsgNo);
+    this.#asked.set(key, asked);
     try {
       return await asked;
     } finally {
-      this.#asked.delete(id);
+      this.#asked.delete(key);
     }
   }
 
   /** A new connection is open. */
   opened(): void {
-    this.#lookAt(() => true);
+    this.#resyncAll(() => true);
   }
 
   lost(): void {
@@ -109,92 +109,101 @@ export class Streams {
   }
 
   #sweepNow(): void {
-    this.#lookAt(({ isFresh }) => !isFresh);
+    this.#resyncAll(({ isFresh }) => !isFresh);
     for (const tracked of this.#tracked.values()) tracked.isFresh = false;
   }
 
-  #lookAt(isDue: (tracked: Tracked) => boolean): void {
+  #resyncAll(isDue: (tracked: Tracked) => boolean): void {
     for (const tracked of this.#tracked.values())
-      if (tracked.waiting === undefined && isDue(tracked))
-        void this.#look(tracked);
+      if (tracked.buffer === undefined && isDue(tracked))
+        void this.#resync(tracked);
     this.#sweep.start(SWEEP_MS * (1 + Math.random() / 4));
   }
 
-  async #ask(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
-    const request = { kind: "stream", channel, clientMsgNo } as const;
-    let stream: Stream | undefined;
-    const { snapshot } = await this.#parts.call(request, (reply) => {
-      stream = this.snapshot(channel, reply.snapshot);
-    });
-    return stream ?? this.snapshot(channel, snapshot);
+  #ask(channel: ChannelRef, clientMsgNo: string): Promise<Stream> {
+    const { promise, resolve, reject } = deferred<Stream>();
+    this.#parts
+      .call({ kind: "stream", channel, clientMsgNo }, ({ snapshot }) =>
+        resolve(this.snapshot(channel, snapshot)),
+      )
+      .catch(reject);
+    return promise;
   }
 
-  #follow(tracked: Tracked, event: ChannelEvent): void {
-    const { stream, waiting } = tracked;
+  #apply(tracked: Tracked, event: ChannelEvent): void {
+    const { stream, buffer } = tracked;
     tracked.isFresh = true;
-    if (waiting !== undefined) {
-      if (waiting.length <= MAX_WAITING) waiting.push(event);
+    if (buffer !== undefined) {
+      if (buffer.length <= MAX_BUFFERED) buffer.push(event);
       return;
     }
     const { notes } = stream;
-    const verdict = stream.append(event);
-    if (verdict === "gap") return void this.#look(tracked, event);
-    if (verdict === "old") return;
-    this.#appeared(tracked);
-    if (stream.notes !== notes) this.#tell(stream.channel, event, stream);
+    const applied = stream.append(event);
+    if (applied === "gap") return void this.#resync(tracked, event);
+    if (applied === "old") return;
+    this.#announce(tracked);
+    if (stream.notes !== notes) this.#emit(stream.channel, event, stream);
     this.#forgetEnded(tracked);
   }
 
-  /** Asks how it stands until there is an answer; what comes meanwhile waits. */
-  async #look(tracked: Tracked, first?: ChannelEvent): Promise<void> {
+  /** Asks for a snapshot; events that arrive meanwhile are buffered. */
+  async #resync(tracked: Tracked, first?: ChannelEvent): Promise<void> {
     const { channel, clientMsgNo } = tracked.stream;
-    tracked.waiting = first === undefined ? [] : [first];
+    tracked.buffer = first === undefined ? [] : [first];
     try {
       const request = { kind: "stream", channel, clientMsgNo } as const;
       await this.#parts.ask(request, ({ snapshot }) =>
-        this.#answered(tracked, snapshot),
+        this.#resynced(tracked, snapshot),
       );
     } catch (error) {
-      tracked.waiting = undefined;
-      if (!isLost(error)) this.#fail(tracked, error as JindouError); // `ask` rejects with nothing else
-      // the next connection asks again
+      tracked.buffer = undefined;
+      // the next connection asks again; `ask` rejects with nothing else
+      if (!isLost(error)) this.#fail(tracked, error as JindouError);
     }
   }
 
-  #answered(tracked: Tracked, snapshot: StreamSnapshot): void {
-    const waiting = tracked.waiting ?? [];
-    tracked.waiting = undefined;
-    this.#level(tracked, snapshot);
-    if (waiting.length > MAX_WAITING) return void this.#look(tracked);
-    for (const event of waiting) this.#follow(tracked, event);
+  #resynced(tracked: Tracked, snapshot: StreamSnapshot): void {
+    const buffered = tracked.buffer ?? [];
+    tracked.buffer = undefined;
+    this.#replace(tracked, snapshot);
+    if (buffered.length > MAX_BUFFERED) return void this.#resync(tracked);
+    for (const event of buffered) this.#apply(tracked, event);
   }
 
-  #level(tracked: Tracked, snapshot: StreamSnapshot): Stream {
+  #replace(tracked: Tracked, snapshot: StreamSnapshot): Stream {
     const { stream } = tracked;
     const { channel, fromUid, clientMsgNo } = stream;
     const notes = stream.replace(snapshot);
     if (tracked.isKnown)
       for (const note of notes)
-        this.#tell(channel, { fromUid, clientMsgNo, ...note }, stream);
-    this.#appeared(tracked);
+        this.#emit(channel, { fromUid, clientMsgNo, ...note }, stream);
+    this.#announce(tracked);
     this.#forgetEnded(tracked);
     return stream;
   }
 
-  #appeared(tracked: Tracked): void {
+  #announce(tracked: Tracked): void {
     if (tracked.isKnown) return;
     tracked.isKnown = true;
-    if (tracked.stream.state === "active") this.#parts.appeared(tracked.stream);
+    if (tracked.stream.state === "active") this.#parts.onStream(tracked.stream);
   }
 
-  #tell(
+  #emit(
     channel: ChannelRef,
     event: Omit<ReceivedEvent, "channel" | "stream">,
     stream: Stream | undefined,
   ): void {
     const { fromUid, clientMsgNo, eventId, type, data, timestampMs } = event;
-    const what = { fromUid, clientMsgNo, eventId, type, data, timestampMs };
-    this.#parts.told({ ...what, channel, stream });
+    this.#parts.onEvent({
+      channel,
+      fromUid,
+      clientMsgNo,
+      eventId,
+      type,
+      data,
+      timestampMs,
+      stream,
+    });
   }
 
   #track(channel: ChannelRef, clientMsgNo: string): Tracked {
@@ -205,9 +214,9 @@ export class Streams {
       stream: this.#make(channel, clientMsgNo),
       isKnown: false,
       isFresh: true,
-      waiting: undefined,
+      buffer: undefined,
     };
-    this.#tracked.set(this.#idOf(channel, clientMsgNo), tracked);
+    this.#tracked.set(this.#keyOf(channel, clientMsgNo), tracked);
     return tracked;
   }
 
@@ -230,16 +239,11 @@ export class Streams {
 
   #forget(tracked: Tracked): void {
     const { channel, clientMsgNo } = tracked.stream;
-    if (this.#isTracked(tracked))
-      this.#tracked.delete(this.#idOf(channel, clientMsgNo));
+    const key = this.#keyOf(channel, clientMsgNo);
+    if (this.#tracked.get(key) === tracked) this.#tracked.delete(key);
   }
 
-  #isTracked({ stream }: Tracked): boolean {
-    const id = this.#idOf(stream.channel, stream.clientMsgNo);
-    return this.#tracked.get(id)?.stream === stream;
-  }
-
-  #idOf(channel: ChannelRef, clientMsgNo: string): string {
+  #keyOf(channel: ChannelRef, clientMsgNo: string): string {
     return messageKey(this.#parts.uid, channel, clientMsgNo);
   }
 }

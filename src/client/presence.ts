@@ -1,5 +1,5 @@
-// Whose presence the app watches, and what it was told. State: the watches, the last known state of each watched user. The server is told
-// the union of all watches, and again after each reconnect.
+// Presence watches. State: the watches, and the last known presence of each watched user. The
+// server knows the union of all watches, and gets it again after each reconnect.
 
 import { isId, type Presence } from "../broker/model.ts";
 import type { Ask } from "./connection.ts";
@@ -7,12 +7,12 @@ import { isLost, JindouError } from "./errors.ts";
 import type { Handler } from "./events.ts";
 import { badId } from "./options.ts";
 
-export interface WatchingParts {
-  /** Repeats what fails for the moment. */
+interface PresenceParts {
+  /** Retries what fails temporarily. */
   readonly ask: Ask;
-  /** A watched user's state changed. */
+  /** A watched user's presence changed. */
   changed(presence: Presence): void;
-  trouble(error: JindouError): void;
+  onError(error: JindouError): void;
   /** Calls a handler, which may throw. */
   call(handler: Handler<Presence>, presence: Presence): void;
 }
@@ -20,60 +20,59 @@ export interface WatchingParts {
 interface Watch {
   readonly uids: ReadonlySet<string>;
   readonly handler: Handler<Presence>;
-  /** Users whose state the handler was told. */
-  readonly told: Set<string>;
+  /** Users whose presence the handler got. */
+  readonly notified: Set<string>;
 }
 
-/** As many as a server takes. */
+/** The server's limit. */
 const MAX_WATCHED = 200;
 
-export class Watching {
-  readonly #parts: WatchingParts;
+export class PresenceWatches {
+  readonly #parts: PresenceParts;
   readonly #watches = new Set<Watch>();
   readonly #known = new Map<string, Presence>();
-  #isTelling = false;
-  /** The server does not know all changes of the watches yet. */
+  #isSending = false;
+  /** The watches changed since they were last sent. */
   #isStale = false;
 
-  constructor(parts: WatchingParts) {
+  constructor(parts: PresenceParts) {
     this.#parts = parts;
   }
 
   /** Throws `too_large`, `bad_id`. */
   watch(uids: readonly string[], handler: Handler<Presence>): () => void {
     if (!uids.every(isId)) throw badId("each of uids");
-    const watch: Watch = { uids: new Set(uids), handler, told: new Set() };
+    const watch: Watch = { uids: new Set(uids), handler, notified: new Set() };
     if (new Set([...this.#union(), ...uids]).size > MAX_WATCHED)
       throw new JindouError("too_large", {
         message: `At most ${MAX_WATCHED} users can be watched`,
       });
     this.#watches.add(watch);
-    this.#changeWatches();
+    this.#changed();
     return () => {
-      if (this.#watches.delete(watch)) this.#changeWatches();
+      if (this.#watches.delete(watch)) this.#changed();
     };
   }
 
   /** A new connection is open. */
   opened(): void {
-    if (this.#watches.size > 0) this.#changeWatches();
+    if (this.#watches.size > 0) this.#changed();
   }
 
-  /** How users stand now. */
   take(presences: readonly Presence[]): void {
     const union = this.#union();
     for (const presence of presences)
-      if (union.has(presence.uid)) this.#note(presence);
+      if (union.has(presence.uid)) this.#notify(presence);
   }
 
-  #note(presence: Presence): void {
+  #notify(presence: Presence): void {
     const { uid, online, flag } = presence;
     const before = this.#known.get(uid);
     const isNew = before?.online !== online || before.flag !== flag;
     this.#known.set(uid, presence);
-    for (const { uids, told, handler } of [...this.#watches])
-      if (uids.has(uid) && (isNew || !told.has(uid))) {
-        told.add(uid);
+    for (const { uids, notified, handler } of [...this.#watches])
+      if (uids.has(uid) && (isNew || !notified.has(uid))) {
+        notified.add(uid);
         this.#parts.call(handler, presence);
       }
     if (isNew && before !== undefined) this.#parts.changed(presence);
@@ -83,18 +82,18 @@ export class Watching {
     return new Set([...this.#watches].flatMap(({ uids }) => [...uids]));
   }
 
-  #changeWatches(): void {
+  #changed(): void {
     this.#isStale = true;
     const union = this.#union();
     for (const uid of [...this.#known.keys()])
       if (!union.has(uid)) this.#known.delete(uid);
-    if (!this.#isTelling) void this.#tellServer();
+    if (!this.#isSending) void this.#send();
   }
 
-  /** One at a time, and only the newest. */
-  async #tellServer(): Promise<void> {
-    this.#isTelling = true;
-    await Promise.resolve(); // several changes of one turn go together
+  /** One request at a time, with the newest union. */
+  async #send(): Promise<void> {
+    this.#isSending = true;
+    await Promise.resolve(); // changes of one turn share a request
     while (this.#isStale) {
       this.#isStale = false;
       try {
@@ -103,10 +102,10 @@ export class Watching {
           this.take(presence),
         );
       } catch (error) {
-        if (!isLost(error)) this.#parts.trouble(error as JindouError); // `ask` rejects with nothing else
-        // the next connection tells it again
+        // the next connection sends it again; `ask` rejects with nothing else
+        if (!isLost(error)) this.#parts.onError(error as JindouError);
       }
     }
-    this.#isTelling = false;
+    this.#isSending = false;
   }
 }
