@@ -1,33 +1,17 @@
-// The configuration keys of how nodes make one cluster. A schema only: values reach the parts as plain numbers and strings.
+// The options of a cluster (section `cluster`), and the heartbeat that follows from them. No state.
 
 import { Type } from "typebox";
 
-/** Section `cluster`: how nodes that share a Redis know of each other, and what clients are told of them. */
+/** Section `cluster`: when a node counts as dead, and the address its clients are given. */
 export const clusterOptions = Type.Object(
   {
-    heartbeatMs: Type.Integer({
-      default: 500,
-      minimum: 20,
-      maximum: 60_000,
-      unit: "milliseconds",
-      description:
-        "Between two signs of life of this node, and between two looks at which nodes live.",
-    }),
     deadAfterMs: Type.Integer({
       default: 2000,
       minimum: 100,
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "A node without a sign of life for so long is dead: its sessions count as offline. At least three times cluster.heartbeatMs.",
-    }),
-    lingerMs: Type.Integer({
-      default: 10_000,
-      minimum: 0,
-      maximum: 600_000,
-      unit: "milliseconds",
-      description:
-        "How long the node still hears a user or group after its last session of it went: who comes back soon costs nothing.",
+        "A node without a heartbeat for so long is dead: its sessions count as offline. It sends one every 500 ms, or four in this time if that is shorter.",
     }),
     clientAddress: Type.String({
       default: "",
@@ -39,3 +23,12 @@ export const clusterOptions = Type.Object(
   },
   { additionalProperties: false },
 );
+
+const MAX_HEARTBEAT_MS = 500;
+/** One late heartbeat must not make a node dead. */
+const HEARTBEATS = 4;
+
+/** Interval of heartbeats: other nodes' deaths and load are known no later. */
+export function heartbeatMs(deadAfterMs: number): number {
+  return Math.min(MAX_HEARTBEAT_MS, deadAfterMs / HEARTBEATS);
+}

@@ -26,7 +26,6 @@ export function inconsistencies(config: Config): readonly string[] {
     ...(config.redis.url === "" ? dedupe(config.store) : []),
     ...redis(config.redis),
     ...migration(config),
-    ...heartbeats(config.cluster),
     ...accounts(config.managers),
     ...origins(config.client.allowedOrigins),
   ];
@@ -165,14 +164,6 @@ function isEncoded(text: string): boolean {
 function migration({ migrate, redis }: Config): readonly string[] {
   if (migrate.from === "" || redis.url !== "") return [];
   return ["migrate.from needs redis.url, which the folder is moved into."];
-}
-
-/** One late heartbeat must not make a node dead. */
-function heartbeats({ heartbeatMs, deadAfterMs }: Config["cluster"]) {
-  if (deadAfterMs >= 3 * heartbeatMs) return [];
-  return [
-    `cluster.deadAfterMs is ${deadAfterMs}, but cluster.heartbeatMs needs at least ${3 * heartbeatMs}.`,
-  ];
 }
 
 function accounts(managers: Config["managers"]): readonly string[] {

@@ -1,6 +1,7 @@
 // One of many nodes on a Redis that they share: link, topics, store and cluster, and who of them knows whom. State: none of its own.
 
 import { BrokerError } from "../broker/errors.ts";
+import { heartbeatMs } from "../cluster/options.ts";
 import { createRedisCluster } from "../cluster/redis/cluster.ts";
 import { ClockCheck } from "../cluster/redis/nodes/clock-check.ts";
 import { createRedisThrottle } from "../cluster/redis/throttle.ts";
@@ -11,6 +12,9 @@ import { RedisLink } from "../redis/link.ts";
 import { createRedisStore, type RedisStore } from "../store/redis/store.ts";
 import { type DriverParts, type Drivers, maxStreamBytes } from "./drivers.ts";
 import { reasonOf, StartError } from "./start-error.ts";
+
+/** A user who reconnects in this time costs no new subscription. */
+const UNSUBSCRIBE_DELAY_MS = 10_000;
 
 type OnProblem = (error: unknown, what: string) => void;
 
@@ -24,14 +28,21 @@ export function createRedisDrivers(parts: DriverParts): Drivers {
   });
   const common = { link, clock: Date.now, onProblem };
   const store = createRedisStore({ ...common, limits: storeLimits(parts) });
-  const { lingerMs, heartbeatMs, deadAfterMs } = config.cluster;
+  const { deadAfterMs } = config.cluster;
   const topics = new RedisTopics({
-    ...{ ...common, feed: store, nodeId, lingerMs },
+    ...common,
+    feed: store,
+    nodeId,
+    lingerMs: UNSUBSCRIBE_DELAY_MS,
     metrics: topicsMetrics(parts.metrics),
   });
   const clockCheck = createClockCheck(parts);
   const cluster = createRedisCluster({
-    ...{ ...common, topics, about, heartbeatMs, deadAfterMs },
+    ...common,
+    topics,
+    about,
+    heartbeatMs: heartbeatMs(deadAfterMs),
+    deadAfterMs,
     onNewIncarnation: parts.onNewIncarnation,
     asksTime: () => clockCheck.asks(),
   });

@@ -26,8 +26,7 @@ const redis = await startRedis(t);
 const client = redis.client();
 const nodes = await ClusterNodes.start(t, {
   ...{ redisUrl: redis.url, random: new Random(1), count: 4 },
-  // Nobody is kept in mind; nothing else is said while it is counted.
-  settings: { ...CALM, JINDOU_CLUSTER_LINGER_MS: "0" },
+  settings: CALM,
 });
 await nodes.createGroup(HALL.channel_id, MEMBERS);
 const sockets = await Promise.all(

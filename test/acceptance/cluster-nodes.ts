@@ -29,7 +29,6 @@ const SETTINGS: Settings = {
   JINDOU_CLIENT_MAX_STORED_BYTES_PER_SECOND: "0",
   JINDOU_COMMANDS_MAX_INBOX: "100000",
   JINDOU_REDIS_TIMEOUT_MS: "1000",
-  JINDOU_CLUSTER_HEARTBEAT_MS: "200",
   JINDOU_CLUSTER_DEAD_AFTER_MS: String(DEAD_AFTER_MS),
 };
 /** For tests without faults: that the machine is busy is none. */

@@ -15,7 +15,6 @@ const client = redis.client();
 const settings = {
   JINDOU_REDIS_URL: redis.url,
   JINDOU_AUTH_CLIENTS: "none",
-  JINDOU_CLUSTER_HEARTBEAT_MS: "200",
   JINDOU_CLUSTER_DEAD_AFTER_MS: String(DEAD_AFTER_MS),
 };
 const [alive, doomed] = await Promise.all([

@@ -25,7 +25,6 @@ const keys = new Keys("jd");
 const settings = {
   JINDOU_REDIS_URL: redis.url,
   JINDOU_REDIS_TIMEOUT_MS: "1500",
-  JINDOU_CLUSTER_HEARTBEAT_MS: "200",
   JINDOU_CLUSTER_DEAD_AFTER_MS: String(DEAD_AFTER_MS),
 };
 const spawnNode = (id: string) =>

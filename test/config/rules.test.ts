@@ -124,11 +124,3 @@ t.test(
     t.match(problemsOf({ ...url, "redis.caFile": "ca.pem" }), [/rediss/]);
   },
 );
-
-t.test("a node is not dead for one late sign of life", async (t) => {
-  const heartbeat = { "cluster.heartbeatMs": "500" };
-  t.match(problemsOf({ ...heartbeat, "cluster.deadAfterMs": "1499" }), [
-    /^cluster\.deadAfterMs/,
-  ]);
-  t.same(problemsOf({ ...heartbeat, "cluster.deadAfterMs": "1500" }), []);
-});

@@ -137,7 +137,6 @@ t.test(
         JINDOU_API_LISTEN: "127.0.0.1:0",
         JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
       },
-      JINDOU_CLUSTER_HEARTBEAT_MS: "100",
     };
     const node = spawnJindou(t, [], { env });
     await node.logged("The node is ready");

@@ -140,7 +140,6 @@ t.test("the page's user may do all that a node does", async (t) => {
   await addUser(redis);
   const settings = {
     JINDOU_ADMIN_PASSWORD: "correct horse",
-    JINDOU_CLUSTER_HEARTBEAT_MS: "100",
     JINDOU_REDIS_URL: asUser(redis.url),
   };
   const broker = await startBroker(t, { ...OPEN, ...settings });

@@ -7,7 +7,7 @@ import t, { type Test } from "tap";
 import { Create } from "typebox/value";
 import type { SessionRecord } from "../../../src/broker/model.ts";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";
-import { clusterOptions } from "../../../src/cluster/options.ts";
+import { clusterOptions, heartbeatMs } from "../../../src/cluster/options.ts";
 import { sessionsOf } from "../../contract/cluster-bench.ts";
 import { endsWithParent, TYPESCRIPT } from "../../support/child.ts";
 import { watchPace } from "../../support/pace.ts";
@@ -19,8 +19,8 @@ import {
   type WholeNodeOptions,
 } from "./whole-node.ts";
 
-const { heartbeatMs, deadAfterMs } = Create(clusterOptions);
-const DEFAULTS = { heartbeatMs, deadAfterMs };
+const { deadAfterMs } = Create(clusterOptions);
+const DEFAULTS = { heartbeatMs: heartbeatMs(deadAfterMs), deadAfterMs };
 const IN_TIME_MS = 3000;
 
 const redis = await startRedis(t);
