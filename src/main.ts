@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The process edge: the `jindou` command. Reads the command line, runs one command, turns what went wrong into one sentence on
-// standard error and an exit code: 0 done, 1 failed, 2 command line or configuration not valid. No state.
+// The `jindou` command: parses the command line and runs one command; an error becomes a sentence
+// on standard error and an exit code: 0 done, 1 failed, 2 command line or configuration not valid.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -51,7 +51,9 @@ async function run(line: CommandLine): Promise<void> {
   }
 }
 
-/** Beside the schema: this Node.js, the files it names, the addresses. An address in use is a warning: the node itself may run. */
+/**
+ * Beside the schema: Node.js, files, addresses. An address in use is a warning: the node may run.
+ */
 async function checkConfig(config: Config): Promise<void> {
   const { checkMachine } = await import("./server/preflight.ts");
   const { problems, warnings } = await checkMachine(config);
@@ -61,7 +63,7 @@ async function checkConfig(config: Config): Promise<void> {
   print("The configuration is valid.\n");
 }
 
-/** Loaded here and not above: the other commands need no sockets and no store. */
+/** Imports late: the other commands need no sockets and no store. */
 async function start(line: CommandLine): Promise<void> {
   const config = configOf(line);
   const { fileProblems, libraryProblem } = await import(
@@ -70,7 +72,7 @@ async function start(line: CommandLine): Promise<void> {
   const library = await libraryProblem();
   if (library !== undefined) throw new ConfigError([library]);
   const problems = await fileProblems(config);
-  if (problems.length > 0) throw new StartError(problems.join(" ")); // what is not there may come: no reason not to try again
+  if (problems.length > 0) throw new StartError(problems.join(" ")); // exit code 1: a file may appear later
   const { startNode } = await import("./start.ts");
   await startNode(config, version());
 }
@@ -98,7 +100,7 @@ async function hashPassword(): Promise<void> {
   print(`${await passwords.hashPassword(password)}\n`);
 }
 
-/** Standard input without the newline at its end; at a terminal one line, which is not shown. */
+/** Standard input without its last newline; at a terminal one line, not echoed. */
 async function readPassword(): Promise<string> {
   if (!process.stdin.isTTY)
     return (await text(process.stdin)).replace(/\r?\n$/, "");

@@ -1,5 +1,5 @@
-// One node, wired: in what order its parts start and stop. Holds no rule of its own. Stops in reverse order of start: stop taking, let
-// clients go, finish what is under way, flush, close. The parts are made in server/.
+// One node: the order in which its parts start and stop. It stops in reverse order: refuse new
+// work, let clients go, finish calls under way, flush, close. The parts are made in server/.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Config } from "./config/schema.ts";
@@ -14,17 +14,17 @@ import { createListeners, startListener } from "./server/listeners.ts";
 import { createNode, type Node, type ServerDeps } from "./server/node.ts";
 import type { Listener, TopicPublisher } from "./transport/types.ts";
 
-export type { ServerDeps } from "./server/node.ts";
-
-/** The share of the drain time over which clients are told to go; the rest is for calls under way. */
+/**
+ * The share of the drain time in which clients are disconnected; the rest is for calls under way.
+ */
 const DRAIN_SHARE = 0.8;
 /** Replies leave at the end of a turn of the loop. */
 const FAREWELL_MS = 5;
 
 export interface Server {
-  /** Opens the store, then the listeners. Rejects with a sentence when something is in the way. */
+  /** Opens the store, then the listeners. Rejects with a sentence for the operator. */
   start(): Promise<{ readonly apiPort: number; readonly clientPort: number }>;
-  /** Drains and stops; a start under way gets to its end first. Safe to call twice. */
+  /** Drains and stops, after a start under way. Safe to call twice. */
   close(): Promise<void>;
 }
 
@@ -54,13 +54,15 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     const { managers: accounts, admin } = config;
     if (accounts.length > 0 || admin.password !== "") await managers.start();
     const ports = early ?? (await listen()); // it answers 503 until the node is ready
-    await managers.start(); // without an account it makes one, whose password is shown once: behind what may fail
+    await managers.start(); // may generate and show a password: after all that may fail
     node.streams.start();
     node.status = "ready";
     return ports;
   }
 
-  /** Others see the node before it looks once more whether data is being moved, and before it writes anything that stays. */
+  /**
+   * The node joins before it checks again for a move of data, and before it writes lasting data.
+   */
   async function join(): Promise<void> {
     await node.cluster.start();
     try {
@@ -71,7 +73,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     }
   }
 
-  /** Where there is data to wait for: serves how far that is, and resolves when it is there. */
+  /** If data must be moved first: serves the progress, and resolves when all is moved. */
   async function moved(): Promise<Started | undefined> {
     const { migration, logger } = node;
     if (migration === undefined || !(await migration.isPending()))
@@ -93,7 +95,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
 
   async function shut(): Promise<void> {
     node.migration?.close();
-    await starting?.catch(() => undefined); // start's caller hears of it
+    await starting?.catch(() => undefined); // start() rejects with it
     await stop(node, gateway, all);
   }
 
@@ -125,7 +127,7 @@ async function stop(
   node.followers.close();
   await node.streams.close();
   await node.store.close();
-  await pause(FAREWELL_MS); // what was answered last leaves
+  await pause(FAREWELL_MS); // the last replies leave
   for (const listener of listeners) listener.close();
   await node.cluster.close();
   await node.drivers.close();

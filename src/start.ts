@@ -1,5 +1,5 @@
-// One node as this process: start, signals, drain, exit. State: since when it is stopping. It is the only place that ends the
-// process for a running node, and it lets no error pass unlogged.
+// One node as this process: start, signals, drain, exit. State: the time since which it is
+// stopping. Only this file ends the process of a running node, and it logs every error.
 
 import { BrokerError } from "./broker/errors.ts";
 import type { Config } from "./config/schema.ts";
@@ -10,17 +10,22 @@ import { createServer } from "./server.ts";
 
 type Server = ReturnType<typeof createServer>;
 
-/** What closing may take beyond the drain before the process gives up on it. */
+/** Time for closing after the drain, before the process exits anyway. */
 const GRACE_MS = 5000;
-/** A signal that repeats the first so soon is the same wish: npm passes on a Ctrl-C that the terminal has sent already. */
+/**
+ * A signal so soon after the first repeats it: npm forwards a Ctrl-C that the terminal sent too.
+ */
 const ECHO_MS = 300;
 
-/** Runs a node until a signal ends the process: the first drains and exits with 0, a later one exits with 1 at once. Rejects when it cannot start. */
+/**
+ * Runs a node until a signal: the first drains and exits with 0, a later one exits with 1 at once.
+ * Rejects if it cannot start.
+ */
 export async function startNode(
   config: Config,
   version: string,
 ): Promise<void> {
-  process.stderr.on("error", () => {}); // libraries print there; where it leads may be full
+  process.stderr.on("error", () => {}); // libraries print there, perhaps to a full disk
   const logger = createLogger(config.log);
   exitOnBug(logger);
   const onUnfit = (err: unknown) => {
@@ -34,7 +39,7 @@ export async function startNode(
     timeoutMs: config.drain.noticeMs + config.drain.timeoutMs + GRACE_MS,
   });
   const ports = await server.start().catch((err: unknown) => {
-    if (stopping.isAsked()) return undefined; // it waited for data that is being moved
+    if (stopping.isAsked()) return undefined; // it waited for a move of data
     const isExplained =
       err instanceof StartError ||
       (err instanceof BrokerError && err.cause === undefined);
@@ -49,7 +54,7 @@ export async function startNode(
     process.stderr.write(startSummary(config, ports, version));
 }
 
-/** To the terminal only: the log is kept and shipped, this is not to be. */
+/** To the terminal only: logs are kept and shipped, a password must not be. */
 function announcePassword(username: string, password: string): void {
   process.stderr.write(
     `Manager ${username} was made with the password ${password}\nIt is shown this once; set JINDOU_ADMIN_PASSWORD to choose your own.\n`,
@@ -67,7 +72,7 @@ function exitOnBug(logger: Logger): void {
 
 interface StopPlan {
   readonly logger: Logger;
-  /** The process ends after so long even when closing hangs. */
+  /** The process exits after so long even if closing hangs. */
   readonly timeoutMs: number;
 }
 

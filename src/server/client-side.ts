@@ -1,4 +1,5 @@
-// The client side of a node: the hub that delivers to sessions and the gateway they come in by. State: none.
+// The client side of a node: the hub that delivers to sessions, and the gateway that accepts them.
+// State: none.
 
 import { MAX_ID_LENGTH } from "../broker/model.ts";
 import { createSessions } from "../broker/sessions.ts";
@@ -20,24 +21,24 @@ import type { TopicPublisher } from "../transport/types.ts";
 import { gatedSockets } from "./gate.ts";
 import { hasData, type Node } from "./node.ts";
 
-/** Payload bytes of one resume run and of one history reply on a socket. */
+/** Payload bytes of one run of a resume and of one history reply on a socket. */
 const RUN_BYTES = 131_072;
-/** About what a message takes in a frame beside its payload. */
+/** About the bytes of a message in a frame beside its payload. */
 const MESSAGE_OVERHEAD_BYTES = 256;
 const MAX_PRESENCE_UIDS = 1000;
 /** Uids whose online state one session may watch. */
 const MAX_WATCHED_UIDS = 200;
 const MAX_COMMAND_ACKS = 1000;
 
-/** A user may store at once what it may store in so many seconds. */
+/** Seconds of `maxStoredBytesPerSecond` that a user may store at once. */
 const STORED_BURST_S = 10;
 
-/** After a read failed that is repeated until it succeeds. */
+/** Between tries of a read that is repeated until it succeeds. */
 const RETRY_MS = 1000;
-/** Sessions that are opened at once; further ones stand in line. */
+/** Sessions opened at once; further ones wait. */
 const OPENINGS = 128;
 
-/** Where the node's sessions are known. */
+/** The parts that know the node's sessions. */
 export interface LocalSessions {
   readonly hub: Hub;
   readonly groups: Groups;
@@ -46,59 +47,49 @@ export interface LocalSessions {
   readonly watch: PresenceWatch;
 }
 
-function createPresenceWatch(node: Node): PresenceWatch {
-  const { directory, interest, logger } = node;
-  const log = roomLogger(logger, "gateway");
-  return new PresenceWatch({
-    cluster: interest,
-    directory,
-    retryMs: RETRY_MS,
-    onBug: (error, what) => log.error({ err: error }, what),
-  });
-}
-
-function createCatchUps(node: Node, groups: Groups): CatchUps {
-  const { store, cluster, directory, config, metrics, logger } = node;
-  const { maxBufferedBytes } = config.client;
-  const log = roomLogger(logger, "gateway");
-  return new CatchUps({
-    ...{ store, cluster, directory, groups },
-    limits: { ...readLimits(config.client), maxBufferedBytes },
-    metrics: metrics.gateway,
-    onBug: (error, what) => log.error({ err: error }, what),
-  });
-}
-
-function createResync(
-  node: Node,
-  parts: { readonly groups: Groups; readonly catchUps: CatchUps },
-): Resync {
-  const { store, cluster, config, metrics, logger } = node;
-  const log = roomLogger(logger, "gateway");
-  return new Resync({
-    ...{ store, cluster, ...parts },
-    metrics: metrics.gateway,
-    limits: readLimits(config.client),
-    retryMs: RETRY_MS,
-    onBug: (error, what) => log.error({ err: error }, what),
-  });
-}
-
-/** The listener the hub publishes on is made after the hub, and holds what the hub delivers to. */
+/** The listener the hub publishes on is created later, because it needs the gateway. */
 export function createHub(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },
 ): LocalSessions {
-  const { directory, interest, metrics, followers } = node;
-  const watch = createPresenceWatch(node);
-  const publisher: TopicPublisher = {
-    publish: (topic, frame) => topics.publisher?.publish(topic, frame),
-  };
+  const { store, cluster, directory, interest, followers, metrics } = node;
+  const { client } = node.config;
+  const onBug = bugLog(node);
+  const limits = readLimits(client);
+  const watch = new PresenceWatch({
+    cluster: interest,
+    directory,
+    retryMs: RETRY_MS,
+    onBug,
+  });
   const groups = new Groups(interest);
-  const catchUps = createCatchUps(node, groups);
-  const resync = createResync(node, { groups, catchUps });
+  const catchUps = new CatchUps({
+    store,
+    cluster,
+    directory,
+    groups,
+    limits: { ...limits, maxBufferedBytes: client.maxBufferedBytes },
+    metrics: metrics.gateway,
+    onBug,
+  });
+  const resync = new Resync({
+    store,
+    cluster,
+    groups,
+    catchUps,
+    metrics: metrics.gateway,
+    limits,
+    retryMs: RETRY_MS,
+    onBug,
+  });
   const hub = new Hub({
-    ...{ groups, publisher, catchUps, resync, watch },
+    groups,
+    publisher: {
+      publish: (topic, frame) => topics.publisher?.publish(topic, frame),
+    },
+    catchUps,
+    resync,
+    watch,
     cluster: interest,
     metrics: metrics.gateway,
   });
@@ -132,19 +123,19 @@ export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
   return { ...gateway, endpoint };
 }
 
-function clientContext(
-  node: Node,
-  { hub, groups, catchUps, resync, watch }: LocalSessions,
-): ClientContext {
-  const { config, store, cluster, directory, metrics, logger } = node;
+function clientContext(node: Node, local: LocalSessions): ClientContext {
+  const { config, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
-  const log = roomLogger(logger, "gateway");
+  const { hub, groups, catchUps, resync, watch } = local;
   const openings = new Semaphore(OPENINGS);
   let sessionCount = 0;
   return {
     clients: new Set(),
     opening: {
-      ...{ hub, groups, catchUps, resync },
+      hub,
+      groups,
+      catchUps,
+      resync,
       metrics: metrics.gateway,
       store,
       cluster,
@@ -188,8 +179,13 @@ function clientContext(
       maxInFlightOperations: client.maxInFlightSends,
     },
     rates: new UserRates(workLimits(client)),
-    onBug: (error, what) => log.error({ err: error }, what),
+    onBug: bugLog(node),
   };
+}
+
+function bugLog({ logger }: Node): (error: unknown, what: string) => void {
+  const log = roomLogger(logger, "gateway");
+  return (error, what) => log.error({ err: error }, what);
 }
 
 function workLimits(client: Config["client"]): WorkLimits {
@@ -214,7 +210,7 @@ function readLimits(client: Config["client"]): ReadLimits {
   };
 }
 
-/** A run that a slow link leaves unread must not by itself make a slow reader of the client. */
+/** A run that a slow link leaves unread must not fill the client's buffer. */
 function runBytes({ maxBufferedBytes }: Config["client"]): number {
   return Math.min(RUN_BYTES, maxBufferedBytes / 4);
 }

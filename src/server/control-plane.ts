@@ -1,4 +1,4 @@
-// The control plane of a node: its managers and the HTTP endpoint backends call. State: none.
+// The HTTP side of a node: its managers, the endpoint of backends and that of viewers. State: none.
 
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
 import {
@@ -38,7 +38,7 @@ export function createNodeManagers(node: Node): Managers {
   });
 }
 
-/** Who is told how the data moves that the managers' tokens are in. */
+/** Authenticates managers while their tokens are in the data that is being moved. */
 function createEarlyManagers(node: Node): Pick<Managers, "authenticate"> {
   const { config, migration, store } = node;
   const tokens = new AccessTokens({
@@ -57,8 +57,11 @@ function createEarlyManagers(node: Node): Pick<Managers, "authenticate"> {
 }
 
 const NOTHING_TO_MOVE = {
-  ...({ status: "migrated", step: "", lastErr: null, tryCount: 0 } as const),
-};
+  status: "migrated",
+  step: "",
+  lastErr: null,
+  tryCount: 0,
+} as const;
 
 export function createApi(node: Node, managers: Managers): HttpEndpoint {
   const { config, store, cluster, directory, metrics } = node;
@@ -78,7 +81,8 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
       gatedManagers(managers, early, isOpen),
       metrics.api,
     ),
-    ...{ cluster, clock: Date.now },
+    cluster,
+    clock: Date.now,
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
     readiness: () => readiness(node),
     metrics: metrics.registry,
@@ -99,7 +103,7 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
   return gatedHttp(endpoint, isOpen);
 }
 
-/** What the clients' listener serves beside sockets. */
+/** The HTTP endpoint of the clients' listener. */
 export function createViewerApi(node: Node): HttpEndpoint {
   const endpoint = createViewerEndpoint({
     streams: node.streams,
@@ -114,7 +118,8 @@ export function createViewerApi(node: Node): HttpEndpoint {
 function viewersOf({ store, config, tokens }: Node): Viewers {
   const { allowedOrigins } = config.client;
   return createViewers({
-    ...{ store, tokens },
+    store,
+    tokens,
     clientAuth: config.auth.clients,
     allowsOrigin: (origin) => isOriginAllowed(origin, allowedOrigins),
   });

@@ -1,37 +1,173 @@
-// What a node keeps its data in and knows of other nodes by. Types only; `embedded.ts` and `redis.ts` make them.
+// A node's store and its cluster: the embedded store and a cluster of one, or a Redis that many
+// nodes share. State: none of its own.
 
+import { BrokerError } from "../broker/errors.ts";
 import type { Cluster, Store, Throttle } from "../broker/ports.ts";
 import type { AboutNode } from "../cluster/about-node.ts";
+import { heartbeatMs } from "../cluster/options.ts";
+import { createRedisCluster } from "../cluster/redis/cluster.ts";
+import { ClockCheck } from "../cluster/redis/nodes/clock-check.ts";
+import { createRedisThrottle } from "../cluster/redis/throttle.ts";
+import { RedisTopics } from "../cluster/redis/topics/topics.ts";
+import { LocalThrottle, SingleNode } from "../cluster/single.ts";
 import type { Config } from "../config/schema.ts";
-import type { Logger } from "../observe/logger.ts";
+import { type Logger, roomLogger } from "../observe/logger.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import { RedisLink } from "../redis/link.ts";
+import { createEmbeddedStore } from "../store/embedded/store.ts";
+import { createRedisStore } from "../store/redis/store.ts";
+import { reasonOf, StartError } from "./start-error.ts";
 
-export interface DriverParts {
+interface DriverParts {
   readonly config: Config;
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly about: AboutNode;
-  /** The node was dead for others, and lives on. */
+  /** Other nodes took this one for dead; it goes on under a new incarnation. */
   readonly onNewIncarnation: () => void;
   /** Another process has the data now; must end this one at once. */
   readonly onLost: (error: unknown) => void;
 }
 
 export interface Drivers {
-  /** To be started first. */
+  /** Must be started first. */
   readonly store: Store;
   readonly cluster: Cluster;
   /** Of failed logins. */
   readonly throttle: Throttle;
-  /** Gives back what store and cluster share, after both were closed. Safe to call twice. */
+  /** Closes the connection that store and cluster share, after both. Safe to call twice. */
   close(): Promise<void>;
 }
 
-/** What share of a client's buffer one stream may take. */
+export function createDrivers(parts: DriverParts): Drivers {
+  return parts.config.redis.url === ""
+    ? createEmbeddedDrivers(parts)
+    : createRedisDrivers(parts);
+}
+
+/** The share of a client's buffer that one stream may take. */
 const VIEWER_SHARE = 4;
 
-/** A viewer who joins is sent all of a stream at once. */
+/** Bounded by the client's buffer, because a viewer who joins is sent the whole stream at once. */
 export function maxStreamBytes({ streams, client }: Config): number {
   const share = client.maxBufferedBytes / VIEWER_SHARE;
   return Math.min(streams.maxStreamBytes, share);
+}
+
+function createEmbeddedDrivers(parts: DriverParts): Drivers {
+  const { config, logger, about, onLost } = parts;
+  const { families } = parts.metrics;
+  const { store: settings, streams, commands } = config;
+  const cluster = new SingleNode(about.nodeId, about);
+  const log = roomLogger(logger, "store");
+  const store = createEmbeddedStore({
+    ...settings,
+    maxStreamBytes: maxStreamBytes(config),
+    maxActiveStreamBytes: streams.maxActiveBytes,
+    maxInbox: commands.maxInbox,
+    inboxTtlS: commands.expireS,
+    publisher: cluster,
+    clock: Date.now,
+    onProblem: (error, what) => log.error({ err: error }, what),
+    onLost,
+  });
+  families.messagesDuplicate.of().from(() => store.stats().duplicates);
+  families.storeAppends.of().from(() => store.stats().appends);
+  families.storeCheckpoints.of().from(() => store.stats().checkpoints);
+  families.storeTailRecords.of().from(() => store.stats().tailRecords);
+  families.storeTailBytes.of().from(() => store.stats().tailBytes);
+  families.storeJournalBytes.of().from(() => store.stats().journalBytes);
+  families.streamsActive.of().from(() => store.stats().activeStreams);
+  families.streamsActiveBytes.of().from(() => store.stats().activeStreamBytes);
+  families.commandsDropped.of().from(() => store.stats().inboxDropped);
+  const throttle = new LocalThrottle(Date.now);
+  return { store, cluster, throttle, async close() {} };
+}
+
+/** A user who reconnects in this time costs no new subscription. */
+const UNSUBSCRIBE_DELAY_MS = 10_000;
+
+function createRedisDrivers(parts: DriverParts): Drivers {
+  const { config, logger, about } = parts;
+  const { families } = parts.metrics;
+  const { nodeId } = about;
+  const log = roomLogger(logger, "redis");
+  /** Redis being away is reported while it lasts, and is no error of this node. */
+  const onProblem = (error: unknown, what: string) => {
+    if (error instanceof BrokerError && error.code === "unavailable")
+      log.warn({ err: error }, what);
+    else log.error({ err: error }, what);
+  };
+  const name = `jindou-${nodeId}`;
+  const link = new RedisLink(config.redis, { name, onProblem });
+  const common = { link, clock: Date.now, onProblem };
+  const { dedupeWindowS, retentionS, maxChannelMessages } = config.store;
+  const store = createRedisStore({
+    ...common,
+    limits: {
+      dedupeWindowS,
+      retentionS,
+      maxChannelMessages,
+      sweepIntervalMs: config.store.sweepIntervalMs,
+      maxStreamBytes: maxStreamBytes(config),
+      maxInbox: config.commands.maxInbox,
+      inboxTtlS: config.commands.expireS,
+    },
+  });
+  const resubscribed = families.clusterResubscribed.of();
+  const repairs = families.clusterRepairs.of();
+  const topics = new RedisTopics({
+    ...common,
+    feed: store,
+    nodeId,
+    lingerMs: UNSUBSCRIBE_DELAY_MS,
+    metrics: {
+      repaired: () => repairs.add(),
+      rejected: (reason) => families.clusterRejected.of(reason).add(),
+      resubscribed: (topics) => resubscribed.add(topics),
+    },
+  });
+  const clusterLog = roomLogger(logger, "cluster");
+  const clockCheck = new ClockCheck({
+    clock: Date.now,
+    onApart: (offsetMs) =>
+      clusterLog.warn(
+        { offsetMs },
+        "The clocks of this node and of Redis differ",
+      ),
+  });
+  const { deadAfterMs } = config.cluster;
+  const cluster = createRedisCluster({
+    ...common,
+    topics,
+    about,
+    heartbeatMs: heartbeatMs(deadAfterMs),
+    deadAfterMs,
+    onNewIncarnation: parts.onNewIncarnation,
+    asksTime: () => clockCheck.asks(),
+  });
+  families.redisUp.of().from(() => (link.isUp ? 1 : 0));
+  families.redisInFlight.of().from(() => link.inFlight);
+  families.clusterClockOffset.of().from(() => clockCheck.offsetMs / 1000);
+  families.storeAppends.of().from(() => store.stats().appends);
+  families.messagesDuplicate.of().from(() => store.stats().duplicates);
+  families.commandsDropped.of().from(() => store.stats().inboxDropped);
+  families.storeUnreadable.of().from(() => store.stats().unreadable);
+  return {
+    store: { ...store, start: () => orStartError(store.start()) },
+    cluster,
+    throttle: createRedisThrottle(link, Date.now),
+    close: () => link.close(),
+  };
+}
+
+/** Throws StartError with what keeps the node from its Redis. */
+async function orStartError(starting: Promise<void>): Promise<void> {
+  try {
+    await starting;
+  } catch (error) {
+    throw new StartError(
+      `Redis cannot be used: ${reasonOf(error)}; check redis.url (JINDOU_REDIS_URL)`,
+    );
+  }
 }

@@ -1,4 +1,5 @@
-// The listeners of a node: one address for backends and one for clients, or one for both. State: none.
+// The listeners of a node: one address for backends and one for clients, or one for both. State:
+// none.
 
 import type { Config } from "../config/schema.ts";
 import type { Gateway } from "../gateway/endpoint.ts";
@@ -12,16 +13,19 @@ import type { HttpEndpoint, Listener, TlsFiles } from "../transport/types.ts";
 import type { Node } from "./node.ts";
 import { reasonOf, StartError } from "./start-error.ts";
 
-/** Sockets that clients leave to the API's listener, so that a node full of them can still be managed; at most an eighth of all. */
+/**
+ * Sockets kept for the API's listener, so that a full node can be managed; at most an eighth of
+ * all.
+ */
 const SPARE_SOCKETS = 64;
 const REFUSAL_LOG_MS = 10_000;
 
-/** Equal addresses: one listener serves both. */
+/** With equal addresses one listener serves both. */
 export function createListeners(
   node: Node,
   endpoints: {
     readonly http: HttpEndpoint;
-    /** Of a listener for clients only. */
+    /** Of a listener that serves clients only. */
     readonly viewers: HttpEndpoint;
     readonly sockets: Gateway["endpoint"];
   },
@@ -36,7 +40,9 @@ export function createListeners(
       log.error({ err: error }, where),
   };
   const api = {
-    ...{ ...shared, ...addressOf(config.api.listen), http },
+    ...shared,
+    ...addressOf(config.api.listen),
+    http,
     tls: tlsFiles(config.api.tls),
     spareSockets: 0,
   };
@@ -48,7 +54,10 @@ export function createListeners(
   return {
     api: createListener({ ...api, sockets: undefined }),
     client: createListener({
-      ...{ ...shared, ...clientAddress, http: viewers, sockets },
+      ...shared,
+      ...clientAddress,
+      http: viewers,
+      sockets,
       tls: tlsFiles(config.client.tls),
       spareSockets: SPARE_SOCKETS,
     }),
@@ -92,7 +101,7 @@ function createBodies({ config, metrics }: Node): BodyBudget {
   return bodies;
 }
 
-/** Resolves with the port it got. Throws StartError, which names the setting to change. */
+/** Resolves with the port. Throws StartError, which names the setting to change. */
 export async function startListener(
   listener: Listener,
   section: "api" | "client",
@@ -109,7 +118,7 @@ export async function startListener(
 
 export function addressOf(text: string): Address {
   const address = parseAddress(text);
-  if (address === undefined) throw new Error(`${text} is no address`); // config/ has checked it
+  if (address === undefined) throw new Error(`${text} is not an address`); // config/ has checked it
   return address;
 }
 

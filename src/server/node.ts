@@ -1,4 +1,5 @@
-// The parts of a node that all its sides share: store, cluster, use cases, metrics. State: the node's own status. Holds no rule.
+// The parts of a node that sockets, HTTP and listeners share: store, cluster, use cases, metrics.
+// State: the node's status.
 
 import { randomBytes } from "node:crypto";
 import {
@@ -20,39 +21,38 @@ import type { Config } from "../config/schema.ts";
 import type { Migration } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { createMetrics, type Metrics } from "../observe/metrics.ts";
-import type { DriverParts, Drivers } from "./drivers.ts";
-import { createEmbeddedDrivers } from "./embedded.ts";
+import { createDrivers, type Drivers } from "./drivers.ts";
 import { nodeMigration } from "./migration.ts";
-import { createRedisDrivers } from "./redis.ts";
 
 export interface ServerDeps {
   readonly logger: Logger;
   readonly version: string;
-  /** Shows the operator a password that was just made; it must not reach the log. */
+  /** Shows the operator a generated password, which must not reach the log. */
   announcePassword(username: string, password: string): void;
-  /** The node must serve nobody any more, from now on: data is being moved into its Redis, or another process has its data folder. */
+  /**
+   * The node must stop serving at once: data is being moved into its Redis, or another process has
+   * its data folder.
+   */
   onUnfit(error: unknown): void;
 }
 
-/** What every part of a node may need of it. */
 export interface Node extends ServerDeps {
   readonly config: Config;
   readonly metrics: Metrics;
   readonly drivers: Pick<Drivers, "close">;
-  /** What must be over before the store is started; undefined: nothing ever is moved here. */
+  /** Must be over before the store is started; undefined: this node moves no data. */
   readonly migration: Migration | undefined;
   readonly cluster: Cluster;
   readonly store: Store;
-  /** Who is online where. */
   readonly directory: SessionDirectory;
   readonly throttle: Throttle;
-  /** Of clients' tokens, on sockets and on `/stream`. */
+  /** Limits guessing of clients' tokens, on sockets and on `/stream`. */
   readonly tokens: TokenGate;
   readonly messages: Messages;
   readonly streams: Streams;
   readonly followers: StreamFollowers;
   readonly conversations: Conversations;
-  /** Topics as one part of the node sees them; the followers have another view. */
+  /** The subscriptions of sessions; followers have their own. */
   readonly interest: Interest;
   status: "stopped" | "starting" | "ready" | "draining" | "closed";
 }
@@ -62,7 +62,9 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   const metrics = createMetrics(deps);
   const logger = deps.logger.child({ node: nodeId });
   const drivers = createDrivers({
-    ...{ config, logger, metrics },
+    config,
+    logger,
+    metrics,
     about: {
       nodeId,
       clientAddress: config.cluster.clientAddress,
@@ -84,22 +86,38 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   const onProblem = (error: unknown, what: string) =>
     log.error({ err: error }, what);
   const streams = createStreams({
-    ...{ store, publisher: cluster, clock: Date.now, nodeId, onProblem },
+    store,
+    publisher: cluster,
+    clock: Date.now,
+    nodeId,
+    onProblem,
     limits: config.streams,
   });
   const interest = shareInterest(cluster);
   const followers = createStreamFollowers({
-    ...{ store, onProblem },
+    store,
+    onProblem,
     interest: interest.owner(),
     maxFollowers: config.api.maxFollowers,
     maxFollowersPerUser: config.client.maxConnectionsPerUser,
   });
   const node: Node = {
-    ...{ ...deps, logger, config, metrics, drivers, cluster, store, throttle },
-    ...{ messages, streams, followers, interest: interest.owner() },
+    ...deps,
+    logger,
+    config,
+    metrics,
+    drivers,
+    cluster,
+    store,
+    throttle,
+    messages,
+    streams,
+    followers,
+    interest: interest.owner(),
     directory: new SessionDirectory({ store, cluster, onProblem }),
     tokens: new TokenGate({
-      ...{ throttle, clock: Date.now },
+      throttle,
+      clock: Date.now,
       limits: {
         attempts: config.auth.tokenAttempts,
         windowS: config.auth.tokenWindowS,
@@ -112,13 +130,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
   return node;
 }
 
-function createDrivers(parts: DriverParts): Drivers {
-  return parts.config.redis.url === ""
-    ? createEmbeddedDrivers(parts)
-    : createRedisDrivers(parts);
-}
-
-/** Whether there is something to answer from: not while it is being moved. */
+/** Whether calls can be answered: not while the data is being moved. */
 export function hasData({ status }: Pick<Node, "status">): boolean {
   return status !== "starting";
 }
@@ -131,7 +143,7 @@ export async function readiness(
   try {
     await node.store.ping();
     await node.cluster.ping();
-    await node.cluster.barrier(); // what is published comes
+    await node.cluster.barrier(); // publications arrive
     return { ready: true, reason: "" };
   } catch (error) {
     if (!(error instanceof BrokerError)) throw error;

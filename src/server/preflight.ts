@@ -1,5 +1,5 @@
-// What only this machine can say about a configuration: whether the native library loads, the files exist, the addresses can be
-// listened on. State: none; it changes nothing.
+// Checks of a configuration on this machine: the native library loads, the files exist, the
+// addresses are free. State: none; changes nothing.
 
 import { constants } from "node:fs";
 import { access, readdir, readFile, stat } from "node:fs/promises";
@@ -10,7 +10,7 @@ import { probeAddress } from "../transport/port-probe.ts";
 import { tlsOptions } from "../transport/tls.ts";
 import { reasonOf } from "./start-error.ts";
 
-/** One sentence for each file or folder of the configuration that cannot be used; empty: all can. */
+/** A sentence for each file or folder of the configuration that cannot be used. */
 export async function fileProblems(config: Config): Promise<readonly string[]> {
   const { redis, store } = config;
   const found = await Promise.all([
@@ -30,7 +30,7 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
   return found.filter((problem) => problem !== undefined);
 }
 
-/** Why uWebSockets.js cannot be loaded here, with what to change; undefined: it can. */
+/** The reason why uWebSockets.js cannot be loaded, with a remedy; undefined: it can. */
 export async function libraryProblem(): Promise<string | undefined> {
   try {
     await import("../transport/listener.ts");
@@ -40,13 +40,15 @@ export async function libraryProblem(): Promise<string | undefined> {
   }
 }
 
-export interface MachineReport {
+interface MachineReport {
   readonly problems: readonly string[];
-  /** What is expected beside a running node: an address in use; or behind a finished move: its folder is gone. */
+  /**
+   * Normal beside a running node (an address in use) or after a finished move (its folder is gone).
+   */
   readonly warnings: readonly string[];
 }
 
-/** Everything this machine can say. Tries to listen on both addresses for a moment. */
+/** All checks. Listens on both addresses for a moment. */
 export async function checkMachine(config: Config): Promise<MachineReport> {
   const library = await libraryProblem();
   const problems = [...(library === undefined ? [] : [library])];
@@ -100,13 +102,13 @@ async function problemOf(
   }
 }
 
-/** That it is a folder one can write to, or that one can make it. */
+/** Rejects unless the path is a writable folder, or one that can be created. */
 async function assertFolderCanBe(path: string): Promise<void> {
   const found = await stat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return undefined;
     throw error;
   });
-  if (found === undefined) return assertFolderCanBe(dirname(path)); // ends at the root, which exists
+  if (found === undefined) return assertFolderCanBe(dirname(path)); // ends at the root
   if (!found.isDirectory()) throw new Error(`${path} is not a folder`);
   await access(path, constants.W_OK);
 }
