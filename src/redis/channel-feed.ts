@@ -6,7 +6,7 @@ import type { HistoryRange, HistorySlice } from "../broker/ports.ts";
 /** Position of a channel, read in one atomic step. */
 export interface ChannelPosition {
   /** Number of its newest publication; 0: none. */
-  readonly pub: number;
+  readonly publicationSeq: number;
   /** Seq of its newest message. */
   readonly headSeq: number;
   /** No message of it has a greater id so far, stored or not, and every later one has. */

@@ -3,12 +3,12 @@
 // What is read may be anything: every field is checked, so that nothing behind it has to. Pure.
 //
 // Frames, numbers big-endian (doubles are integers below 2^53):
-//   u8 version, u8 MESSAGE, f64 pub, f64 messageId, f64 messageSeq, MessagePack string of the record, MessagePack string of the extra
+//   u8 version, u8 MESSAGE, f64 publicationSeq, f64 messageId, f64 messageSeq, MessagePack string of the record, MessagePack string of the extra
 //   (list: session that sent it, recipients, a stream's start, id of the channel's message before it; the last one only where publications may overtake)
-//   u8 version, u8 EVENT,   f64 pub, f64 messageSeq, f64 index, f64 textOffset, u8 state, event record
+//   u8 version, u8 EVENT,   f64 publicationSeq, f64 messageSeq, f64 index, f64 textOffset, u8 state, event record
 //   u8 version, u8 LOOSE,   msgpack [id, event]
 //   u8 version, u8 MARK,    bytes of who published it
-//   u8 version, u8 REMOVAL, f64 pub, msgpack [group, uids or false]
+//   u8 version, u8 REMOVAL, f64 publicationSeq, msgpack [group, uids or false]
 //   u8 version, u8 COMMAND, f64 messageId, f64 inboxSeq, u32 record length, record, u16 uid length, uid, origin (empty: none)
 // A publication is a frame that is no MESSAGE, or a MessagePack list of strings: of each MESSAGE in it the part before its record, record and extra.
 
@@ -201,13 +201,13 @@ export function encodeExtra(extra: MessageExtra): Buffer {
 }
 
 /**
- * A frame on a topic. `pub` counts the publications of the channel from 1 without gaps: messages, kept or not, events of streams, and removals of a
+ * A frame on a topic. `publicationSeq` counts the publications of the channel from 1 without gaps: messages, kept or not, events of streams, and removals of a
  * group's members.
  */
 export type Publication =
   | {
       readonly kind: "ordered";
-      readonly pub: number;
+      readonly publicationSeq: number;
       readonly event: OrderedEvent;
     }
   | {
@@ -220,7 +220,7 @@ export type Publication =
 
 /** What the steps in Lua publish of a message, for a node that publishes it itself (Redis Cluster: a user's topic is not in the channel's slot). */
 export function messagePublication(parts: {
-  readonly pub: number;
+  readonly publicationSeq: number;
   readonly messageId: number;
   readonly messageSeq: number;
   readonly record: Uint8Array;
@@ -229,7 +229,7 @@ export function messagePublication(parts: {
   const head = Buffer.alloc(MESSAGE_RECORD_AT);
   head[0] = WIRE_VERSION;
   head[1] = MESSAGE_FRAME;
-  head.writeDoubleBE(parts.pub, 2);
+  head.writeDoubleBE(parts.publicationSeq, 2);
   head.writeDoubleBE(parts.messageId, 10);
   head.writeDoubleBE(parts.messageSeq, 18);
   return Buffer.concat([
@@ -398,17 +398,17 @@ function decodeMessageFrame(frame: Buffer): Publication {
   const fields = unpackExtra(extra);
   const [origin, recipients, startData] = fields;
   if (fields.length >= MAX_EXTRA) uint(fields[MAX_EXTRA - 1]); // so that `idBeforeOf` does not throw
-  const pub = positive(frame.readDoubleBE(2));
+  const publicationSeq = positive(frame.readDoubleBE(2));
   const place = {
     messageId: positive(frame.readDoubleBE(10)),
     messageSeq: uint(frame.readDoubleBE(18)),
   };
-  if (place.messageSeq > pub) throw unreadable("a seq"); // each message takes a number
+  if (place.messageSeq > publicationSeq) throw unreadable("a seq"); // each message takes a number
   const plain = decodeRecord(record, place);
   const message = startData === null ? plain : withStream(plain, startData);
   return {
     kind: "ordered",
-    pub,
+    publicationSeq,
     event: {
       kind: "message",
       message,
@@ -453,7 +453,7 @@ function decodeEventFrame(frame: Buffer): Publication {
   });
   return {
     kind: "ordered",
-    pub: positive(frame.readDoubleBE(2)),
+    publicationSeq: positive(frame.readDoubleBE(2)),
     event: { kind: "event", event },
   };
 }
@@ -462,7 +462,7 @@ function decodeRemovalFrame(frame: Buffer): Publication {
   const [group, uids] = unpackList(frame.subarray(REMOVAL_BODY_AT));
   return {
     kind: "ordered",
-    pub: positive(frame.readDoubleBE(2)),
+    publicationSeq: positive(frame.readDoubleBE(2)),
     event: {
       kind: "removal",
       channelId: text(group),

@@ -27,7 +27,7 @@ export function encodeEvent(event: RecordedEvent): Buffer {
 }
 
 export function eventFrame(parts: {
-  readonly pub: number;
+  readonly publicationSeq: number;
   readonly messageSeq: number;
   readonly index: number;
   readonly textOffset: number;
@@ -37,7 +37,7 @@ export function eventFrame(parts: {
   const head = Buffer.alloc(BODY_AT);
   head[0] = WIRE_VERSION;
   head[1] = EVENT_FRAME;
-  head.writeDoubleBE(parts.pub, 2);
+  head.writeDoubleBE(parts.publicationSeq, 2);
   head.writeDoubleBE(parts.messageSeq, 10);
   head.writeDoubleBE(parts.index, 18);
   head.writeDoubleBE(parts.textOffset, 26);
@@ -47,13 +47,13 @@ export function eventFrame(parts: {
 
 /** Members of a group were removed; no uids: a list was replaced. */
 export function removalFrame(
-  pub: number,
+  publicationSeq: number,
   channelId: string,
   uids: readonly string[] | undefined,
 ): Buffer {
   const head = Buffer.alloc(10);
   head[0] = WIRE_VERSION;
   head[1] = REMOVAL_FRAME;
-  head.writeDoubleBE(pub, 2);
+  head.writeDoubleBE(publicationSeq, 2);
   return Buffer.concat([head, packr.pack([channelId, uids ?? false])]);
 }

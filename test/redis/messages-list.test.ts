@@ -24,7 +24,7 @@ const publicationOf = (
   }),
 ) =>
   messagePublication({
-    ...{ pub: seq, messageId: 2 ** 52 + seq, messageSeq: seq },
+    ...{ publicationSeq: seq, messageId: 2 ** 52 + seq, messageSeq: seq },
     record: encodeRecord(
       {
         ...{ channel: { id: "g", type: 2 }, fromUid: "a", clientMsgNo: "" },
@@ -61,7 +61,7 @@ for (const bytes of [0, 1, 31, 32, 200, 255, 256, 65_535, 65_536])
     const found = decodeFrame(frame);
     if (found.kind !== "ordered" || found.event.kind !== "message")
       throw new Error("not a message's");
-    t.equal(found.pub, 7);
+    t.equal(found.publicationSeq, 7);
     t.equal(found.event.message.messageSeq, 7);
     t.ok(Buffer.alloc(bytes).equals(found.event.message.payload));
     t.equal(found.event.origin, "x".repeat(bytes));

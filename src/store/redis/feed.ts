@@ -28,12 +28,11 @@ export function createChannelFeed(
       const named = marks.toReversed().flatMap(argsOf);
       const args = [marks.length, ...named, ...streams];
       const reply = await link.run(POSITION, keys, args);
-      const [pub, headSeq, lastId, newestId, lostId, found] = reply as [
-        ...[number, number, number, number, number, unknown[]],
-      ]; // as its header says
+      const [publicationSeq, headSeq, lastId, newestId, lostId, found] =
+        reply as [...[number, number, number, number, number, unknown[]]]; // as its header says
       const shown = unreadable.leaveOut(found, decodeSnapshot);
       return {
-        ...{ pub, headSeq, lastId, newestId, streams: shown },
+        ...{ publicationSeq, headSeq, lastId, newestId, streams: shown },
         lostFromId: lostId > 0 ? lostId : Number.POSITIVE_INFINITY,
       };
     },

@@ -1,13 +1,13 @@
 // What the parts of the Redis store are made of, and the layout of its keys (names: `redis/keys.ts`). No state.
 //
 // Of a channel (slot of its bucket; parts of `keys.channel`):
-//   head       HASH   seq (newest), pub (publications so far), red (messages so far that count as unread for as long as they are kept),
+//   head       HASH   seq (newest), pub (publications so far: `publicationSeq`), red (messages so far that count as unread for as long as they are kept),
 //              `@<uid>` (seq of the user's newest stored message), bare (the log was emptied), info (the channel's record as one number,
 //              `lua/channel_record.lua`; of a user's rules under the key `1:<uid>`)
 //   log        STREAM `<seq>-<messageId>`: [c `red` through it, where that is not the seq], r record, [s clientMsgNo of the stream it is], [x expiresAtMs]
 //   expiry     ZSET   place in the log → expiresAtMs of messages that expire: what the sweep goes by
 //   redDots    ZSET   `<seq>:<expiresAtMs>` → seq of those of them with a red dot: unread is counted from the newest on. Goes with the entry of expiry
-//   dedupe     STRING one per `uid\nclientMsgNo`: `<ms> <seq>-<messageId>[ <pub>]`, what a retry is answered (`lua/dedupe.lua`); ends by itself
+//   dedupe     STRING one per `uid\nclientMsgNo`: `<ms> <seq>-<messageId>[ <publicationSeq>]`, what a retry is answered (`lua/dedupe.lua`); ends by itself
 //   permanent, temporary  SET  its members of either kind
 //   replaced   SET    a group's members of lists that were replaced, of which removed ones may have left something in joinSeqs, positions or head; a day at most
 //   joinSeqs   HASH   uid → head seq when it became a member

@@ -42,7 +42,7 @@ export class FeedLog implements ChannelFeed {
   readonly #clock: () => number;
   readonly messagesKept: Message[] = [];
   readonly streams: Snapshot[] = [];
-  pub = 0;
+  publicationSeq = 0;
   headSeq = 0;
   nextId = 1000;
   /** Runs before each read is answered. */
@@ -80,13 +80,13 @@ export class FeedLog implements ChannelFeed {
 
   /** Members are removed; `undefined`: the store says who is still a member. */
   removal(uids?: readonly string[]): Buffer {
-    this.pub += 1;
-    return removalFrame(this.pub, this.#channel.id, uids);
+    this.publicationSeq += 1;
+    return removalFrame(this.publicationSeq, this.#channel.id, uids);
   }
 
   /** As after a fail-over to a replica that had not got the last `publications`, all messages. */
   loseLast(publications: number): void {
-    this.pub -= publications;
+    this.publicationSeq -= publications;
     this.headSeq -= publications;
     this.messagesKept.splice(-publications);
   }
@@ -101,19 +101,19 @@ export class FeedLog implements ChannelFeed {
         (one) => one.state === "active" || names.includes(one.clientMsgNo),
       )
       .map((one) => ({ ...one }));
-    const { pub, headSeq, nextId: lastId } = this;
+    const { publicationSeq, headSeq, nextId: lastId } = this;
     const newestId = this.messagesKept.at(-1)?.messageId ?? 0;
     const lost = marks.filter(
       (mark) =>
         mark.isStored && !this.messagesKept.some((one) => isMark(one, mark)),
     );
     const lostFromId = lost[0]?.messageId ?? Number.POSITIVE_INFINITY;
-    return { pub, headSeq, lastId, newestId, lostFromId, streams };
+    return { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
   }
 
   async pubOf(): Promise<number> {
     await this.#read();
-    return this.pub;
+    return this.publicationSeq;
   }
 
   async messages(_key: ChannelKey, range: HistoryRange) {
@@ -149,7 +149,7 @@ export class FeedLog implements ChannelFeed {
     stored: boolean,
     origin: string | undefined,
   ): Buffer {
-    this.pub += 1;
+    this.publicationSeq += 1;
     this.nextId += 1;
     if (stored) this.headSeq += 1;
     const messageId = this.nextId;
@@ -171,7 +171,7 @@ export class FeedLog implements ChannelFeed {
       });
     const startData = stream === undefined ? undefined : "{}";
     const publication = messagePublication({
-      ...{ pub: this.pub, messageId, messageSeq },
+      ...{ publicationSeq: this.publicationSeq, messageId, messageSeq },
       record: encodeRecord(message, message.timestampMs),
       extra: encodeExtra({ origin, recipients: undefined, startData }),
     });
@@ -181,14 +181,19 @@ export class FeedLog implements ChannelFeed {
   #event(clientMsgNo: string, type: string, data: string): Buffer {
     const found = this.streams.find((one) => one.clientMsgNo === clientMsgNo);
     if (found === undefined) throw new Error("no such stream");
-    this.pub += 1;
+    this.publicationSeq += 1;
     const { messageSeq, nextIndex: index, text } = found;
     found.nextIndex += 1;
     if (type === STREAM_CONTENT) found.text += data;
     if (type === STREAM_END) found.state = "closed";
     const { key: _, ...place } = found;
     return eventFrame({
-      ...{ pub: this.pub, messageSeq, index, textOffset: text.length },
+      ...{
+        publicationSeq: this.publicationSeq,
+        messageSeq,
+        index,
+        textOffset: text.length,
+      },
       state: found.state,
       record: encodeEvent({
         ...{ channel: place.channel, fromUid: "a", clientMsgNo, type, data },

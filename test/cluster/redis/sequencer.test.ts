@@ -320,7 +320,7 @@ for (const isHeard of [true, false])
       sequencer.accept(unstored);
       await one.catchUpQueue.settled();
       t.equal(log.reads, 1, "what was published before is no sign of it");
-      log.pub -= 1;
+      log.publicationSeq -= 1;
       log.loseLast(2);
       const frames = range(4, 9).map(() => log.message());
       if (isHeard) for (const frame of frames) sequencer.accept(frame);

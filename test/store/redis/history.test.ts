@@ -168,7 +168,7 @@ t.test("a channel's position tells of its streams", async (t) => {
   const { store } = await openStore(t, server.url);
   t.equal(await store.pubOf("2:g"), 0);
   t.same(await store.position("2:g", { ...NOTHING, streams: ["s1"] }), {
-    pub: 0,
+    publicationSeq: 0,
     headSeq: 0,
     ...{ lastId: 0, newestId: 0, lostFromId: Number.POSITIVE_INFINITY },
     streams: [],
@@ -188,7 +188,7 @@ t.test("a channel's position tells of its streams", async (t) => {
     ...NOTHING,
     streams: ["s1", "s2", "none"],
   });
-  t.match(position, { pub: 7, headSeq: 3 });
+  t.match(position, { publicationSeq: 7, headSeq: 3 });
   t.equal(await store.pubOf("2:g"), 7);
   t.same(
     position.streams.map((s) => [s.clientMsgNo, s.state, s.text]),

@@ -77,7 +77,7 @@ t.test("both users are told before the sender is answered, once", async (t) => {
   );
   for (const { publication } of heard)
     t.match(publication, {
-      ...{ kind: "ordered", pub: 1 },
+      ...{ kind: "ordered", publicationSeq: 1 },
       event: {
         origin: "s",
         message: { messageId, messageSeq: 1, clientMsgNo: "n" },
@@ -108,7 +108,7 @@ t.test(
       for (const { publication } of heard) {
         t.match(publication, {
           kind: "ordered",
-          pub: 1,
+          publicationSeq: 1,
           event: { message: stored },
         });
         if (
@@ -133,7 +133,7 @@ t.test("a retry tells what is not kept as well", async (t) => {
   t.same(await one.store.append(draft), { ...stored, duplicate: true });
   for (const { publication } of await until(2))
     t.match(publication, {
-      ...{ kind: "ordered", pub: 1 },
+      ...{ kind: "ordered", publicationSeq: 1 },
       event: { message: { ...stored, payload: Buffer.from(payload) } },
     });
   t.equal(await peersOf(one, "bob"), "");

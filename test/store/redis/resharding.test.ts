@@ -54,7 +54,7 @@ async function beginMove(t: Test, link: RedisLink, key: string) {
       for (const one of all) await set(one, "NODE", to.id);
       return to;
     },
-    pub: async () => String(await link.call("hget", key, "pub")),
+    publicationSeq: async () => String(await link.call("hget", key, "pub")),
   };
 }
 
@@ -68,12 +68,12 @@ t.test("an active stream is not changed by halves", async (t) => {
   await event("e0", STREAM_START, "");
   const { key } = eventOf(STREAM_START, "");
   const head = link.keys.channel("head", key);
-  const { stop, pub } = await beginMove(t, link, head);
-  const before = await pub();
+  const { stop, publicationSeq } = await beginMove(t, link, head);
+  const before = await publicationSeq();
   for (let i = 0; i < 2; i++)
     t.equal(await codeOf(event("e1", STREAM_CONTENT, "hello ")), "unavailable");
   t.equal(await codeOf(store.cancelStream(key, "s1")), "unavailable");
-  t.equal(await pub(), before, "no number is taken");
+  t.equal(await publicationSeq(), before, "no number is taken");
   await stop();
   for (const [at, data] of ["hello ", "world", "!"].entries())
     await event(`e${at + 1}`, STREAM_CONTENT, data);
@@ -97,8 +97,8 @@ t.test(
     await store.append(group(one, { permission: "check" }));
     await store.append(group(other));
     const head = link.keys.channel("head", `2:${one}`);
-    const { stop, pub } = await beginMove(t, link, head);
-    const before = await pub();
+    const { stop, publicationSeq } = await beginMove(t, link, head);
+    const before = await publicationSeq();
     const refused = await Promise.all(
       [
         group(one, { permission: "check" }),
@@ -108,7 +108,7 @@ t.test(
       ].map((draft) => codeOf(store.append(draft))),
     );
     t.same(new Set(refused), new Set(["unavailable"]));
-    t.equal(await pub(), before, "no number is taken");
+    t.equal(await publicationSeq(), before, "no number is taken");
     await stop();
     const answers = await Promise.all(
       [

@@ -20,7 +20,7 @@ type Ordered = Extract<Publication, { kind: "ordered" }>;
 
 /** What has come of a channel. */
 interface ChannelLine {
-  pub: number;
+  publicationSeq: number;
   readonly early: Map<number, Ordered>;
 }
 
@@ -51,8 +51,8 @@ export class Ears {
     if (event.kind === "removal") return;
     const { key } = event.kind === "message" ? event.message : event.event;
     const line = this.#line(key);
-    if (publication.pub > line.pub)
-      line.early.set(publication.pub, publication);
+    if (publication.publicationSeq > line.publicationSeq)
+      line.early.set(publication.publicationSeq, publication);
     this.#advance(line);
   }
 
@@ -71,7 +71,7 @@ export class Ears {
 
   #line(key: ChannelKey): ChannelLine {
     const line = this.#lines.get(key) ?? {
-      pub: 0,
+      publicationSeq: 0,
       early: new Map(),
     };
     this.#lines.set(key, line);
@@ -80,10 +80,10 @@ export class Ears {
 
   #advance(line: ChannelLine): void {
     for (;;) {
-      const next = line.early.get(line.pub + 1);
+      const next = line.early.get(line.publicationSeq + 1);
       if (next === undefined) break;
-      line.early.delete(next.pub);
-      line.pub = next.pub;
+      line.early.delete(next.publicationSeq);
+      line.publicationSeq = next.publicationSeq;
       this.#tell(next.event);
     }
   }

@@ -32,14 +32,14 @@ export async function catchUp(
   const isForward =
     headSeq !== undefined &&
     position.headSeq >= headSeq &&
-    position.pub >= sequencer.pub &&
+    position.publicationSeq >= sequencer.publicationSeq &&
     (await readForward(sequencer, feed, { headSeq, position }));
   if (!isForward) await readBack(sequencer, feed, position);
   for (const snapshot of position.streams)
     if (isActive(snapshot) && !delivered.knows(snapshot.clientMsgNo))
       sequencer.deliverStream(snapshot); // the start is unknown: viewers skip what they have
   delivered.headSeq = position.headSeq; // the newest may have expired
-  sequencer.goLive(position.pub);
+  sequencer.goLive(position.publicationSeq);
 }
 
 /**
@@ -53,9 +53,9 @@ export async function startMidway(
   const position = await positionOf(sequencer, feed);
   if (!sequencer.isNew) return catchUp(sequencer, feed); // another caller set the position
   if (sequencer.readsBack) await readBack(sequencer, feed, position);
-  const { pub: newest, headSeq } = position;
-  const pub = Math.min(newest, sequencer.lowestBuffered - 1);
-  const later = newest - pub;
+  const { publicationSeq: newest, headSeq } = position;
+  const publicationSeq = Math.min(newest, sequencer.lowestBuffered - 1);
+  const later = newest - publicationSeq;
   if (later === 0) {
     for (const snapshot of position.streams)
       if (!sequencer.delivered.knows(snapshot.clientMsgNo))
@@ -63,7 +63,7 @@ export async function startMidway(
     if (sequencer.delivered.lastId === 0)
       sequencer.delivered.advanceTo(position);
   }
-  sequencer.begin(pub, Math.max(0, headSeq - later)); // each publication is at most one message
+  sequencer.begin(publicationSeq, Math.max(0, headSeq - later)); // each publication is at most one message
   sequencer.expect(newest);
 }
 
@@ -79,7 +79,7 @@ export async function begin(
   if (!sequencer.isNew) return;
   for (const snapshot of position.streams)
     sequencer.delivered.resetTo(snapshot);
-  sequencer.begin(position.pub, position.headSeq);
+  sequencer.begin(position.publicationSeq, position.headSeq);
   sequencer.delivered.advanceTo(position); // after the buffered publications, which are delivered
 }
 
@@ -93,7 +93,11 @@ async function positionOf(
 ): Promise<ChannelPosition> {
   const { bufferedNumbers, key, delivered } = sequencer;
   const position = await feed.position(key, delivered);
-  sequencer.disprove(bufferedNumbers.filter((pub) => pub > position.pub));
+  sequencer.disprove(
+    bufferedNumbers.filter(
+      (publicationSeq) => publicationSeq > position.publicationSeq,
+    ),
+  );
   return position;
 }
 

@@ -91,14 +91,14 @@ export class Channels {
   }
 
   /** Takes a publication of a personal channel, on the topic of one of its users; `event` is the decoded frame. */
-  accept(frame: Buffer, pub: number, event: PersonalEvent): void {
+  accept(frame: Buffer, publicationSeq: number, event: PersonalEvent): void {
     const key = event.kind === "message" ? event.message.key : event.event.key;
     const found = this.#find(key);
     if (found !== undefined) return found.accept(frame, event);
     const sequencer = this.#make(key);
     const seq = event.kind === "message" ? event.message.messageSeq : 0;
     if (seq > 0 && !sequencer.readsBack) {
-      sequencer.begin(pub - 1, seq - 1);
+      sequencer.begin(publicationSeq - 1, seq - 1);
       return sequencer.accept(frame, event);
     }
     sequencer.accept(frame);
@@ -141,14 +141,19 @@ export class Channels {
     topic: Subscription,
     lostAtMs: number,
   ): Promise<void> {
-    const before = sequencer.pub;
-    const pub = mayHaveForked(sequencer, lostAtMs)
+    const before = sequencer.publicationSeq;
+    const publicationSeq = mayHaveForked(sequencer, lostAtMs)
       ? undefined
       : await this.#pubOf(sequencer);
     if (sequencer.isClosed) return;
-    if (pub !== undefined && pub >= before && sequencer.hasThrough(pub)) {
+    if (
+      publicationSeq !== undefined &&
+      publicationSeq >= before &&
+      sequencer.hasThrough(publicationSeq)
+    ) {
       this.#resume(sequencer, topic);
-      if (sequencer.isSuspended || sequencer.pub >= pub) return; // nothing was missed
+      if (sequencer.isSuspended || sequencer.publicationSeq >= publicationSeq)
+        return; // nothing was missed
     }
     const caughtUp = this.#parts.catchUpQueue.catchUp(sequencer);
     this.#resume(sequencer, topic); // takes effect when the catch-up is done

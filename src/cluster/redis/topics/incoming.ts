@@ -114,7 +114,11 @@ export class Incoming {
       return topic.sequencer.accept(frame, publication.event);
     if (publication.event.kind === "removal") return this.#misplaced();
     this.#lastPersonal = frame;
-    this.#parts.channels.accept(frame, publication.pub, publication.event);
+    this.#parts.channels.accept(
+      frame,
+      publication.publicationSeq,
+      publication.event,
+    );
   }
 
   /** Access is not judged yet. Stored messages and commands are read later; conversation changes are held. */

@@ -42,13 +42,14 @@ export class ReorderBuffer {
   /** Lowest buffered number; Infinity if empty. */
   get lowest(): number {
     let lowest = Number.POSITIVE_INFINITY;
-    for (const pub of this.#frames.keys()) if (pub < lowest) lowest = pub;
+    for (const publicationSeq of this.#frames.keys())
+      if (publicationSeq < lowest) lowest = publicationSeq;
     return lowest;
   }
 
   /** Buffers a copy: the client's frame is a slice of a larger buffer. */
-  keep(pub: number, frame: Buffer): void {
-    const found = this.#frames.get(pub);
+  keep(publicationSeq: number, frame: Buffer): void {
+    const found = this.#frames.get(publicationSeq);
     if (found !== undefined) {
       if (!found.equals(frame)) this.#hasLost = true; // one of them is forged
       return;
@@ -59,20 +60,20 @@ export class ReorderBuffer {
       this.#hasLost = true;
       return;
     }
-    this.#frames.set(pub, Buffer.from(frame));
+    this.#frames.set(publicationSeq, Buffer.from(frame));
     if (isUnstored(frame)) this.#unstored += 1;
     this.#charge(bytes);
   }
 
-  get(pub: number): Buffer | undefined {
-    return this.#frames.get(pub);
+  get(publicationSeq: number): Buffer | undefined {
+    return this.#frames.get(publicationSeq);
   }
 
   /** Removes and returns the frame. */
-  take(pub: number): Buffer | undefined {
-    const frame = this.#frames.get(pub);
+  take(publicationSeq: number): Buffer | undefined {
+    const frame = this.#frames.get(publicationSeq);
     if (frame === undefined) return undefined;
-    this.#frames.delete(pub);
+    this.#frames.delete(publicationSeq);
     if (isUnstored(frame)) this.#unstored -= 1;
     this.#charge(-frame.length - OVERHEAD_BYTES);
     return frame;
@@ -92,13 +93,15 @@ export class ReorderBuffer {
     const before = [...this.#frames]
       .filter(([, one]) => isUnstored(one) && messageIdOf(one) < messageId)
       .sort(([a], [b]) => a - b);
-    return before.flatMap(([pub]) => this.take(pub) ?? []);
+    return before.flatMap(
+      ([publicationSeq]) => this.take(publicationSeq) ?? [],
+    );
   }
 
-  /** Removes frames through `pub`; returns, in order, those that are not in the store. */
-  passThrough(pub: number): readonly Buffer[] {
+  /** Removes frames through `publicationSeq`; returns, in order, those that are not in the store. */
+  passThrough(publicationSeq: number): readonly Buffer[] {
     const passed = [...this.#frames.keys()]
-      .filter((one) => one <= pub)
+      .filter((one) => one <= publicationSeq)
       .sort((a, b) => a - b);
     return passed.flatMap((one) => {
       const frame = this.take(one);

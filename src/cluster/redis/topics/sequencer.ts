@@ -69,7 +69,7 @@ export class Sequencer {
   /** The subscription is lost: publications are buffered until a catch-up. */
   #isSuspended = false;
   /** Publications through this number are delivered. */
-  #pub = 0;
+  #publicationSeq = 0;
   #movedAtMs = 0;
   /** Highest publication number known to exist. */
   #expected = 0;
@@ -103,8 +103,8 @@ export class Sequencer {
   }
 
   /** Publications through this number are delivered; 0 while new. */
-  get pub(): number {
-    return this.#pub;
+  get publicationSeq(): number {
+    return this.#publicationSeq;
   }
 
   /** When its position was found or moved last, Unix milliseconds; 0: nothing was ever published. */
@@ -127,10 +127,11 @@ export class Sequencer {
   }
 
   /** Whether all publications through this number are delivered or buffered. */
-  hasThrough(pub: number): boolean {
-    let one = this.#pub;
-    while (one < pub && this.#buffered?.get(one + 1) !== undefined) one += 1;
-    return one >= pub;
+  hasThrough(publicationSeq: number): boolean {
+    let one = this.#publicationSeq;
+    while (one < publicationSeq && this.#buffered?.get(one + 1) !== undefined)
+      one += 1;
+    return one >= publicationSeq;
   }
 
   /** It may be dropped: nothing is buffered or read. */
@@ -140,29 +141,32 @@ export class Sequencer {
 
   /** Takes a frame of the channel; `event` is the frame, if already decoded. */
   accept(frame: Buffer, event?: OrderedEvent): void {
-    const pub = pubOf(frame);
-    if (this.#isHeld) return this.#buffer(pub, frame);
-    if (pub === this.#pub + 1 && !this.#isImplausible(frame)) {
-      this.#advance(pub, frame, event);
+    const publicationSeq = pubOf(frame);
+    if (this.#isHeld) return this.#buffer(publicationSeq, frame);
+    if (
+      publicationSeq === this.#publicationSeq + 1 &&
+      !this.#isImplausible(frame)
+    ) {
+      this.#advance(publicationSeq, frame, event);
       if (this.#status === "gap") this.#drain();
-    } else if (pub === this.#pub + 1) {
-      this.#buffer(pub, frame);
+    } else if (publicationSeq === this.#publicationSeq + 1) {
+      this.#buffer(publicationSeq, frame);
       this.#parts.onGap(this); // the store knows which message has this number
-    } else if (pub > this.#pub) {
-      this.#buffer(pub, frame);
+    } else if (publicationSeq > this.#publicationSeq) {
+      this.#buffer(publicationSeq, frame);
       this.#openGap();
     } else if (this.#isOfForkedHistory(frame)) {
-      this.#buffer(pub, frame);
+      this.#buffer(publicationSeq, frame);
       this.#parts.onGap(this);
     } else if (kindOf(frame) === REMOVAL_FRAME) {
       this.#parts.onGap(this); // late, or its number was given out again: the store says who is a member
     }
   }
 
-  /** Starts at `pub`: earlier publications are delivered or not needed. */
-  begin(pub: number, headSeq: number | undefined): void {
+  /** Starts at `publicationSeq`: earlier publications are delivered or not needed. */
+  begin(publicationSeq: number, headSeq: number | undefined): void {
     this.delivered.headSeq ??= headSeq;
-    this.goLive(pub);
+    this.goLive(publicationSeq);
   }
 
   /** Buffers publications: the subscription is lost. */
@@ -195,7 +199,8 @@ export class Sequencer {
     if (this.isClosed) return;
     const before = this.#buffered?.unstoredBefore(message.messageId) ?? [];
     for (const frame of before)
-      if (this.#isMissing(frame, this.#pub)) this.#deliverFrame(frame);
+      if (this.#isMissing(frame, this.#publicationSeq))
+        this.#deliverFrame(frame);
     const buffered = this.#buffered?.message(message.messageId);
     const event = buffered === undefined ? undefined : this.#decode(buffered); // the frame names the sending session
     this.#deliver(event ?? published(message));
@@ -215,31 +220,31 @@ export class Sequencer {
 
   /** Drops buffered publications whose numbers the store has not given out. */
   disprove(numbers: readonly number[]): void {
-    for (const pub of numbers)
-      if (this.#buffered?.take(pub) !== undefined)
+    for (const publicationSeq of numbers)
+      if (this.#buffered?.take(publicationSeq) !== undefined)
         this.#parts.rejected("disproved");
   }
 
-  /** Continues after `pub`: earlier publications are delivered or cannot be read. */
-  goLive(pub: number): void {
+  /** Continues after `publicationSeq`: earlier publications are delivered or cannot be read. */
+  goLive(publicationSeq: number): void {
     if (this.isClosed) return;
-    const before = this.#status === "new" ? 0 : this.#pub;
+    const before = this.#status === "new" ? 0 : this.#publicationSeq;
     if (this.#isAfterLoss || this.#isSuspended) this.#holdBuffered();
     this.#isAfterLoss = false;
-    for (const frame of this.#buffered?.passThrough(pub) ?? [])
+    for (const frame of this.#buffered?.passThrough(publicationSeq) ?? [])
       if (this.#isMissing(frame, before)) this.#deliverFrame(frame);
-    this.#pub = pub;
-    this.#expected = pub;
-    if (pub > 0) this.#movedAtMs = this.#parts.clock();
+    this.#publicationSeq = publicationSeq;
+    this.#expected = publicationSeq;
+    if (publicationSeq > 0) this.#movedAtMs = this.#parts.clock();
     this.#status = "live";
     if (!this.#isSuspended) this.#drain();
   }
 
   /** A publication with this number exists: waits for it, then catches up. */
-  expect(pub: number): void {
-    if (pub <= this.#expected) return;
-    this.#expected = pub;
-    if (!this.#isHeld && pub > this.#pub) this.#openGap();
+  expect(publicationSeq: number): void {
+    if (publicationSeq <= this.#expected) return;
+    this.#expected = publicationSeq;
+    if (!this.#isHeld && publicationSeq > this.#publicationSeq) this.#openGap();
   }
 
   close(): void {
@@ -263,7 +268,7 @@ export class Sequencer {
     if (kindOf(frame) !== MESSAGE_FRAME || lastId === 0) return false;
     const messageId = messageIdOf(frame);
     if (messageId > lastId) return true;
-    if (pubOf(frame) === this.#pub) return messageId < lastId;
+    if (pubOf(frame) === this.#publicationSeq) return messageId < lastId;
     return this.delivered.hasOther(messageSeqOf(frame), messageId);
   }
 
@@ -290,37 +295,42 @@ export class Sequencer {
   }
 
   #holdBuffered(): void {
-    for (const pub of this.bufferedNumbers)
-      if (pub > this.#suspendedThrough) this.#suspendedThrough = pub;
+    for (const publicationSeq of this.bufferedNumbers)
+      if (publicationSeq > this.#suspendedThrough)
+        this.#suspendedThrough = publicationSeq;
   }
 
-  #buffer(pub: number, frame: Buffer): void {
+  #buffer(publicationSeq: number, frame: Buffer): void {
     if (this.isClosed) return;
     this.#buffered ??= new ReorderBuffer(this.#parts.budget);
-    this.#buffered.keep(pub, frame);
-    this.expect(pub); // also if the frame does not fit the buffer
+    this.#buffered.keep(publicationSeq, frame);
+    this.expect(publicationSeq); // also if the frame does not fit the buffer
   }
 
   #drain(): void {
     const buffered = this.#buffered;
     let isDoubtful = false;
     while (buffered !== undefined && buffered.size > 0 && !this.#isHeld) {
-      const frame = buffered.get(this.#pub + 1);
+      const frame = buffered.get(this.#publicationSeq + 1);
       if (frame === undefined) break;
       isDoubtful = this.#isImplausible(frame);
       if (isDoubtful) break;
-      buffered.take(this.#pub + 1);
-      this.#advance(this.#pub + 1, frame, undefined);
+      buffered.take(this.#publicationSeq + 1);
+      this.#advance(this.#publicationSeq + 1, frame, undefined);
     }
     if (this.#isHeld) return; // a removal is judged before delivery continues
-    if ((buffered?.size ?? 0) > 0 || this.#expected > this.#pub)
+    if ((buffered?.size ?? 0) > 0 || this.#expected > this.#publicationSeq)
       this.#openGap();
     else this.#endGap();
     if (buffered?.hasLost() || isDoubtful) this.#parts.onGap(this); // the store has the frames that did not fit, or are forged
   }
 
-  #advance(pub: number, frame: Buffer, event: OrderedEvent | undefined): void {
-    this.#pub = pub;
+  #advance(
+    publicationSeq: number,
+    frame: Buffer,
+    event: OrderedEvent | undefined,
+  ): void {
+    this.#publicationSeq = publicationSeq;
     this.#movedAtMs = this.#parts.clock();
     if (event === undefined) this.#deliverFrame(frame);
     else this.#deliver(event);

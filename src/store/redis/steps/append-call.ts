@@ -31,7 +31,7 @@ export interface Placed {
   /** 0: not kept. */
   readonly messageSeq: number;
   /** 0: it repeats a command. */
-  readonly pub: number;
+  readonly publicationSeq: number;
   /** These are of the first message. */
   readonly isRetry: boolean;
   /** When it was accepted, Unix milliseconds. */
@@ -101,9 +101,9 @@ export class AppendCall {
   ): boolean {
     const first = at * ANSWER_BYTES;
     const what = answers[first + 1];
-    const pub = answers.readDoubleBE(first + 2);
+    const publicationSeq = answers.readDoubleBE(first + 2);
     if (what === REFUSED) {
-      const refused = refusalOf(pub);
+      const refused = refusalOf(publicationSeq);
       if (refused !== undefined) this.#resolve({ refused });
       return refused !== undefined;
     }
@@ -111,7 +111,7 @@ export class AppendCall {
     this.#resolve({
       messageId: answers.readDoubleBE(first + 10),
       messageSeq: answers.readDoubleBE(first + 18),
-      pub,
+      publicationSeq,
       idBefore:
         idsBefore.length > 0 ? idsBefore.readDoubleBE(at * ID_BYTES) : 0,
       isRetry: what === RETRY,

@@ -59,7 +59,7 @@ export type Accepted =
       readonly messageId: number;
       readonly messageSeq: number;
       /** 0: it repeats a command. */
-      readonly pub: number;
+      readonly publicationSeq: number;
       /** That command, where some recipients may not have it. */
       readonly unfinished: Command | undefined;
     };
@@ -129,9 +129,9 @@ export async function accept(
     const failure = failureOf(cause);
     return { kind: "new", messageId, dropped, failure, isNoted: isNoted === 1 };
   }
-  const [, , messageSeq, pub, note] = answer;
+  const [, , messageSeq, publicationSeq, note] = answer;
   const unfinished = note ? noted(messageId, note) : undefined;
-  return { kind: "retry", messageId, messageSeq, pub, unfinished };
+  return { kind: "retry", messageId, messageSeq, publicationSeq, unfinished };
 }
 
 /** As the step's header says. */

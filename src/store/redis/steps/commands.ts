@@ -139,15 +139,15 @@ export class Commands {
     retry: Extract<Accepted, { kind: "retry" }>,
   ): Promise<Appended> {
     const { link, written } = this.#parts;
-    const { messageId, messageSeq, pub, unfinished } = retry;
+    const { messageId, messageSeq, publicationSeq, unfinished } = retry;
     this.counts.duplicates += 1;
-    if (pub === 0) await this.#settle(unfinished);
+    if (publicationSeq === 0) await this.#settle(unfinished);
     else await written(link.keys.channel("head", key));
     return { messageId, messageSeq, duplicate: true };
   }
 
   /**
-   * To be awaited before a retry is answered with a first one whose `pub` is 0, which may be a command: finishes it if some recipients may not have
+   * To be awaited before a retry is answered with a first one whose `publicationSeq` is 0, which may be a command: finishes it if some recipients may not have
    * it. Throws as the link does.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {

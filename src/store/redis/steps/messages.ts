@@ -58,7 +58,8 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
     { isApart }: ChannelNames,
     placed: Placed,
   ): Promise<void> {
-    if (placed.pub === 0) await commands.settle(draft.key, placed.messageId);
+    if (placed.publicationSeq === 0)
+      await commands.settle(draft.key, placed.messageId);
     else if (isApart && placed.messageSeq === 0)
       await publish(draft, placed); // the first one may be lost: the retry has its content
     else if (isApart) await publishAgain(link, draft, placed);

@@ -43,7 +43,7 @@ export async function publishToUsers(
 export async function publishAgain(
   link: RedisLink,
   { key, origin }: Pick<MessageDraft, "key" | "origin">,
-  place: Pick<Placed, "messageId" | "messageSeq" | "pub">,
+  place: Pick<Placed, "messageId" | "messageSeq" | "publicationSeq">,
 ): Promise<void> {
   const log = link.keys.channel("log", key);
   const at = `${place.messageSeq}-${place.messageId}`;
