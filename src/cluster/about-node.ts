@@ -2,7 +2,7 @@
 
 import type { NodeInfo } from "../broker/ports.ts";
 
-/** What a node is told of itself when it is made. */
+/** What a node knows of itself when it is made. */
 export interface AboutNode {
   readonly nodeId: string;
   /** See `cluster.clientAddress`. */

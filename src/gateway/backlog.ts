@@ -44,7 +44,7 @@ export interface Place {
   goLive(backlog: Backlog): void;
 }
 
-interface Owed extends StreamName {
+interface PendingStream extends StreamName {
   /** The client has every event before it. */
   cursor: StreamCursor;
   /** Events were left out, or may have come before the first that is kept: the store has them. */
@@ -54,7 +54,7 @@ interface Owed extends StreamName {
 }
 
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
-const NO_STREAMS: ReadonlyMap<string, Owed> = new Map();
+const NO_STREAMS: ReadonlyMap<string, PendingStream> = new Map();
 
 /** All personal channels of a session; its backlog hangs on the session. */
 export const PERSONAL: Place = {
@@ -82,7 +82,7 @@ export class Backlog implements Withheld {
   #given:
     | Map<ChannelKey, { readonly seq: number; readonly id: number }>
     | undefined;
-  #owed: Map<string, Owed> | undefined;
+  #pendingStreams: Map<string, PendingStream> | undefined;
   /** Messages, and events that are kept nowhere else, in order of arrival. */
   #held: (Message | ChannelEvent)[] = [];
   readonly #events: ChannelEvent[] = [];
@@ -97,7 +97,7 @@ export class Backlog implements Withheld {
     this.isJoining = status !== "streams";
   }
 
-  /** Nothing is owed to the client, as far as is known here. */
+  /** Nothing is left to give to the client, as far as is known here. */
   get isEmpty(): boolean {
     return this.#events.length === 0 && !this.mustRead;
   }
@@ -119,8 +119,8 @@ export class Backlog implements Withheld {
     return this.status === "holding";
   }
 
-  get #streams(): ReadonlyMap<string, Owed> {
-    return this.#owed ?? NO_STREAMS;
+  get #streams(): ReadonlyMap<string, PendingStream> {
+    return this.#pendingStreams ?? NO_STREAMS;
   }
 
   /** It is known where the session begins. */
@@ -201,7 +201,7 @@ export class Backlog implements Withheld {
     this.#keepsAll = true;
   }
 
-  /** The streams that must be read, in the order they are owed. */
+  /** The streams that must be read, in the order they were added. */
   get unread(): readonly StreamName[] {
     return [...this.#streams.values()].filter(({ mustRead }) => mustRead);
   }
@@ -213,7 +213,7 @@ export class Backlog implements Withheld {
     const cursor = cursorAtEnd(snapshot);
     if (found === undefined) {
       if (snapshot.state !== "active") return;
-      this.#owe({ key, clientMsgNo, cursor, mustRead: this.isJoining });
+      this.#addPending({ key, clientMsgNo, cursor, mustRead: this.isJoining });
     } else if (found.cursor.index < nextIndex) found.cursor = cursor;
   }
 
@@ -221,10 +221,16 @@ export class Backlog implements Withheld {
   present(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo } = snapshot;
     const cursor = this.#pushSnapshot(snapshot);
-    this.#owe({ key, clientMsgNo, cursor, mustRead: true, isPresented: true });
+    this.#addPending({
+      key,
+      clientMsgNo,
+      cursor,
+      mustRead: true,
+      isPresented: true,
+    });
   }
 
-  /** Pushes what comes before the stream among what is withheld, and then the stream as it was read; undefined: it is gone. */
+  /** Pushes what comes before the stream among what is withheld, and then the stream as it was read; undefined: it was removed. */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const place = this.#events.findIndex(
       (event) =>
@@ -249,7 +255,7 @@ export class Backlog implements Withheld {
       if (this.#streams.get(streamName(snapshot))?.isPresented) continue;
       rest.delete(streamName(snapshot));
       const cursor = this.#pushSnapshot(snapshot);
-      this.#owe({ key, clientMsgNo, cursor, mustRead: false });
+      this.#addPending({ key, clientMsgNo, cursor, mustRead: false });
     }
     const caughtUp = rest.size;
     const ofStreams = this.#events.filter(({ stream }) => stream !== undefined);
@@ -275,7 +281,7 @@ export class Backlog implements Withheld {
     this.#bytes = 0;
     this.#held = [];
     this.#events.length = 0;
-    this.#owed = undefined;
+    this.#pendingStreams = undefined;
   }
 
   #withhold(event: ChannelEvent): void {
@@ -294,7 +300,7 @@ export class Backlog implements Withheld {
     const { index, textOffset } = stream;
     const cursor = { index, textOffset };
     const mustRead = !this.#keepsAll;
-    if (isKnown) this.#owe({ key, clientMsgNo, cursor, mustRead });
+    if (isKnown) this.#addPending({ key, clientMsgNo, cursor, mustRead });
   }
 
   /** It was given, or is stored nowhere and a later one was given: ids of a channel only grow. */
@@ -313,11 +319,11 @@ export class Backlog implements Withheld {
   #pushWithheld(event: ChannelEvent): void {
     const { stream } = event;
     if (stream === undefined) return this.#pushEvent(event);
-    const owed = this.#streams.get(streamName(event));
-    if (owed === undefined || owed.mustRead) return;
-    const rest = restOf(event, stream, owed.cursor);
+    const pending = this.#streams.get(streamName(event));
+    if (pending === undefined || pending.mustRead) return;
+    const rest = restOf(event, stream, pending.cursor);
     if (rest === undefined) return;
-    owed.cursor = cursorAfter(event, stream);
+    pending.cursor = cursorAfter(event, stream);
     this.#pushEvent(rest);
   }
 
@@ -331,13 +337,13 @@ export class Backlog implements Withheld {
   }
 
   #pushRest(snapshot: StreamSnapshot): void {
-    const owed = this.#streams.get(streamName(snapshot));
-    if (owed === undefined) return;
-    for (const event of eventsFrom(snapshot, owed.cursor))
+    const pending = this.#streams.get(streamName(snapshot));
+    if (pending === undefined) return;
+    for (const event of eventsFrom(snapshot, pending.cursor))
       this.#pushEvent(event);
-    owed.mustRead = false;
-    if (owed.cursor.index < snapshot.nextIndex)
-      owed.cursor = cursorAtEnd(snapshot);
+    pending.mustRead = false;
+    if (pending.cursor.index < snapshot.nextIndex)
+      pending.cursor = cursorAtEnd(snapshot);
   }
 
   #pushMessage(message: Message): void {
@@ -350,9 +356,9 @@ export class Backlog implements Withheld {
     this.session.push({ kind: "event", channel, event });
   }
 
-  #owe(owed: Owed): void {
-    this.#owed ??= new Map();
-    this.#owed.set(streamName(owed), owed);
+  #addPending(pending: PendingStream): void {
+    this.#pendingStreams ??= new Map();
+    this.#pendingStreams.set(streamName(pending), pending);
   }
 
   #hold(one: Message | ChannelEvent): void {

@@ -295,7 +295,7 @@ export class CatchUps {
     return false;
   }
 
-  /** At once where nothing is owed, as in nearly every channel. */
+  /** At once where nothing is pending, as in nearly every channel. */
   async #startStreams(backlog: Backlog): Promise<void> {
     const { session } = backlog;
     backlog.keepAll();

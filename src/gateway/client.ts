@@ -109,7 +109,7 @@ export class Client implements ConnectionHandler {
     this.#metrics().connectionClosed();
     if (this.#session !== undefined) {
       const cut = code === CLOSE_REASONS.slow_reader.code;
-      this.#session.gone(cut ? "slow_reader" : "goodbye");
+      this.#session.disconnected(cut ? "slow_reader" : "goodbye");
       this.#metrics().ended(this.#session.ended ?? "goodbye");
       this.#context.opening.hub.leave(this.#session);
     }

@@ -1,4 +1,4 @@
-// The groups of this node: each is listened to while a session follows it or is about to. Map: groups by channel id.
+// The groups of this node: each is subscribed to while a session follows it or is about to. Map: groups by channel id.
 
 import { groupTopic } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
@@ -37,7 +37,7 @@ export class Groups {
     }
   }
 
-  /** The session is about to join the group: the topic stays listened to, once the caller has asked for that, until `takeOut`. */
+  /** The session is about to join the group: the topic stays subscribed to, once the caller has asked for that, until `takeOut`. */
   expect(session: Session, channelId: string): Backlog {
     const group = this.#byId.get(channelId) ?? new Group(channelId);
     this.#byId.set(channelId, group);

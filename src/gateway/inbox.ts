@@ -72,7 +72,7 @@ async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
 }
 
 /**
- * Takes each copy to the sessions of its user but `origin`, encoded once per format and view; `missed` is told of a session to which one before
+ * Takes each copy to the sessions of its user but `origin`, encoded once per format and view; `missed` is called with a session to which one before
  * it did not come. Returns how many were pushed.
  */
 export function deliverCommand(

@@ -59,8 +59,8 @@ export interface OpeningContext extends LivePorts {
   readonly nodeId: string;
   readonly clock: () => number;
   readonly protocolVersion: number;
-  /** Told to the client in its connack. */
-  readonly told: ConnectionLimits;
+  /** Sent to the client in its connack. */
+  readonly clientLimits: ConnectionLimits;
   readonly maxHeldBytes: number;
   /** Of one user on this node; 0 = no limit. */
   readonly maxSessionsPerUser: number;
@@ -125,7 +125,7 @@ export async function admit(
   context: OpeningContext,
 ): Promise<Opened> {
   const { hub, sessions, directory } = context;
-  if (session.ended !== undefined) throw new BrokerError("unavailable"); // it left while it stood in line
+  if (session.ended !== undefined) throw new BrokerError("unavailable"); // it left while it waited
   hub.enter(session);
   const opened = await sessions.open({
     sessionId: session.sessionId,
@@ -292,7 +292,7 @@ export async function welcome(
     sessionId: name,
     nodeId: context.nodeId,
     serverTimeMs: context.clock(),
-    limits: context.told,
+    limits: context.clientLimits,
     resume: plan.results,
   });
   session.isWelcome = true;

@@ -34,7 +34,7 @@ export function concernOfAll(key: ChannelKey): Concern {
 
 /**
  * What `read` gives at a time when the node misses nothing of the topics that concern it: whoever lost a right before what was read was stored has
- * been told out by then. Rejects `unavailable` where the node does not recover in time.
+ * been delivered by then. Rejects `unavailable` where the node does not recover in time.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

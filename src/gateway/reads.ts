@@ -1,4 +1,4 @@
-// The line in which the reads of one session wait: their answers may be large, so few are made at once, and none is made while much of the
+// The queue in which the reads of one session wait: their answers may be large, so few are made at once, and none is made while much of the
 // earlier ones is not taken yet. Histories also begin in turns between the users of the node. State: the waiting reads. How many may wait is the
 // client's bound on operations.
 
@@ -31,7 +31,7 @@ export function isRead(kind: OperationKind): boolean {
 
 type Read = () => Promise<number | undefined> | undefined;
 
-/** The line of all histories that are read over sockets of a node: they begin in turns between users. */
+/** The queue of all histories that are read over sockets of a node: they begin in turns between users. */
 export function createHistoryTurns(): FairSemaphore {
   const full = () =>
     new BrokerError("overloaded", {

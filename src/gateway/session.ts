@@ -166,7 +166,7 @@ export class Session {
       });
   }
 
-  /** The client took bytes, or is gone. */
+  /** The client took bytes, or disconnected. */
   drained(): void {
     const waiting = this.#waiting;
     if (waiting === undefined) return;
@@ -227,8 +227,8 @@ export class Session {
     this.drained();
   }
 
-  /** The connection is gone; `reason` counts where the session did not end from this side. */
-  gone(reason: CloseReason): void {
+  /** The connection ended; `reason` counts where the session did not end from this side. */
+  disconnected(reason: CloseReason): void {
     this.#ended ??= reason;
     this.drained();
   }

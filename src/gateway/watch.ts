@@ -1,5 +1,5 @@
 // Whose online state the sessions of this node want to know: tells each session how its users stand, and then every change once. All reads of
-// the directory go one after the other, so an older answer never comes after a newer one. State: watchers by uid, what each was last told,
+// the directory go one after the other, so an older answer never comes after a newer one. State: watchers by uid, what each was last sent,
 // the uids and requests that wait for the next read.
 
 import { BrokerError } from "../broker/errors.ts";
@@ -20,8 +20,8 @@ export interface WatchParts {
 /** A read asks for about so many at most. */
 const UIDS_PER_READ = 10_000;
 
-/** What a session was last told of each user it watches; undefined: nothing yet. */
-type Told = Map<string, Presence | undefined>;
+/** What a session was last sent of each user it watches; undefined: nothing yet. */
+type LastSent = Map<string, Presence | undefined>;
 
 interface Request {
   readonly session: Session;
@@ -33,7 +33,7 @@ interface Request {
 export class PresenceWatch {
   readonly #parts: WatchParts;
   readonly #watchers = new Map<string, Set<Session>>();
-  readonly #told = new Map<Session, Told>();
+  readonly #lastSent = new Map<Session, LastSent>();
   readonly #changed = new Set<string>();
   #requests: Request[] = [];
   #isReading = false;
@@ -51,9 +51,9 @@ export class PresenceWatch {
     uids: readonly string[],
     answer: (presence: readonly Presence[]) => void,
   ): Promise<void> {
-    const told = this.#replace(session, uids);
+    const lastSent = this.#replace(session, uids);
     try {
-      const topics = [...told.keys()].map(presenceTopic);
+      const topics = [...lastSent.keys()].map(presenceTopic);
       await Promise.all(topics.map((one) => this.#parts.cluster.listen(one)));
       await new Promise<void>((resolve, reject) => {
         const request = { session, uids, fail: reject };
@@ -67,7 +67,7 @@ export class PresenceWatch {
         this.#read();
       });
     } catch (error) {
-      if (this.#told.get(session) === told) this.leave(session);
+      if (this.#lastSent.get(session) === lastSent) this.leave(session);
       throw error;
     }
   }
@@ -81,23 +81,23 @@ export class PresenceWatch {
 
   /** The session watches nobody any more; harmless when it did not. */
   leave(session: Session): void {
-    const told = this.#told.get(session);
-    if (told === undefined) return;
-    this.#told.delete(session);
-    for (const uid of told.keys()) this.#forget(session, uid);
+    const lastSent = this.#lastSent.get(session);
+    if (lastSent === undefined) return;
+    this.#lastSent.delete(session);
+    for (const uid of lastSent.keys()) this.#forget(session, uid);
   }
 
-  #replace(session: Session, uids: readonly string[]): Told {
-    const told: Told = new Map(uids.map((uid) => [uid, undefined]));
-    const before = this.#told.get(session);
-    for (const uid of told.keys()) {
+  #replace(session: Session, uids: readonly string[]): LastSent {
+    const lastSent: LastSent = new Map(uids.map((uid) => [uid, undefined]));
+    const before = this.#lastSent.get(session);
+    for (const uid of lastSent.keys()) {
       const watchers = this.#watchers.get(uid) ?? new Set();
       this.#watchers.set(uid, watchers.add(session));
     }
     for (const uid of before?.keys() ?? [])
-      if (!told.has(uid)) this.#forget(session, uid);
-    this.#told.set(session, told);
-    return told;
+      if (!lastSent.has(uid)) this.#forget(session, uid);
+    this.#lastSent.set(session, lastSent);
+    return lastSent;
   }
 
   #forget(session: Session, uid: string): void {
@@ -125,7 +125,7 @@ export class PresenceWatch {
     this.#isReading = false;
   }
 
-  /** False: it failed; those who asked were told, and what changed is still to be read. */
+  /** False: it failed; the callers got the error, and what changed is still to be read. */
   async #readSome(): Promise<boolean> {
     const requests = this.#take();
     const changed = [...this.#changed];
@@ -162,30 +162,31 @@ export class PresenceWatch {
     byUid: ReadonlyMap<string, Presence>,
   ): void {
     const presence = uids.flatMap((uid) => byUid.get(uid) ?? []);
-    const told = this.#told.get(session);
-    for (const one of presence) if (told?.has(one.uid)) told.set(one.uid, one);
+    const lastSent = this.#lastSent.get(session);
+    for (const one of presence)
+      if (lastSent?.has(one.uid)) lastSent.set(one.uid, one);
     answer(presence);
   }
 
-  /** A session that was told nothing yet of a user has its answer coming. */
+  /** A session that was sent nothing yet of a user has its answer coming. */
   #pushChanges(
     uids: readonly string[],
     byUid: ReadonlyMap<string, Presence>,
   ): void {
-    const news = new Map<Session, Presence[]>();
+    const changes = new Map<Session, Presence[]>();
     for (const uid of uids)
       for (const session of this.#watchers.get(uid) ?? []) {
-        const told = this.#told.get(session);
-        const before = told?.get(uid);
+        const lastSent = this.#lastSent.get(session);
+        const before = lastSent?.get(uid);
         const now = byUid.get(uid);
         if (now === undefined || before === undefined) continue;
         if (isSame(before, now)) continue;
-        told?.set(uid, now);
-        const presence = news.get(session) ?? [];
+        lastSent?.set(uid, now);
+        const presence = changes.get(session) ?? [];
         presence.push(now);
-        news.set(session, presence);
+        changes.set(session, presence);
       }
-    for (const [session, presence] of news)
+    for (const [session, presence] of changes)
       session.push({ kind: "presence", presence });
   }
 }

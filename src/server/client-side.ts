@@ -145,7 +145,7 @@ function clientContext(node: Node, local: LocalSessions): ClientContext {
       nodeId: cluster.nodeId,
       clock: Date.now,
       protocolVersion: NATIVE_VERSION,
-      told: {
+      clientLimits: {
         maxFrameBytes: client.maxFrameBytes,
         maxPayloadBytes: messages.maxPayloadBytes,
         idleTimeoutS: client.idleTimeoutS,

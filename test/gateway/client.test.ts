@@ -98,7 +98,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
           ...{ endedBy: async () => undefined, remove: async () => {} },
         },
         ...{ nodeId: "n", clock: () => 0, protocolVersion: 1 },
-        told: {
+        clientLimits: {
           ...{ maxFrameBytes: 1, maxPayloadBytes: 1 },
           ...{ idleTimeoutS: 1, maxFramesPerSecond: 0 },
         },

@@ -104,7 +104,7 @@ t.test("a read that fails gives up its place", async (t) => {
 t.test("what waits when the session ends is not read", async (t) => {
   const { session, begun, run, end } = stage();
   const done = ["a", "b", "c"].map((name) => run("conversations", name));
-  session.gone("goodbye");
+  session.disconnected("goodbye");
   await end("a");
   await Promise.all(done);
   t.same(begun, ["a"]);

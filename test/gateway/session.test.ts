@@ -43,7 +43,7 @@ t.test("nobody waits for a client that is gone", async (t) => {
     const waiting = session.writable(100);
     await turn();
     if (over === "ended") session.end("kicked");
-    else session.gone("goodbye");
+    else session.disconnected("goodbye");
     await t.resolves(waiting, over);
   }
 });
@@ -52,7 +52,7 @@ t.test("it ends once, for the first reason", async (t) => {
   const { session, connection } = joiner();
   session.end("kicked");
   session.end("draining");
-  session.gone("goodbye");
+  session.disconnected("goodbye");
   t.equal(session.ended, "kicked");
   t.match(connection.seen, [{ kind: "disconnect", reason: "kicked" }]);
   t.equal(connection.seen.length, 1);
@@ -68,7 +68,7 @@ t.test("a replaced session is closed without a word", async (t) => {
 
 t.test("a session whose connection is gone says nothing more", async (t) => {
   const { session, connection } = joiner();
-  session.gone("slow_reader");
+  session.disconnected("slow_reader");
   session.end("kicked");
   t.equal(session.ended, "slow_reader");
   t.same(connection.frames, []);

@@ -156,7 +156,7 @@ export class World {
 
   /** What the gateway does when a connection is gone. */
   disconnect({ session }: Joiner): void {
-    session.gone("goodbye");
+    session.disconnected("goodbye");
     this.hub.leave(session);
   }
 

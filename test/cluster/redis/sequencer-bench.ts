@@ -110,7 +110,7 @@ export function listened(
 ): Subscription {
   return {
     ...{ topic: userTopic(uid), name: uid, sequencer: undefined, sinceMs: 1e6 },
-    ...{ isUp: true, isOpen: true, lostAtMs: undefined, losses: 0 },
+    ...{ isUp: true, isOpen: true, lostAtMs: undefined, lostCount: 0 },
     ...over,
   };
 }
@@ -136,7 +136,7 @@ export function lose(
   lostAtMs: number,
 ): void {
   topic.isUp = false;
-  topic.losses += 1;
+  topic.lostCount += 1;
   topic.lostAtMs = lostAtMs;
   channels.lost(topic);
 }

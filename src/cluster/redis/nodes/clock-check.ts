@@ -21,7 +21,7 @@ export class ClockCheck {
     this.#parts = parts;
   }
 
-  /** By so much this node's clock is ahead of Redis', negative: behind, as far as a round trip lets that be told. */
+  /** By so much this node's clock is ahead of Redis', negative: behind, as precisely as a round trip shows. */
   get offsetMs(): number {
     return this.#offsetMs;
   }

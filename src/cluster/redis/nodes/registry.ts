@@ -20,7 +20,7 @@ export interface RegistryParts {
   readonly describe: () => NodeInfo;
   readonly heartbeatMs: number;
   readonly deadAfterMs: number;
-  /** Called before each heartbeat; what it gives is told Redis' time with the answer, Unix milliseconds. */
+  /** Called before each heartbeat; what it gives receives Redis' time with the answer, Unix milliseconds. */
   readonly asksTime: () => (redisMs: number) => void;
   /** This node was dead for the others, and lives on as another incarnation. */
   readonly onNewIncarnation?: () => void;

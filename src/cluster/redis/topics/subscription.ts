@@ -17,8 +17,8 @@ export interface Subscription {
   isOpen: boolean;
   /** Since when publications may be missed and not yet recovered, Unix milliseconds. */
   lostAtMs: number | undefined;
-  /** Number of losses. */
-  losses: number;
+  /** How often the subscription was lost. */
+  lostCount: number;
 }
 
 /** Key of a topic's group; undefined for users' and presence topics. */

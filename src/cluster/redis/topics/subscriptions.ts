@@ -41,10 +41,10 @@ interface Entry extends Subscription {
   back: Gate | undefined;
 }
 
-/** A topic that is subscribed again, and its number of losses then. */
+/** A topic that is subscribed again, and how often it had been lost by then. */
 interface Restoring {
   readonly entry: Entry;
-  readonly losses: number;
+  readonly lostCount: number;
 }
 
 const RETRY_MS = 200;
@@ -99,7 +99,7 @@ export class Subscriptions {
       const entry = this.#entries.get(name);
       if (entry === undefined) continue;
       entry.isUp = false;
-      entry.losses += 1;
+      entry.lostCount += 1;
       entry.lostAtMs ??= sinceMs;
       this.#lost.add(entry);
       if (uidOf(entry.topic) !== undefined) this.#unjudged.add(entry);
@@ -113,7 +113,7 @@ export class Subscriptions {
       const entry = this.#entries.get(name);
       if (entry === undefined) continue;
       entry.isUp = true;
-      this.#restoreSoon({ entry, losses: entry.losses });
+      this.#restoreSoon({ entry, lostCount: entry.lostCount });
     }
   }
 
@@ -177,7 +177,7 @@ export class Subscriptions {
         isUp: false,
         isOpen: true,
       },
-      ...{ lostAtMs: undefined, losses: 0, back: undefined },
+      ...{ lostAtMs: undefined, lostCount: 0, back: undefined },
       ...{ subscribed: DONE, opening: DONE, isShared: false },
     };
     this.#entries.set(name, entry);
@@ -199,7 +199,7 @@ export class Subscriptions {
 
   async #subscribe(entry: Entry): Promise<void> {
     await this.#parts.subscriber.subscribe(entry.name);
-    if (entry.losses === 0) entry.isUp = true;
+    if (entry.lostCount === 0) entry.isUp = true;
   }
 
   async #begin(entry: Entry): Promise<void> {
@@ -286,8 +286,8 @@ export class Subscriptions {
   }
 
   /** False: lost again, or not wanted any more. */
-  #isCurrent({ entry, losses }: Restoring): boolean {
-    return entry.isOpen && entry.losses === losses;
+  #isCurrent({ entry, lostCount }: Restoring): boolean {
+    return entry.isOpen && entry.lostCount === lostCount;
   }
 
   #announceRestored(): void {

@@ -124,7 +124,7 @@ export class RedisTopics {
     if (!this.#subscriber.isWhole) throw new BrokerError("unavailable");
   }
 
-  /** See `Cluster`. Rejects `unavailable`; a topic that was listened to before stays wanted then. */
+  /** See `Cluster`. Rejects `unavailable`; a topic that was subscribed to before stays wanted then. */
   listen(topic: Topic): Promise<void> {
     return this.#topics.listen(topic);
   }

@@ -254,7 +254,7 @@ export class Commands {
     }
   }
 
-  /** Finishes what nodes that are gone left half done, as far as it can be reached. To be called now and then by any node. */
+  /** Finishes what dead nodes left half done, as far as it can be reached. To be called now and then by any node. */
   async sweep(isStopped = () => false): Promise<void> {
     const { onProblem } = this.#parts;
     let isAwayReported = false;
@@ -264,9 +264,9 @@ export class Commands {
       isAwayReported ||= isAway(error);
     };
     const how = { silent: new Set(), isStopped, failed };
-    const line = new Semaphore(BUCKETS_AT_ONCE);
+    const semaphore = new Semaphore(BUCKETS_AT_ONCE);
     const sweeps = Array.from({ length: BUCKETS }, (_, bucket) =>
-      line.run(() => this.#sweepBucket(bucket, how).catch(failed)),
+      semaphore.run(() => this.#sweepBucket(bucket, how).catch(failed)),
     );
     await Promise.all(sweeps);
   }
@@ -331,7 +331,7 @@ function sizeOf({ payload, recipients, alsoTell }: CommandDraft): number {
   return COMMAND_BYTES + payload.length + users * RECIPIENT_BYTES;
 }
 
-/** Also where one fails, none is on its way any more when it is reported: a place in the line stands for all of them. */
+/** Also where one fails, none is on its way any more when it is reported: one slot of the semaphore stands for all of them. */
 async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(calls);
   for (const result of results)

@@ -145,9 +145,9 @@ export function createRedisConversations(
         peers(uid, "0", "-1", "WITHSCORES"),
       ]);
       const found: ConversationHead[] = [];
-      const line = new Semaphore(STEPS_AT_ONCE);
+      const semaphore = new Semaphore(STEPS_AT_ONCE);
       const look = (channel: ChannelRef, peer?: Peer) =>
-        line.run(async () => {
+        semaphore.run(async () => {
           const { head, isEmpty } = await glance(uid, channel);
           if (head !== undefined) found.push(head);
           else if (isEmpty && peer !== undefined) await drop(uid, peer);

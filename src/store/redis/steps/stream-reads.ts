@@ -79,9 +79,9 @@ export function createStreamReads({
       const index = keys.user("streams", uid);
       const reply = await link.call("smembers", index);
       const channels = (reply as readonly Buffer[]).map(String); // Redis' reply
-      const line = new Semaphore(MAX_ASKED);
+      const semaphore = new Semaphore(MAX_ASKED);
       const found = await Promise.all(
-        channels.map((key) => line.run(() => indexed(index, key))),
+        channels.map((key) => semaphore.run(() => indexed(index, key))),
       );
       return found.filter((stream) => stream !== undefined);
     },
