@@ -6,8 +6,7 @@ import { access, readdir, readFile, stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import type { Config } from "../config/schema.ts";
 import { parseAddress } from "../lib/address.ts";
-import { probeAddress } from "../transport/port-probe.ts";
-import { tlsOptions } from "../transport/tls.ts";
+import { probeAddress, tlsOptions } from "../transport/listen-checks.ts";
 import { reasonOf } from "./start-error.ts";
 
 /** A sentence for each file or folder of the configuration that cannot be used. */

@@ -1,4 +1,5 @@
-// Peer addresses as text, from the bytes uWebSockets.js gives. Pure. IPv4-mapped IPv6 reads as IPv4, so one peer has one name.
+// Peer addresses as text, from the bytes of uWebSockets.js. Pure. IPv4-mapped IPv6 addresses become
+// IPv4, so that one peer has one address.
 
 import { networkOf } from "../lib/network.ts";
 
@@ -16,7 +17,7 @@ export function addressText(bytes: ArrayBuffer): string {
   return compressed(hextets);
 }
 
-/** What limits by address count together: an IPv4 address, or the /64 of an IPv6 one. */
+/** The unit of limits by address: an IPv4 address, or the /64 of an IPv6 one. */
 export function networkText(bytes: ArrayBuffer): string {
   return networkOf(addressText(bytes));
 }

@@ -1,12 +1,11 @@
-// One client socket: queues the frames of a loop turn, keeps their order against subscriptions, and ends in an orderly way. State: the
-// native socket while it is open, its handler, the queue. Ten thousands of these exist: few fields, nothing allocated while idle.
-// Must never touch the native socket after its close event, nor call the handler's `closed` twice.
+// One client socket: queues the frames of a loop turn, keeps their order against subscriptions, and
+// closes gracefully. State: the native socket while it is open, its handler, the queue. A node has
+// many of these: few fields, nothing allocated while idle. Must never touch the native socket after
+// its close event, nor call the handler's `closed` twice.
 
 import type { WebSocket } from "uWebSockets.js";
-import type { Farewells } from "./farewells.ts";
-import { frameBytes } from "./frame-bytes.ts";
-import type { Reader } from "./slow-readers.ts";
-import type { SocketLimits } from "./socket-limits.ts";
+import type { GracefulCloses } from "./graceful-closes.ts";
+import { frameBytes, type Reader } from "./slow-readers.ts";
 import type { TurnEnd, TurnTask } from "./turn-end.ts";
 import type {
   Connection,
@@ -17,70 +16,69 @@ import type {
 
 type Frame = Uint8Array | string;
 
-/** What the native socket carries, to find our connection in its events. */
+/** User data of the native socket: finds the connection in native events. */
 export interface SocketData {
   readonly connection: SocketConnection;
 }
 
-/** What all connections of a listener share. */
-export interface ConnectionSurroundings {
-  readonly limits: SocketLimits;
+/** Shared by all connections of a listener. */
+export interface ConnectionContext {
   readonly turnEnd: TurnEnd;
-  readonly farewells: Farewells;
+  readonly gracefulCloses: GracefulCloses;
   readonly maxBufferedBytes: number;
   readonly lagBytes: number;
   readonly slowReader: SocketEndpoint["slowReader"];
   readonly onError: ListenerSpec["onError"];
-  /** Publishes to everyone. */
+  /** Publishes to all subscribers. */
   publish(topic: string, frame: Frame): void;
-  /** Told of each frame published, so that lagging and slow readers are looked for. */
+  /** Must be called for each published frame: detects lagging and slow readers. */
   published(frame: Frame): void;
-  /** The connection whose frame is being handled: its socket is corked, so it is written to straight. */
+  /** The connection whose frame is being handled; its socket is corked and written directly. */
   receiving: SocketConnection | undefined;
 }
 
-/** A longer queue is written before the turn ends: one write of this size is as good as a bigger one. */
+/** A longer queue is written before the turn ends; a larger write gains nothing. */
 const MAX_QUEUED_BYTES = 64 * 1024;
 const INTERNAL_ERROR = 1011;
 
-/** What the owner knows of a peer that lags. */
-const KEEPS_UP = 0;
-const FOUND_LAGGING = 1;
-const TOLD_LAGGING = 2;
+const NOT_LAGGING = 0;
+const LAGGING = 1;
+/** The owner was notified. */
+const LAG_NOTIFIED = 2;
 
 export class SocketConnection implements Connection, Reader, TurnTask {
   readonly id: number;
   readonly remoteAddress: string;
-  readonly #around: ConnectionSurroundings;
+  readonly #context: ConnectionContext;
   #socket: WebSocket<SocketData> | undefined;
   #handler: ConnectionHandler | undefined;
-  /** One frame needs no array. */
+  /** A single frame needs no array. */
   #queue: Frame | Frame[] | undefined;
   #queuedBytes = 0;
-  /** 0 = open. From then on nothing is sent and nothing received. */
+  /** 0: open. Once set, nothing is sent or received. */
   #endCode = 0;
   #isSubscriber = false;
-  #isCut = false;
-  /** Until its peer has shown who it is. */
+  #isDropped = false;
+  /** Ends the count against its address; until authenticated. */
   #release: (() => void) | undefined;
-  #lag: typeof KEEPS_UP | typeof FOUND_LAGGING | typeof TOLD_LAGGING = KEEPS_UP;
+  #lag: typeof NOT_LAGGING | typeof LAGGING | typeof LAG_NOTIFIED = NOT_LAGGING;
 
   static #lastId = 0;
 
-  /** `release` ends its counting against its address. */
+  /** `release` ends the count against its address. */
   constructor(
     remoteAddress: string,
     release: () => void,
-    around: ConnectionSurroundings,
+    context: ConnectionContext,
   ) {
     SocketConnection.#lastId += 1;
     this.id = SocketConnection.#lastId;
     this.remoteAddress = remoteAddress;
     this.#release = release;
-    this.#around = around;
+    this.#context = context;
   }
 
-  // --- For its owner -----------------------------------------------------------------------------------------------
+  // --- For its owner ---
 
   authenticated(): void {
     this.#release?.();
@@ -90,10 +88,10 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   send(frame: Frame): void {
     const socket = this.#socket;
     if (socket === undefined || this.#endCode !== 0) return;
-    if (this.#around.receiving === this) {
+    if (this.#context.receiving === this) {
       this.#flush(socket);
       socket.send(frame, typeof frame !== "string");
-      this.look();
+      this.checkBuffer();
     } else this.#enqueue(frame, socket);
   }
 
@@ -109,16 +107,16 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     if (this.#endCode === 0) this.#socket?.unsubscribe(topic);
   }
 
-  /** The own queue need not be written first: no one can see both it and what is published here. */
+  /** Its own queue need not be written first: no peer receives both. */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;
-    // Who is ending gets nothing any more, but what it sent before is for all the others still.
+    // A connection that is closing receives nothing, but may still publish to others.
     if (socket === undefined || this.#endCode !== 0)
-      return this.#around.publish(topic, frame);
-    // The native method publishes nothing for a socket that never subscribed to anything; who is no subscriber need not be left out.
-    if (!this.#isSubscriber) return this.#around.publish(topic, frame);
+      return this.#context.publish(topic, frame);
+    // The native method publishes nothing for a socket that never subscribed.
+    if (!this.#isSubscriber) return this.#context.publish(topic, frame);
     socket.publish(topic, frame, typeof frame !== "string");
-    this.#around.published(frame);
+    this.#context.published(frame);
   }
 
   bufferedBytes(): number {
@@ -128,12 +126,12 @@ export class SocketConnection implements Connection, Reader, TurnTask {
 
   end(code: number, message: string): void {
     this.#stop(code, message);
-    this.#tellClosed();
+    this.#notifyClosed();
   }
 
-  // --- For the native events ---------------------------------------------------------------------------------------
+  // --- For the native events ---
 
-  /** The handshake is done. The handler `open` returns hears of everything from now on. */
+  /** The handshake is complete; the handler that `open` returns gets all later events. */
   opened(
     socket: WebSocket<SocketData>,
     open: (connection: Connection) => ConnectionHandler,
@@ -144,27 +142,27 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     } catch (error) {
       this.#failed(error);
     }
-    if (this.#endCode !== 0) this.#tellClosed();
+    if (this.#endCode !== 0) this.#notifyClosed();
   }
 
   received(data: ArrayBuffer, isText: boolean): void {
     const handler = this.#handler;
     if (handler === undefined || this.#endCode !== 0) return;
-    this.#around.receiving = this;
+    this.#context.receiving = this;
     try {
       handler.received(new Uint8Array(data), isText);
     } catch (error) {
       this.#failed(error);
     }
-    this.#around.receiving = undefined;
+    this.#context.receiving = undefined;
   }
 
   drained(): void {
     if (this.#socket === undefined) return;
     if (this.#endCode !== 0)
-      return this.#around.farewells.drained(this.#socket);
-    if (this.#lag !== KEEPS_UP && this.bufferedBytes() <= this.#keepsUpBytes)
-      this.#lag = KEEPS_UP;
+      return this.#context.gracefulCloses.drained(this.#socket);
+    if (this.#lag !== NOT_LAGGING && this.bufferedBytes() <= this.#lagEndBytes)
+      this.#lag = NOT_LAGGING;
     try {
       this.#handler?.drained();
     } catch (error) {
@@ -173,73 +171,73 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   }
 
   /**
-   * The buffer is over the native limit, which what we write never takes it to: a peer that pings on and on and reads no answer. It is cut
-   * off, once no native code is at work on the socket.
+   * The buffer exceeds the native limit, which our own frames never reach: a peer that sends pings
+   * and reads no pong. It is dropped after the native code on the stack has returned.
    */
   dropped(): void {
-    if (this.#isCut) return;
-    this.#isCut = true;
-    if (this.#endCode === 0) this.#endCode = this.#around.slowReader.code;
+    if (this.#isDropped) return;
+    this.#isDropped = true;
+    if (this.#endCode === 0) this.#endCode = this.#context.slowReader.code;
     setImmediate(() => this.#socket?.close());
   }
 
   /** The native socket is gone. */
   closed(code: number): void {
-    if (this.#socket !== undefined) this.#around.farewells.closed(this.#socket);
+    if (this.#socket !== undefined)
+      this.#context.gracefulCloses.closed(this.#socket);
     this.#socket = undefined;
     this.#queue = undefined;
     this.#queuedBytes = 0;
     this.authenticated();
     if (this.#endCode === 0) this.#endCode = code;
-    this.#tellClosed();
+    this.#notifyClosed();
   }
 
-  /** Writes what the turn queued; tells the owner of an end within the turn, or that the peer lags. */
+  /** Writes the queue; notifies the owner of a close during the turn, or of a lagging peer. */
   turnEnded(): void {
-    if (this.#endCode !== 0) return this.#tellClosed();
+    if (this.#endCode !== 0) return this.#notifyClosed();
     if (this.#socket === undefined) return;
     this.#flush(this.#socket);
-    this.look();
+    this.checkBuffer();
     if (this.#endCode === 0) this.drained();
-    if (this.#endCode === 0) this.#tellLagging();
-    else this.#tellClosed();
+    if (this.#endCode === 0) this.#notifyLagging();
+    else this.#notifyClosed();
   }
 
   /**
-   * Notes a peer that lags, and stops the connection when it leaves too much unread. The owner hears of either when the turn ends, never in
-   * the middle of a publish.
+   * Marks a lagging peer, and closes the connection of a slow one. The owner is notified at the end
+   * of the turn, never during a publish.
    */
-  look(): void {
-    const { maxBufferedBytes, lagBytes, slowReader, turnEnd } = this.#around;
+  checkBuffer(): void {
+    const { maxBufferedBytes, lagBytes, slowReader, turnEnd } = this.#context;
     if (this.#socket === undefined || this.#endCode !== 0) return;
     const bytes = this.#socket.getBufferedAmount();
     if (bytes > maxBufferedBytes)
       this.#stop(slowReader.code, slowReader.message);
-    else if (bytes > lagBytes && this.#lag === KEEPS_UP)
-      this.#lag = FOUND_LAGGING;
+    else if (bytes > lagBytes && this.#lag === NOT_LAGGING) this.#lag = LAGGING;
     else return;
     turnEnd.add(this);
   }
 
-  // --- Helpers -----------------------------------------------------------------------------------------------------
+  // --- Helpers ---
 
-  /** From now on nothing is sent, received or subscribed to; what was sent before still goes out, and the close frame behind it. */
+  /** Stops sending, receiving and subscribing; earlier frames still leave, then the close frame. */
   #stop(code: number, message: string): void {
     const socket = this.#socket;
     if (socket === undefined || this.#endCode !== 0) return;
     this.#flush(socket);
     this.#endCode = code;
-    this.#around.farewells.add(socket, code, message);
+    this.#context.gracefulCloses.add(socket, code, message);
   }
 
-  /** How far the unread bytes of a peer that lagged must fall for it to be told again. */
-  get #keepsUpBytes(): number {
-    return this.#around.lagBytes / 2;
+  /** Unread bytes at which a peer no longer lags. */
+  get #lagEndBytes(): number {
+    return this.#context.lagBytes / 2;
   }
 
-  #tellLagging(): void {
-    if (this.#lag !== FOUND_LAGGING) return;
-    this.#lag = TOLD_LAGGING;
+  #notifyLagging(): void {
+    if (this.#lag !== LAGGING) return;
+    this.#lag = LAG_NOTIFIED;
     try {
       this.#handler?.lagging();
     } catch (error) {
@@ -250,13 +248,13 @@ export class SocketConnection implements Connection, Reader, TurnTask {
   #enqueue(frame: Frame, socket: WebSocket<SocketData>): void {
     if (this.#queue === undefined) {
       this.#queue = frame;
-      this.#around.turnEnd.add(this);
+      this.#context.turnEnd.add(this);
     } else if (Array.isArray(this.#queue)) this.#queue.push(frame);
     else this.#queue = [this.#queue, frame];
     this.#queuedBytes += frameBytes(frame);
     if (this.#queuedBytes <= MAX_QUEUED_BYTES) return;
     this.#flush(socket);
-    this.look();
+    this.checkBuffer();
   }
 
   #flush(socket: WebSocket<SocketData>): void {
@@ -273,19 +271,19 @@ export class SocketConnection implements Connection, Reader, TurnTask {
     });
   }
 
-  #tellClosed(): void {
+  #notifyClosed(): void {
     const handler = this.#handler;
     if (handler === undefined) return;
     this.#handler = undefined;
     try {
       handler.closed(this.#endCode);
     } catch (error) {
-      this.#around.onError(error, "A connection's close could not be handled");
+      this.#context.onError(error, "A connection's close could not be handled");
     }
   }
 
   #failed(error: unknown): void {
-    this.#around.onError(error, "A connection's data could not be handled");
+    this.#context.onError(error, "A connection's data could not be handled");
     this.end(INTERNAL_ERROR, "internal error");
   }
 }

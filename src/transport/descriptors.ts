@@ -1,15 +1,16 @@
-// How many files and sockets the process may have open, and what happens when all descriptors are in use. State: a few descriptors that are kept back.
+// The process's limit of open files, and a reserve for when it is reached. State: the reserved
+// descriptors.
 
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { devNull } from "node:os";
 
-/** Assumed where the system does not say: macOS and Windows allow more. */
+/** Assumed where the system does not report one: macOS and Windows allow more. */
 const FALLBACK_LIMIT = 4096;
-/** For files that are opened later: segments, the database, connections to Redis, lookups of names. */
+/** For files opened later: segments, the database, connections to Redis, DNS lookups. */
 const RESERVED = 64;
 const RESERVED_SHARE = 64;
 
-/** RLIMIT_NOFILE; Node.js has raised the soft limit to the hard one when it started. */
+/** RLIMIT_NOFILE; Node.js raises the soft limit to the hard one at its start. */
 function fileLimit(): number {
   try {
     const limits = readFileSync("/proc/self/limits", "utf8");
@@ -29,8 +30,8 @@ function openFiles(): number {
 }
 
 /**
- * How many sockets fit under the limit of open files, beside what is open now and a reserve; at least one. Call it when the process has opened
- * what it works with.
+ * Sockets that fit under the limit of open files, beside the files open now and a reserve; at least
+ * one. Call it after the process has opened its files.
  */
 export function socketCapacity(): number {
   const limit = fileLimit();
@@ -41,35 +42,36 @@ export function socketCapacity(): number {
 }
 
 const KEPT = 8;
-const LOOK_MS = 1000;
+const CHECK_MS = 1000;
 
 /**
- * Descriptors kept back for the case that there are no others. uWebSockets.js then tries again and again to accept what waits, which takes all
- * of a core; so they are given up, and connections can be accepted and closed at once until there are descriptors again. (To stop listening
- * is no way out: the port could not be had again while connections to it are open.)
+ * Descriptors reserved for when there are no others. uWebSockets.js then retries to accept waiting
+ * connections, which takes a whole core; so the reserve is released, and connections are accepted
+ * and closed at once until there are descriptors again. (Closing the listening socket does not help:
+ * the port could not be bound again while connections to it are open.)
  */
 export class DescriptorReserve {
   #kept: readonly number[] = [];
-  #looks: NodeJS.Timeout | undefined;
+  #checks: NodeJS.Timeout | undefined;
   #isExhausted = false;
 
-  /** Whether connections are to be closed at once. */
+  /** Whether new connections must be closed at once. */
   get isExhausted(): boolean {
     return this.#isExhausted;
   }
 
   start(): void {
     this.#kept = openSome(KEPT) ?? [];
-    this.#looks = setInterval(() => this.#look(), LOOK_MS).unref();
+    this.#checks = setInterval(() => this.#check(), CHECK_MS).unref();
   }
 
   stop(): void {
-    clearInterval(this.#looks);
+    clearInterval(this.#checks);
     closeAll(this.#kept);
     this.#kept = [];
   }
 
-  #look(): void {
+  #check(): void {
     const probes = openSome(this.#isExhausted ? 2 * KEPT : 1);
     if (probes === undefined) {
       closeAll(this.#kept);
@@ -82,7 +84,7 @@ export class DescriptorReserve {
   }
 }
 
-/** So many descriptors, or undefined when they cannot be had (EMFILE, ENFILE). */
+/** `count` descriptors, or undefined when there are too few (EMFILE, ENFILE). */
 function openSome(count: number): readonly number[] | undefined {
   const opened: number[] = [];
   try {

@@ -1,21 +1,47 @@
-// Collects the body of one HTTP request, up to a limit and within the budget of all. State: the blocks so far of a body that did not come in one
-// piece, and what they take of the budget. Copies every byte once more than the kernel did when it comes in one piece, twice else.
+// Collects the body of one HTTP request, up to its limit and within the budget of all. State: the
+// blocks received so far, and their share of the budget. Copies every byte once when the body
+// arrives in one piece, else twice.
 
 import type { HttpResponse } from "uWebSockets.js";
-import type { BodyBudget } from "./body-budget.ts";
 
-/** Owner of a body. Its methods are called in native callbacks, each at most once, and only one of the last two. */
-export interface BodyOwner {
-  /** The last byte came, also after `discard`; called before `collected`. */
-  ended(): void;
-  /** Only a part came; called once. */
-  partial(): void;
-  collected(body: Uint8Array): void;
-  /** It is longer than the limit, or there is no room for it beside the others. */
-  givenUp(why: "too_large" | "no_room"): void;
+/** Memory for the partial bodies of all calls; shared by the listeners of a node. */
+export class BodyBudget {
+  readonly #maxBytes: number;
+  #bytes = 0;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** Bytes in use. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** False: `bytes` do not fit, and nothing was taken. */
+  take(bytes: number): boolean {
+    if (this.#bytes + bytes > this.#maxBytes) return false;
+    this.#bytes += bytes;
+    return true;
+  }
+
+  give(bytes: number): void {
+    this.#bytes -= bytes;
+  }
 }
 
-/** Smallest and largest block: a body that trickles must neither cost an object for each byte nor hold much more than it sent. */
+/** Its methods are called in native callbacks, each at most once, and one of the last two only. */
+export interface BodyOwner {
+  /** The last byte arrived, also after `discard`; called before `collected`. */
+  ended(): void;
+  /** The body did not arrive in one piece. */
+  partial(): void;
+  collected(body: Uint8Array): void;
+  /** The body exceeds its limit or the budget. */
+  rejected(why: "too_large" | "no_room"): void;
+}
+
+/** Block sizes: a slow body must neither cost an object per byte nor hold far more than it sent. */
 const MIN_BLOCK_BYTES = 1024;
 const MAX_BLOCK_BYTES = 64 * 1024;
 
@@ -40,10 +66,10 @@ export class BodyCollector {
   collect(res: HttpResponse, owner: BodyOwner): void {
     res.onData((chunk, isLast) => {
       if (isLast) owner.ended();
-      if (this.#isOver) return; // refused, and the peer has not noticed yet
+      if (this.#isOver) return; // refused before
       if (this.#size + chunk.byteLength > this.#maxBytes) {
         this.discard();
-        return owner.givenUp("too_large");
+        return owner.rejected("too_large");
       }
       if (isLast && this.#size === 0) {
         this.#isOver = true;
@@ -51,7 +77,7 @@ export class BodyCollector {
       }
       if (!this.#add(new Uint8Array(chunk))) {
         this.discard();
-        return owner.givenUp("no_room");
+        return owner.rejected("no_room");
       }
       if (isLast) return owner.collected(this.#whole());
       if (this.#isPartial) return;
@@ -60,7 +86,7 @@ export class BodyCollector {
     });
   }
 
-  /** Gives up what was collected, and what is still to come. Safe to call twice. */
+  /** Drops what was collected and ignores the rest. Safe to call twice. */
   discard(): void {
     this.#isOver = true;
     this.#blocks = NO_BLOCKS;

@@ -1,6 +1,6 @@
-// One HTTP call and its one answer: what the handler reads, and whether the response may still be touched. State: the response until it is
-// answered or aborted, the body, and what the call holds of its address. Must never touch the response after either, nor the native request after
-// construction.
+// One HTTP call and its one answer. State: the response until it is answered or aborted, the body,
+// and the call's count against its address. Must never touch the response after its answer or abort,
+// nor the native request after construction.
 
 import type {
   HttpResponse,
@@ -29,15 +29,14 @@ import type {
 
 const NO_BODY = new Uint8Array(0);
 
-/** How long the answer to a refused call waits for the rest of a declared body. Many clients send head and body in two packets. */
+/** How long a refusal waits for a declared body: many clients send it in a second packet. */
 const REST_WAIT_MS = 250;
 
-/** What of a call is known before its request is read. */
-export interface CallTarget {
+interface CallTarget {
   readonly method: string;
   readonly path: string;
   readonly params: readonly string[];
-  /** Names of the headers to keep, lower case. */
+  /** Names of the headers to copy, lower case. */
   readonly headerNames: readonly string[];
   readonly onError: ListenerSpec["onError"];
   readonly turnEnd: TurnEnd;
@@ -58,14 +57,14 @@ export class HttpCall implements HttpRequest {
   readonly #turnEnd: TurnEnd;
   readonly #limits: SocketLimits;
   #res: HttpResponse | undefined;
-  /** Once the answer is a stream. */
+  /** Set when the answer is a stream. */
   #stream: StreamBody | undefined;
   #remoteAddress: string | undefined;
-  /** Whether the connection's slot was given back. */
+  /** Whether `requested` was called for the connection. */
   #isReported = false;
   #release: (() => void) | undefined;
   #isBodyOver = false;
-  /** Waits for the rest of the body. */
+  /** A refusal that waits for the rest of the body. */
   #refusal:
     | { readonly reply: HttpReply; readonly timer: NodeJS.Timeout }
     | undefined;
@@ -74,7 +73,7 @@ export class HttpCall implements HttpRequest {
     this.method = target.method;
     this.path = target.path;
     this.params = target.params;
-    this.query = req.getQuery() ?? ""; // undefined where the URL has no "?", whatever the library's type says
+    this.query = req.getQuery() ?? ""; // undefined without a "?", against its type
     const headers: Record<string, string> = {};
     for (const name of target.headerNames) headers[name] = req.getHeader(name);
     this.headers = headers;
@@ -96,19 +95,19 @@ export class HttpCall implements HttpRequest {
   abort(): void {
     this.#res = undefined;
     clearTimeout(this.#refusal?.timer);
-    this.letGo();
+    this.release();
     this.#stream?.aborted();
   }
 
-  /** The last byte of the body came. Call it in the native callback. */
+  /** The last byte of the body arrived. Call it in the native callback. */
   bodyEnded(): void {
     this.#isBodyOver = true;
     this.#finishRefusal();
   }
 
   /**
-   * From now on the call counts against its address, until `letGo` or its answer. False: the address is at its limit, and the connection is
-   * closed.
+   * Counts the call against its address until `release` or its answer. False: the address is at its
+   * limit, and the connection was closed.
    */
   hold(): boolean {
     const res = this.#res;
@@ -119,43 +118,45 @@ export class HttpCall implements HttpRequest {
   }
 
   /** Ends `hold`. Safe to call again. */
-  letGo(): void {
+  release(): void {
     this.#release?.();
     this.#release = undefined;
   }
 
-  /** What `admit` says, or a bare 500 where it breaks its contract. */
-  judge(
-    admit: HttpRoute["admit"],
+  /** The refusal by `check`, if any; a bare 500 when it throws against its contract. */
+  admit(
+    check: HttpRoute["admit"],
   ): HttpReply | undefined | Promise<HttpReply | undefined> {
-    if (admit === undefined) return undefined;
+    if (check === undefined) return undefined;
     try {
-      const verdict = admit(this);
+      const verdict = check(this);
       if (!(verdict instanceof Promise)) return verdict;
-      return verdict.catch((error: unknown) => this.#broken(error));
+      return verdict.catch((error: unknown) => this.#reportBug(error));
     } catch (error) {
-      return this.#broken(error);
+      return this.#reportBug(error);
     }
   }
 
   /**
-   * Answers and closes the connection; `rest` is the body announced. The answer waits a moment for the rest of a declared body that is not large. If
-   * it does not end by then, the connection stays open, and the peer (which gets `connection: close`) or uWebSockets.js after 12 s closes it: a
-   * close with bytes unread would reset the connection, and many clients would lose the reply. With a chunked body the library would wait
-   * while bytes come, so that connection is closed at once. `bodyEnded` must be called for a declared body.
+   * Answers and closes the connection; `rest` is the announced body. The answer waits shortly for
+   * the rest of a declared body that is not large. If it does not end by then, the connection stays
+   * open until the peer (which gets `connection: close`) or uWebSockets.js after 12 s closes it: a
+   * close with unread bytes would reset the connection, and many clients would lose the reply. For
+   * a chunked body uWebSockets.js would wait without a limit, so that connection is closed at once.
+   * `bodyEnded` must be called for a declared body.
    */
   refuse(reply: HttpReply, rest: AnnouncedBody): void {
     const res = this.#res;
     if (res === undefined) return;
     if (this.#isBodyOver || rest === "none" || rest === "chunked")
       return this.#answerAndClose(res, reply);
-    if (rest === "large") return this.#answerAndLinger(res, reply);
+    if (rest === "large") return this.#answerAndCloseLater(res, reply);
     if (!this.#reserve(res)) return this.#answerAndClose(res, reply);
     const timer = setTimeout(() => this.#finishRefusal(), REST_WAIT_MS);
     this.#refusal = { reply, timer };
   }
 
-  /** The same with what `reply` makes of the call. */
+  /** As `refuse`, with the reply that `reply` makes for the call. */
   refuseWith(
     reply: (request: HttpRequest) => HttpReply,
     rest: AnnouncedBody,
@@ -163,13 +164,13 @@ export class HttpCall implements HttpRequest {
     try {
       this.refuse(reply(this), rest);
     } catch (error) {
-      this.refuse(this.#broken(error), rest);
+      this.refuse(this.#reportBug(error), rest);
     }
   }
 
   /**
-   * Runs the handler and answers: at once when it has the reply at once, else when its promise settles. What it throws becomes a bare 500.
-   * Call it from a native callback only, where the socket is corked.
+   * Runs the handler and answers, at once or when its promise settles; an error becomes a bare 500.
+   * Call it in a native callback only, where the socket is corked.
    */
   run(
     handle: (request: HttpRequest) => Outcome | Promise<Outcome>,
@@ -184,7 +185,7 @@ export class HttpCall implements HttpRequest {
     }
   }
 
-  /** The same from anywhere else. */
+  /** As `run`, from anywhere else. */
   runCorked(
     handle: (request: HttpRequest) => Outcome | Promise<Outcome>,
     write = writeReply,
@@ -198,16 +199,16 @@ export class HttpCall implements HttpRequest {
     if (refusal === undefined || res === undefined) return;
     this.#refusal = undefined;
     clearTimeout(refusal.timer);
-    this.letGo();
+    this.release();
     const { reply } = refusal;
     if (this.#isBodyOver) this.#answerAndClose(res, reply);
-    else this.#answerAndLinger(res, reply);
+    else this.#answerAndCloseLater(res, reply);
   }
 
-  #answerAndLinger(res: HttpResponse, reply: HttpReply): void {
-    this.letGo();
+  #answerAndCloseLater(res: HttpResponse, reply: HttpReply): void {
+    this.release();
     const isBare = reply.status === 204 || this.method === "HEAD";
-    if (isBare || !this.#limits.lingers(this.#report(res)))
+    if (isBare || !this.#limits.closesLater(this.#report(res)))
       return this.#answerAndClose(res, reply);
     const closing = withHeader(reply, "connection", "close");
     res.cork(() => this.#answer(closing, writeReply));
@@ -232,13 +233,13 @@ export class HttpCall implements HttpRequest {
     const res = this.#res;
     if (res === undefined) return dismiss(reply);
     this.#res = undefined;
-    this.letGo();
+    this.release();
     try {
       if ("opened" in reply) this.#open(reply, res);
       else write(res, reply);
     } catch (error) {
       this.#onError(error, `${this.method} ${this.path}`);
-      res.close(); // half written: nothing sound can follow
+      res.close(); // partly written
     }
   }
 
@@ -252,11 +253,11 @@ export class HttpCall implements HttpRequest {
   }
 
   #fail(error: unknown, write: WriteReply): void {
-    const reply = this.#broken(error);
+    const reply = this.#reportBug(error);
     this.#res?.cork(() => this.#answer(reply, write));
   }
 
-  #broken(error: unknown): HttpReply {
+  #reportBug(error: unknown): HttpReply {
     this.#onError(error, `${this.method} ${this.path}`);
     return BARE_500;
   }
@@ -267,7 +268,7 @@ export class HttpCall implements HttpRequest {
     return this.#release !== undefined;
   }
 
-  /** Gives back the slot that the connection had before its first request. Answers with its network. */
+  /** Frees the slot of a connection without a request; returns the connection's network. */
   #report(res: HttpResponse): string {
     const network = networkText(res.getRemoteAddress());
     if (!this.#isReported) this.#limits.requested(network);
@@ -276,7 +277,7 @@ export class HttpCall implements HttpRequest {
   }
 }
 
-/** An answer that nobody is there for. */
+/** Drops an answer to a peer that is gone. */
 function dismiss(reply: Outcome): void {
   if ("opened" in reply) reply.closed();
 }

@@ -1,13 +1,13 @@
-// Checks the head of a request for what the library lets pass: headers that two servers may read in two ways, and invalid hosts.
-// State: what of the head under way was seen, and the last host found valid. One for each listener.
+// Checks of a request's head that uWebSockets.js does not make: ambiguous headers and invalid hosts.
+// State: the head being checked, and the last valid host. One per listener.
 
 import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";
 
-/** What of a body a request's head announces. */
+/** The body that a request's head announces. */
 export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
 
-/** A declared body above this is large: a refused call's answer does not wait for it. */
+/** A refusal does not wait for a declared body above this size. */
 const LARGE_BYTES = 65_536;
 
 export class HeadCheck {
@@ -17,11 +17,11 @@ export class HeadCheck {
   #length = "";
   #codings = 0;
   #coding = "";
-  /** Callers mostly name the same one. */
+  /** Most requests name the same one. */
   #validHost = "";
 
   readonly #note = (name: string, value: string): void => {
-    // Lengths first: they cost nothing, and most names have another one.
+    // The length first: it is cheap, and most names differ in it.
     if (name.length === 4 && name === "host") {
       this.#hosts += 1;
       this.#host = value;
@@ -34,7 +34,10 @@ export class HeadCheck {
     }
   };
 
-  /** Why the request must be refused with 400 and its connection closed: an error message. Undefined: the head is valid [RFC 9112 3.2, 6.3]. */
+  /**
+   * The error message to refuse the request with (400, close); undefined: the head is valid
+   * [RFC 9112 3.2, 6.3].
+   */
   problem(req: NativeRequest): string | undefined {
     this.#hosts = 0;
     this.#lengths = 0;
@@ -53,7 +56,7 @@ export class HeadCheck {
     return undefined;
   }
 
-  /** Of the request last looked at. */
+  /** Of the last request checked. */
   get body(): AnnouncedBody {
     if (this.#codings > 0) return "chunked";
     const bytes = this.bodyBytes;
@@ -61,7 +64,7 @@ export class HeadCheck {
     return bytes > 0 ? "declared" : "none";
   }
 
-  /** The declared length of the request last looked at; 0 without one. */
+  /** Content-Length of the last request checked; 0 without one. */
   get bodyBytes(): number {
     return this.#lengths > 0 ? Number(this.#length) : 0;
   }
@@ -81,7 +84,7 @@ function isChunked(coding: string): boolean {
 const BRACKETED = /^\[([0-9A-Fa-f:.]+)\](?::(\d{0,5}))?$/;
 const NAMED = /^([A-Za-z0-9._~!$&'()*+,;=%-]+)(?::(\d{0,5}))?$/;
 
-/** Host and port of RFC 3986; what ends in a number must be an IPv4 address, as browsers read it. */
+/** Host and port of RFC 3986; a name that ends in a number must be an IPv4 address [WHATWG URL]. */
 function isHost(text: string): boolean {
   const bracketed = BRACKETED.exec(text);
   const match = bracketed ?? NAMED.exec(text);

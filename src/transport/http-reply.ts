@@ -1,4 +1,5 @@
-// Writes a reply onto an HTTP response that is still open. Owns nothing. Each writer is called once per response, corked, and ends it.
+// Writes a reply to an open HTTP response. No state. Each writer is called once per response,
+// corked, and ends it.
 
 import type { HttpResponse } from "uWebSockets.js";
 import { STATUS_CODES } from "node:http";
@@ -7,7 +8,7 @@ import type { HttpReply } from "./types.ts";
 /** Writes a whole reply; the response must not be touched afterwards. */
 export type WriteReply = (res: HttpResponse, reply: HttpReply) => void;
 
-/** What a caller gets when answering it went wrong. */
+/** The answer after an internal error. */
 export const BARE_500: HttpReply = { status: 500, body: "" };
 
 const STATUS_LINES: readonly string[] = Array.from(
@@ -21,19 +22,19 @@ export const writeReply: WriteReply = (res, reply) => {
   else res.end(reply.body);
 };
 
-/** Also closes the connection at once, whatever the peer is still sending. */
+/** Also closes the connection at once, even if the peer is still sending. */
 export const writeReplyAndClose: WriteReply = (res, reply) => {
   writeHead(res, reply);
   res.end(reply.body, true);
 };
 
-/** The reply to a HEAD request, without its body; closes the connection at once, which `endWithoutBody` does not. */
+/** The reply to a HEAD request; closes the connection at once, which `endWithoutBody` does not. */
 export const writeReplyHead: WriteReply = (res, reply) => {
   writeHead(res, reply);
   res.end("", true);
 };
 
-/** Status and headers only; the body is to follow in the same cork. */
+/** Status and headers only; the body must follow in the same cork. */
 export function writeHead(
   res: HttpResponse,
   { status, headers }: Pick<HttpReply, "status" | "headers">,

@@ -1,15 +1,15 @@
-// The body of one HTTP reply that comes in pieces. State: the response while it is open, what this turn has queued, whether the native side is
-// full. Must never touch the response after its end or abort, nor call the stream's `closed` twice.
+// The body of one streamed HTTP reply. State: the response while it is open, the turn's queue,
+// whether the native buffer is full. Must never touch the response after its end or abort, nor call
+// the stream's `closed` twice.
 
 import type { HttpResponse } from "uWebSockets.js";
 import { writeHead } from "./http-reply.ts";
 import type { TurnEnd, TurnTask } from "./turn-end.ts";
 import type { HttpBody, HttpStream, ListenerSpec } from "./types.ts";
 
-/** What a body needs of its call and its listener. */
-export interface BodySurroundings {
+interface StreamContext {
   readonly turnEnd: TurnEnd;
-  /** Which call it is, for `onError`. */
+  /** Method and path, for `onError`. */
   readonly where: string;
   readonly onError: ListenerSpec["onError"];
 }
@@ -19,25 +19,21 @@ const MAX_QUEUED_CHARS = 64 * 1024;
 
 export class StreamBody implements HttpBody, TurnTask {
   readonly #stream: HttpStream;
-  readonly #around: BodySurroundings;
+  readonly #context: StreamContext;
   #res: HttpResponse | undefined;
   #queue = "";
-  /** The native side holds bytes that the peer has not taken. */
+  /** The native buffer holds unread bytes. */
   #isFull = false;
   #isDue = false;
   #isEnding = false;
 
-  constructor(
-    stream: HttpStream,
-    res: HttpResponse,
-    surroundings: BodySurroundings,
-  ) {
+  constructor(stream: HttpStream, res: HttpResponse, context: StreamContext) {
     this.#stream = stream;
     this.#res = res;
-    this.#around = surroundings;
+    this.#context = context;
   }
 
-  // --- For the stream ----------------------------------------------------------------------------------------------
+  // --- For the stream ---
 
   write(piece: string): boolean {
     if (this.#res === undefined || this.#isEnding) return false;
@@ -53,9 +49,9 @@ export class StreamBody implements HttpBody, TurnTask {
     this.#flushLater();
   }
 
-  // --- For the call ------------------------------------------------------------------------------------------------
+  // --- For the call ---
 
-  /** Writes the head and lets the stream begin. Call it corked. */
+  /** Writes the head and opens the stream. Call it corked. */
   open(): void {
     const res = this.#res;
     if (res === undefined) return;
@@ -63,7 +59,7 @@ export class StreamBody implements HttpBody, TurnTask {
     writeHead(res, this.#stream);
     this.#guarded(() => this.#stream.opened(this));
     if (this.#res === undefined) return;
-    // The head leaves with the first piece only.
+    // The head is sent with the first piece only.
     this.#isFull = !res.write(this.#take() || this.#stream.filler);
   }
 
@@ -80,15 +76,15 @@ export class StreamBody implements HttpBody, TurnTask {
     this.#flush();
   }
 
-  // --- Helpers -----------------------------------------------------------------------------------------------------
+  // --- Helpers ---
 
   #flushLater(): void {
     if (this.#isDue) return;
     this.#isDue = true;
-    this.#around.turnEnd.add(this);
+    this.#context.turnEnd.add(this);
   }
 
-  /** Writes what is queued, unless the native side is full; an end goes out in any case. */
+  /** Writes the queue unless the native buffer is full; the end is always written. */
   #flush(): void {
     const res = this.#res;
     if (res === undefined) return;
@@ -118,7 +114,7 @@ export class StreamBody implements HttpBody, TurnTask {
     return queued;
   }
 
-  /** The native side has room. With this handler set it moves what waits there only when something is written. */
+  /** The native buffer has room. With this handler set it drains on a write only. */
   #drained(): boolean {
     const res = this.#res;
     if (res === undefined) return true;
@@ -127,12 +123,12 @@ export class StreamBody implements HttpBody, TurnTask {
     return true;
   }
 
-  /** What the stream throws is a bug: the reply cannot be trusted to go on. */
+  /** An error of the stream is a bug: the reply ends. */
   #guarded(step: () => void): void {
     try {
       step();
     } catch (error) {
-      this.#around.onError(error, this.#around.where);
+      this.#context.onError(error, this.#context.where);
       this.#res?.close();
     }
   }

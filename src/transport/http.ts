@@ -1,7 +1,8 @@
-// HTTP of one listener: native routes for the table, one catch-all for the rest, bodies up to the limit. No state between calls.
-// Who calls is judged when the headers are there; of a call that is refused nothing more is read into memory.
-// A body that does not come at 16 KiB a second, or stops, is cut off by uWebSockets.js after 8 to 12 s.
-// A request sent before an awaited answer (pipelining) makes uWebSockets.js drop the connection; behind a synchronous answer it is served.
+// HTTP of one listener: native routes for the table, one catch-all for the rest. No state between
+// calls. A call is admitted by its headers; the body of a refused call is not read into memory.
+// uWebSockets.js drops a body slower than 16 KiB a second after 8 to 12 s. It also drops a
+// connection with a request sent before an awaited answer (pipelining); behind a synchronous answer
+// the request is served.
 
 import type {
   HttpResponse,
@@ -9,16 +10,9 @@ import type {
   TemplatedApp,
 } from "uWebSockets.js";
 import { networkText } from "./address.ts";
-import type { BodyBudget } from "./body-budget.ts";
-import { BodyCollector, type BodyOwner } from "./http-body.ts";
+import { type BodyBudget, BodyCollector, type BodyOwner } from "./http-body.ts";
 import { HttpCall } from "./http-call.ts";
 import { type AnnouncedBody, HeadCheck } from "./http-head.ts";
-import {
-  type AllowedMethods,
-  countParams,
-  createAllowedMethods,
-  decodePart,
-} from "./http-paths.ts";
 import {
   type WriteReply,
   withHeader,
@@ -34,8 +28,8 @@ import type {
   ListenerSpec,
 } from "./types.ts";
 
-/** What all calls of a listener share. */
-interface Site {
+/** Shared by all calls of a listener. */
+interface HttpContext {
   readonly endpoint: HttpEndpoint;
   readonly allowed: AllowedMethods;
   readonly onError: ListenerSpec["onError"];
@@ -56,16 +50,19 @@ export function serveHttp(
   shared: Pick<ListenerSpec, "onError" | "limits" | "bodies">,
 ): void {
   const { onError, limits, bodies } = shared;
-  const site: Site = {
-    ...{ endpoint, onError, limits, bodies },
+  const context: HttpContext = {
+    endpoint,
+    onError,
+    limits,
+    bodies,
     allowed: createAllowedMethods(endpoint.routes),
     turnEnd: new TurnEnd(),
     head: new HeadCheck(),
   };
   for (const route of endpoint.routes)
-    if (route.method === "GET") app.get(route.path, serveGet(route, site));
-    else app.post(route.path, servePost(route, site));
-  app.any("/*", (res, req) => serveOther(res, req, site));
+    if (route.method === "GET") app.get(route.path, serveGet(route, context));
+    else app.post(route.path, servePost(route, context));
+  app.any("/*", (res, req) => serveOther(res, req, context));
 }
 
 /** Answers every HTTP call of a listener that has sockets only. */
@@ -79,15 +76,15 @@ export function refuseHttp(app: TemplatedApp): void {
   });
 }
 
-function serveGet(route: HttpRoute, site: Site): NativeHandler {
-  const open = callOpener(route, site);
-  const { admit, handle, write } = stepsOf(route, site.endpoint);
+function serveGet(route: HttpRoute, context: HttpContext): NativeHandler {
+  const open = callOpener(route, context);
+  const { admit, handle, write } = stepsOf(route, context.endpoint);
   return (res, req) => {
-    if (isMalformed(res, req, site)) return;
+    if (isMalformed(res, req, context)) return;
     const call = open(res, req);
-    if (call === undefined) return serveOther(res, req, site);
+    if (call === undefined) return serveOther(res, req, context);
     res.onAborted(() => call.abort());
-    const verdict = call.judge(admit);
+    const verdict = call.admit(admit);
     if (verdict === undefined) call.run(handle, write);
     else if (!(verdict instanceof Promise)) call.refuse(verdict, "none");
     else
@@ -98,21 +95,21 @@ function serveGet(route: HttpRoute, site: Site): NativeHandler {
   };
 }
 
-function servePost(route: HttpRoute, site: Site): NativeHandler {
-  const open = callOpener(route, site);
-  const { endpoint, head } = site;
+function servePost(route: HttpRoute, context: HttpContext): NativeHandler {
+  const open = callOpener(route, context);
+  const { endpoint, head } = context;
   const steps = stepsOf(route, endpoint);
   return (res, req) => {
-    if (isMalformed(res, req, site)) return;
+    if (isMalformed(res, req, context)) return;
     const rest = head.body;
     const call = open(res, req);
-    if (call === undefined) return serveOther(res, req, site);
+    if (call === undefined) return serveOther(res, req, context);
     const isTooLarge = head.bodyBytes > steps.maxBodyBytes;
-    const post = new PostCall(call, steps, { site, rest });
+    const post = new PostCall(call, steps, { context, rest });
     res.onAborted(() => post.aborted());
-    // Else the library would let a refused caller send on for as long as bytes come.
+    // Else uWebSockets.js would let a refused caller send without end.
     if (rest !== "large") post.collect(res);
-    const verdict = call.judge(steps.admit);
+    const verdict = call.admit(steps.admit);
     if (verdict !== undefined && !(verdict instanceof Promise))
       return post.refuse(verdict);
     if (isTooLarge) return post.refuse(endpoint.tooLarge(call));
@@ -121,7 +118,6 @@ function servePost(route: HttpRoute, site: Site): NativeHandler {
   };
 }
 
-/** What a route's calls go through. */
 interface Steps {
   readonly admit: HttpRoute["admit"];
   readonly handle: HttpRoute["handle"];
@@ -141,27 +137,30 @@ function stepsOf(route: HttpRoute, endpoint: HttpEndpoint): Steps {
   };
 }
 
-/** A POST that its headers did not get refused: its body, and the verdict on who calls, whichever comes first. */
+/** A POST whose body and whose verdict of `admit` may come in either order. */
 class PostCall implements BodyOwner {
   readonly #call: HttpCall;
   readonly #steps: Steps;
-  readonly #site: Site;
+  readonly #context: HttpContext;
   readonly #rest: AnnouncedBody;
   readonly #body: BodyCollector;
-  #isLetIn = false;
-  /** Once it is there and waits for the verdict. */
+  #isAdmitted = false;
+  /** The whole body while it waits for the verdict. */
   #whole: Uint8Array | undefined;
 
   constructor(
     call: HttpCall,
     steps: Steps,
-    { site, rest }: { readonly site: Site; readonly rest: AnnouncedBody },
+    {
+      context,
+      rest,
+    }: { readonly context: HttpContext; readonly rest: AnnouncedBody },
   ) {
     this.#call = call;
     this.#steps = steps;
-    this.#site = site;
+    this.#context = context;
     this.#rest = rest;
-    this.#body = new BodyCollector(site.bodies, steps.maxBodyBytes);
+    this.#body = new BodyCollector(context.bodies, steps.maxBodyBytes);
   }
 
   /** Call it in the native handler, before `start` or `refuse`. */
@@ -170,9 +169,9 @@ class PostCall implements BodyOwner {
   }
 
   start(verdict: Promise<HttpReply | undefined> | undefined): void {
-    this.#isLetIn = verdict === undefined;
+    this.#isAdmitted = verdict === undefined;
     if (verdict !== undefined)
-      void verdict.then((refused) => this.#judged(refused));
+      void verdict.then((refused) => this.#admitted(refused));
   }
 
   aborted(): void {
@@ -196,49 +195,50 @@ class PostCall implements BodyOwner {
   }
 
   collected(body: Uint8Array): void {
-    // A caller without a credential may be made to wait for its answer.
+    // A call without a credential counts against its address while its handler runs.
     if (this.#steps.isPublic && !this.#call.hold()) return;
-    if (this.#isLetIn) {
+    if (this.#isAdmitted) {
       this.#call.body = body;
       return this.#call.run(this.#steps.handle, this.#steps.write);
     }
-    if (!this.#site.bodies.take(body.length)) return this.givenUp("no_room");
+    if (!this.#context.bodies.take(body.length))
+      return this.rejected("no_room");
     this.#whole = body;
   }
 
-  givenUp(why: "too_large" | "no_room"): void {
-    const { endpoint } = this.#site;
+  rejected(why: "too_large" | "no_room"): void {
+    const { endpoint } = this.#context;
     const reply = why === "no_room" ? endpoint.busy : endpoint.tooLarge;
     this.#call.refuse(reply(this.#call), this.#rest);
   }
 
-  #judged(refused: HttpReply | undefined): void {
+  #admitted(refused: HttpReply | undefined): void {
     const whole = this.#dropWhole();
     if (refused !== undefined) return this.refuse(refused);
-    this.#isLetIn = true;
-    if (this.#isAuthenticated) this.#call.letGo();
+    this.#isAdmitted = true;
+    if (this.#isAuthenticated) this.#call.release();
     if (whole === undefined) return;
     this.#call.body = whole;
     this.#call.runCorked(this.#steps.handle, this.#steps.write);
   }
 
-  /** Whether the caller has shown a credential, or needs none by the node's settings. */
+  /** Whether the caller has a valid credential, or the node requires none. */
   get #isAuthenticated(): boolean {
-    return this.#isLetIn && !this.#steps.isPublic;
+    return this.#isAdmitted && !this.#steps.isPublic;
   }
 
   #dropWhole(): Uint8Array | undefined {
     const whole = this.#whole;
     this.#whole = undefined;
-    if (whole !== undefined) this.#site.bodies.give(whole.length);
+    if (whole !== undefined) this.#context.bodies.give(whole.length);
     return whole;
   }
 }
 
-/** Reads calls of `route`; its result is undefined for a path whose `:name` part is no valid percent-encoding. */
+/** Its result is undefined for a path whose `:name` part is not valid percent-encoding. */
 function callOpener(
   { method, path, headers = [] }: HttpRoute,
-  { endpoint, onError, turnEnd, limits }: Site,
+  { endpoint, onError, turnEnd, limits }: HttpContext,
 ): (res: HttpResponse, req: NativeRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
   const headerNames = [...endpoint.headers, ...headers];
@@ -265,10 +265,14 @@ function readParams(
   return params;
 }
 
-/** A path or method no route takes. The body, if any, is not read. */
-function serveOther(res: HttpResponse, req: NativeRequest, site: Site): void {
-  const { endpoint, allowed, onError, turnEnd, limits, head } = site;
-  if (isMalformed(res, req, site)) return;
+/** A path or method without a route. The body, if any, is not read. */
+function serveOther(
+  res: HttpResponse,
+  req: NativeRequest,
+  context: HttpContext,
+): void {
+  const { endpoint, allowed, onError, turnEnd, limits, head } = context;
+  if (isMalformed(res, req, context)) return;
   const path = req.getUrl();
   const method = req.getCaseSensitiveMethod();
   const parts = { headerNames: endpoint.headers, onError, turnEnd, limits };
@@ -291,15 +295,55 @@ function serveOther(res: HttpResponse, req: NativeRequest, site: Site): void {
   );
 }
 
-/** Refuses a request that could be read in two ways; what follows it on the connection cannot be trusted. */
+/** Refuses an ambiguous request; what follows it on the connection cannot be trusted. */
 function isMalformed(
   res: HttpResponse,
   req: NativeRequest,
-  { head, endpoint, limits }: Site,
+  { head, endpoint, limits }: HttpContext,
 ): boolean {
   const problem = head.problem(req);
   if (problem === undefined) return false;
   limits.requested(networkText(res.getRemoteAddress()));
   writeReplyAndClose(res, endpoint.malformed(problem));
   return true;
+}
+
+/** The Allow header for `path`; "" when no route matches. */
+type AllowedMethods = (path: string) => string;
+
+/** Exact paths and `:name` patterns, split once. */
+function createAllowedMethods(routes: readonly HttpRoute[]): AllowedMethods {
+  const patterns = routes.map(({ method, path }) => ({
+    method,
+    parts: path.split("/"),
+  }));
+  return (path) => {
+    const parts = path.split("/");
+    const methods = patterns
+      .filter((pattern) => matches(pattern.parts, parts))
+      .map((pattern) => pattern.method);
+    return [...new Set(methods)].sort().join(", ");
+  };
+}
+
+function matches(pattern: readonly string[], parts: readonly string[]) {
+  if (pattern.length !== parts.length) return false;
+  return pattern.every((wanted, i) =>
+    wanted.startsWith(":") ? parts[i] !== "" : wanted === parts[i],
+  );
+}
+
+/** How many `:name` parts a route's path has. */
+function countParams(path: string): number {
+  return path.split("/").filter((part) => part.startsWith(":")).length;
+}
+
+/** Percent-decodes one part of a path; undefined when it is not valid. */
+function decodePart(part: string): string | undefined {
+  if (!part.includes("%")) return part;
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return undefined; // %zz, or not UTF-8
+  }
 }

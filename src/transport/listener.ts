@@ -1,5 +1,6 @@
-// One address and what is served on it. State: the native app and its listening socket, one status word. Knows nothing of calls and
-// connections; stopping means closing the listening socket, closing means closing everything.
+// One address and what is served on it. State: the native app and its listening socket, one status.
+// `stopAccepting` closes the listening socket, `close` also all connections.
+
 import {
   App,
   type AppOptions,
@@ -12,41 +13,38 @@ import {
 } from "uWebSockets.js";
 import { networkText } from "./address.ts";
 import { refuseHttp, serveHttp } from "./http.ts";
-import { whyCannotListen } from "./port-probe.ts";
-import { tlsOptions } from "./tls.ts";
+import { tlsOptions, whyCannotListen } from "./listen-checks.ts";
 import type { Listener, ListenerSpec, TopicPublisher } from "./types.ts";
 import { serveSockets } from "./websocket.ts";
 
-/** Two processes must not share the port: without it the kernel would deal connections out between them. */
+/** Without it two processes can share a port, and the kernel distributes its connections. */
 const EXCLUSIVE_PORT = 1;
 const MIN_IDLE_S = 8;
 const MAX_IDLE_S = 960;
 
-/** How long an ended connection may take to read what it was sent before. */
-const FAREWELL_MS = 5000;
+/** How long a closing connection may take to read earlier frames. */
+const CLOSE_TIMEOUT_MS = 5000;
 
-/** Makes a listener; nothing happens before `start`. `farewellMs` is there for tests. */
+/** Nothing happens before `start`. `closeTimeoutMs` is an argument for tests. */
 export function createListener(
   spec: ListenerSpec,
-  { farewellMs = FAREWELL_MS }: { readonly farewellMs?: number } = {},
+  {
+    closeTimeoutMs = CLOSE_TIMEOUT_MS,
+  }: { readonly closeTimeoutMs?: number } = {},
 ): Listener {
   const host = spec.host.replace(/^\[(.*)\]$/, "$1");
-  let status: "new" | "starting" | "listening" | "paused" | "deaf" | "closed" =
-    "new";
+  let status: "new" | "starting" | "listening" | "stopped" | "closed" = "new";
   let app: TemplatedApp | undefined;
   let listenSocket: us_listen_socket | undefined;
   let sockets: TopicPublisher | undefined;
 
   function mount(options: AppOptions | undefined): TemplatedApp {
     const mounted = options === undefined ? App() : SSLApp(options);
-    const { http, onError, limits } = spec;
     countConnections(mounted, spec);
-    if (spec.sockets !== undefined) {
-      const parts = { app: mounted, endpoint: spec.sockets, onError, limits };
-      sockets = serveSockets({ ...parts, http, farewellMs });
-    }
-    if (http === undefined) refuseHttp(mounted);
-    else serveHttp(mounted, http, spec);
+    if (spec.sockets !== undefined)
+      sockets = serveSockets(mounted, spec.sockets, spec, closeTimeoutMs);
+    if (spec.http === undefined) refuseHttp(mounted);
+    else serveHttp(mounted, spec.http, spec);
     return mounted;
   }
 
@@ -75,7 +73,7 @@ export function createListener(
     if (listenSocket === undefined) return;
     us_listen_socket_close(listenSocket);
     listenSocket = undefined;
-    status = "deaf";
+    status = "stopped";
   }
 
   function close(): void {
@@ -96,7 +94,7 @@ export function createListener(
   };
 }
 
-/** Closes what is too much as soon as it was accepted. */
+/** Closes each connection beyond the limits as soon as it is accepted. */
 function countConnections(
   app: TemplatedApp,
   { limits, spareSockets }: ListenerSpec,
@@ -107,7 +105,7 @@ function countConnections(
     if (release === undefined) res.close();
     else res.onAborted(release); // only until its first request
   };
-  // Not an array's method: it is called for each connection that opens or closes.
+  // Not an array's filter: the native one is called for each connection that opens or closes.
   const attach = app.filter.bind(app);
   attach((res, change) => (change > 0 ? opened(res) : limits.closed()));
 }
@@ -118,7 +116,7 @@ function listen(
   port: number,
 ): us_listen_socket | undefined {
   let listening: us_listen_socket | undefined;
-  // The native function takes options between host and port's callback; its types do not have that form.
+  // The native function takes options before its callback; its types lack that form.
   const native = app.listen as unknown as (
     this: TemplatedApp,
     host: string,
@@ -132,7 +130,7 @@ function listen(
   return listening;
 }
 
-/** The native library ends the process on a value out of range. */
+/** uWebSockets.js ends the process for a value out of range. */
 function checkIdleTimeout({ sockets }: ListenerSpec): void {
   const seconds = sockets?.idleTimeoutS ?? MIN_IDLE_S;
   if (seconds < MIN_IDLE_S || seconds > MAX_IDLE_S)

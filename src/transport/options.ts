@@ -1,4 +1,4 @@
-// The options of sockets of every kind (section `sockets`). A schema only: no state, read by `config/` and by the documentation.
+// Schema of the section `sockets`: limits of all sockets of a node. No state.
 
 import { Type } from "typebox";
 

@@ -1,41 +1,43 @@
-// Which connections a node takes: as many as there are descriptors, and of one client address no more than a few that have not shown a
-// credential. State: how many sockets are open, and for each address how many of them are unauthenticated. Shared by the listeners of a node.
+// Limits of a node's connections: all by descriptors, unauthenticated ones by client address. State:
+// the number of open sockets, and of unauthenticated ones per address. Shared by the listeners of a
+// node.
 //
-// uWebSockets.js names no connection when it closes, except one on which no request has come yet: until its first request a connection
-// holds a slot, and gives it back when it closes. From its first request on calls without a credential count while they last, and their
-// connection is closed with the answer. What is not given back is forgotten after one to two rounds, which are longer than the
-// library lets a connection be silent. A request gives back the oldest slot of its address (its own connection's is not known); its address is
-// read only while some address has many slots.
+// uWebSockets.js identifies a closing connection only if it never sent a request. Until its first
+// request a connection holds a slot, released when it closes. After that, calls without a
+// credential count while they last, and their connection is closed with the answer. A slot that is
+// not released expires after one to two rounds, each longer than uWebSockets.js lets a connection
+// be silent. A request releases the oldest slot of its address (that of its own connection is not
+// known); its address is read only while some address has many slots.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 
-/** Why a connection was not taken. */
-export type SocketRefusal = "max" | "address" | "descriptors";
+/** Why a connection was refused. */
+type SocketRefusal = "max" | "address" | "descriptors";
 
-export interface SocketLimitsParts {
-  /** Of all sockets; asked once, at the first `start`. */
+interface SocketLimitsParts {
+  /** Limit of all sockets; called once, at the first `start`. */
   readonly capacity: () => number;
   /** 0 = unlimited. */
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
-  /** Called for each connection that was closed at once. */
+  /** A connection was closed at once. */
   onRefused(reason: SocketRefusal, address: string): void;
 }
 
 /** The unauthenticated sockets of one address. */
 interface Tally {
-  /** Slots of this round and of the one before. */
+  /** Slots of this round and of the previous one. */
   young: number;
   old: number;
-  /** What calls and client sockets hold until they give it back. */
+  /** Calls and client sockets without a credential. */
   held: number;
 }
 
 /** Longer than uWebSockets.js waits for a request, 12 s. */
 const ROUND_MS = 15_000;
-/** Above this share of its limit, a quarter, an address is watched. */
+/** An address is watched above a quarter of its limit. */
 const WATCHED_SHARE = 4;
-/** Addresses counted at once. Above a quarter, all are watched, so that only connections without a request keep an entry. */
+/** Above a quarter of it all addresses are watched: only silent connections keep an entry. */
 const MAX_ADDRESSES = 65_536;
 const SPARE_SHARE = 8;
 
@@ -64,12 +66,12 @@ export class SocketLimits {
     return this.#max;
   }
 
-  /** Whether requests are to be reported by `requested`. */
+  /** Whether `requested` must be called for requests. */
   get isWatching(): boolean {
     return this.#isWatching;
   }
 
-  /** Finds out what the process may hold; safe to call again. */
+  /** Determines the limits; safe to call again. */
   start(): void {
     if (this.#isStarted) return;
     this.#isStarted = true;
@@ -90,8 +92,9 @@ export class SocketLimits {
   }
 
   /**
-   * A connection was accepted; `spare` sockets, at most an eighth of all, are to be left for others. Undefined: close it at once. Else what to call when it closes before
-   * its first request. `closed` follows in any case.
+   * A connection was accepted; `spare` sockets, at most an eighth of all, are left free for others.
+   * Undefined: close it at once. Else a function to call when it closes before its first request.
+   * `closed` must follow in any case.
    */
   accepted(address: string, spare: number): (() => void) | undefined {
     this.#open += 1;
@@ -109,29 +112,29 @@ export class SocketLimits {
       this.#isWatching = true;
     const round = this.#round;
     return () => {
-      if (round === this.#round) tally.young = less(tally.young);
-      else if (round === this.#round - 1) tally.old = less(tally.old);
-      this.#tidy(address, tally);
+      if (round === this.#round) tally.young = decremented(tally.young);
+      else if (round === this.#round - 1) tally.old = decremented(tally.old);
+      this.#dropEmpty(address, tally);
     };
   }
 
-  /** A connection is gone, whether it was taken or not. */
+  /** A connection closed, refused or not. */
   closed(): void {
     this.#open -= 1;
   }
 
-  /** A request came from `address`: one of its connections is silent no more. */
+  /** A request from `address`: one of its connections is no longer silent. */
   requested(address: string): void {
     const tally = this.#tallies.get(address);
     if (tally === undefined) return;
     if (tally.old > 0) tally.old -= 1;
-    else tally.young = less(tally.young);
-    this.#tidy(address, tally);
+    else tally.young = decremented(tally.young);
+    this.#dropEmpty(address, tally);
   }
 
   /**
-   * A connection of `address` goes on without a credential, until the function returned is called once. Undefined: it is one too many, close
-   * it.
+   * Counts a connection of `address` without a credential until the returned function is called,
+   * once. Undefined: the address is at its limit, close the connection.
    */
   held(address: string): (() => void) | undefined {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return nothing;
@@ -142,12 +145,12 @@ export class SocketLimits {
     tally.held += 1;
     return () => {
       tally.held -= 1;
-      this.#tidy(address, tally);
+      this.#dropEmpty(address, tally);
     };
   }
 
-  /** A connection of `address` was refused and will be closed by the library soon. False: it is one too many, close it now. */
-  lingers(address: string): boolean {
+  /** A refused connection of `address` closes by itself soon. False: close it now. */
+  closesLater(address: string): boolean {
     if (this.#maxPerAddress === Number.POSITIVE_INFINITY) return true;
     const tally = this.#tally(address);
     if (tally === undefined || total(tally) >= this.#maxPerAddress)
@@ -156,7 +159,7 @@ export class SocketLimits {
     return true;
   }
 
-  /** Undefined: too many other addresses are counted. */
+  /** Undefined: too many addresses are counted. */
   #tally(address: string): Tally | undefined {
     const known = this.#tallies.get(address);
     if (known !== undefined) return known;
@@ -169,7 +172,7 @@ export class SocketLimits {
     return tally;
   }
 
-  #tidy(address: string, tally: Tally): void {
+  #dropEmpty(address: string, tally: Tally): void {
     if (total(tally) === 0 && this.#tallies.get(address) === tally)
       this.#tallies.delete(address);
   }
@@ -201,6 +204,6 @@ function total({ young, old, held }: Tally): number {
   return young + old + held;
 }
 
-function less(count: number): number {
+function decremented(count: number): number {
   return count > 0 ? count - 1 : 0;
 }

@@ -1,7 +1,7 @@
-// Runs things once when the callback under way and all promises it settles are done. State: what is due. process.nextTick does just that:
-// asked for inside a promise's continuation it waits for all the others, so that the answers to one batch leave together and at once.
+// Runs tasks after the current callback and all promises it settles. State: the tasks. A
+// process.nextTick scheduled in a promise's continuation runs after all other continuations, so the
+// answers to one batch leave together.
 
-/** Something with work left for the end of the turn. */
 export interface TurnTask {
   turnEnded(): void;
 }
@@ -9,7 +9,7 @@ export interface TurnTask {
 export class TurnEnd {
   #due: TurnTask[] = [];
 
-  /** `task.turnEnded()` runs after this turn's callbacks; once for each call of this method. It must not throw. */
+  /** Schedules `task.turnEnded()`, once per call. It must not throw. */
   add(task: TurnTask): void {
     if (this.#due.length === 0) process.nextTick(() => this.#run());
     this.#due.push(task);

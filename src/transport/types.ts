@@ -1,7 +1,7 @@
-// What other rooms see of the transport: HTTP endpoints and socket endpoints they hand in, connections they are handed.
-// No type of uWebSockets.js appears here, so nothing outside this room can depend on it.
+// Interface of the transport: the HTTP and socket endpoints that other rooms implement, and the
+// connections they get. No type of uWebSockets.js appears here.
 
-import type { BodyBudget } from "./body-budget.ts";
+import type { BodyBudget } from "./http-body.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 
 /** One HTTP call, copied out of the socket: safe to keep across an await. */
@@ -11,11 +11,11 @@ export interface HttpRequest {
   /** The raw query string without `?`. */
   readonly query: string;
   /**
-   * Textual address of the peer. Looked up when first read, because that costs as much as the rest of the call together: read it before the
-   * first await. Once the peer is gone or answered, an address that was never read is "".
+   * The peer's address as text. Read it before the first await: it is looked up on the first read,
+   * because that costs as much as the rest of the call, and is "" after the call's end.
    */
   readonly remoteAddress: string;
-  /** Only headers named in `HttpEndpoint.headers` and `HttpRoute.headers` are kept; names are lower case, an absent one is "". */
+  /** The headers named in `HttpEndpoint.headers` and `HttpRoute.headers`; "" when absent. */
   readonly headers: Readonly<Record<string, string>>;
   /** Values of the `:name` parts of the route's path, in order, percent-decoded. */
   readonly params: readonly string[];
@@ -30,27 +30,27 @@ export interface HttpReply {
 }
 
 /**
- * A reply whose body comes piece by piece for as long as it takes. None of its methods may throw. A peer that takes nothing for 10 s although
- * something waits for it is cut off.
+ * A reply with a streamed body. Its methods must not throw. A peer that reads nothing for 10 s while
+ * bytes wait is dropped.
  */
 export interface HttpStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
-  /** A piece that says nothing, not empty. It is written when a full connection has room again: what waits there only moves with a write. */
+  /** A piece without meaning, not empty: a connection that has room again drains on a write only. */
   readonly filler: string;
-  /** The head goes out, with what is written in here. Not called when the peer went before. */
+  /** The head is sent, with what is written in this call. Not called when the peer is gone. */
   opened(body: HttpBody): void;
-  /** After a write that answered false: there is room again. */
+  /** There is room again after a write returned false. */
   writable(): void;
-  /** Exactly once, whoever ended it, also when it was never opened. */
+  /** Called exactly once, also when it was never opened. */
   closed(): void;
 }
 
-/** Where an open HttpStream writes. Methods are harmless after its end. */
+/** The body of an open HttpStream. Methods have no effect after its end. */
 export interface HttpBody {
-  /** Queues one piece, not empty; the pieces of one loop turn leave in one write. False: taken, but no more until `writable`. */
+  /** Queues a piece, not empty; a loop turn is one write. False: queued, wait for `writable`. */
   write(piece: string): boolean;
-  /** Ends the reply behind what was written. */
+  /** Ends the reply after the queued pieces. */
   end(): void;
 }
 
@@ -58,82 +58,84 @@ export interface HttpRoute {
   readonly method: "GET" | "POST";
   /** Exact path, or with `:name` parts. */
   readonly path: string;
-  /** Request headers it reads beside those of the endpoint, lower case. */
+  /** Request headers that it reads beside those of the endpoint, lower case. */
   readonly headers?: readonly string[];
-  /** Anyone may call it: the connection closes with the answer, so that it counts as unauthenticated no longer than the call takes. */
+  /** Needs no credential: the connection counts as unauthenticated and closes with the answer. */
   readonly isPublic?: boolean;
   /** A lower limit than the endpoint's. */
   readonly maxBodyBytes?: number;
   /**
-   * Judges who calls, by the headers, before any of the body is waited for: the reply that refuses the call, or undefined. Absent: all may.
-   * Must not throw and must not reject. A refused call's connection is closed.
+   * Checks the caller by the headers, before the body: the reply to a refused call, or undefined.
+   * Absent: all are admitted. Must not throw or reject. A refused call's connection is closed.
    */
   admit?(
     request: HttpRequest,
   ): HttpReply | undefined | Promise<HttpReply | undefined>;
-  /** Must not throw and must not reject. */
+  /** Must not throw or reject. */
   handle(
     request: HttpRequest,
   ): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
 }
 
-/** Everything one listener serves over HTTP. */
+/** What a listener serves over HTTP. */
 export interface HttpEndpoint {
   readonly routes: readonly HttpRoute[];
   /** Request headers the handlers read, lower case. */
   readonly headers: readonly string[];
-  /** Larger bodies are answered with `tooLarge` without being buffered. */
+  /** Larger bodies are not buffered and answered with `tooLarge`. */
   readonly maxBodyBytes: number;
   notFound(request: HttpRequest): HttpReply;
   /** `allow` is the value of the Allow header, e.g. "POST". */
   wrongMethod(request: HttpRequest, allow: string): HttpReply;
   tooLarge(request: HttpRequest): HttpReply;
-  /** The head of a request is ambiguous or names no valid host; `problem` is a sentence. The connection is closed. */
+  /** The head is ambiguous or its host invalid; `problem` is an error message. Closes. */
   malformed(problem: string): HttpReply;
-  /** The half-received bodies of all calls take all there is for them. */
+  /** The partial bodies of all calls have used up their budget. */
   busy(request: HttpRequest): HttpReply;
 }
 
-/** One client socket. Methods are harmless after it closed. */
+/** One client socket. Methods have no effect after it closed. */
 export interface Connection {
   /** Unique in the process, never reused. */
   readonly id: number;
   readonly remoteAddress: string;
-  /** The peer has shown who it is: from now on the socket does not count against its address. Safe to call again. */
+  /** The peer is authenticated and no longer counts against its address. Safe to call again. */
   authenticated(): void;
   /**
-   * Queues one frame. Frames of one loop turn leave in one write, so until the turn ends the frame must not be changed.
-   * Order for this receiver: sent frames among themselves; published frames among themselves; a frame sent after a publish comes after it;
-   * a frame sent before a `subscribe` comes before everything published to that topic. A frame published later in the same turn than a
-   * sent one may overtake it.
+   * Queues one frame. A loop turn is one write: until it ends the frame must not be changed. Order
+   * for this receiver: sent frames among themselves; published frames among themselves; a frame
+   * sent after a publish comes after it; a frame sent before a `subscribe` comes before the topic's
+   * publications. A frame published in the same turn may overtake one sent before.
    */
   send(frame: Uint8Array | string): void;
-  /** From now on gets what is published under `topic`. */
   subscribe(topic: string): void;
   unsubscribe(topic: string): void;
-  /** Publishes to all subscribers of `topic` on this listener but this connection, which need not be one. */
+  /** Publishes to all subscribers of `topic` on this listener except this connection. */
   publish(topic: string, frame: Uint8Array | string): void;
-  /** Bytes accepted by `send` and not yet taken by the peer. */
+  /** Bytes accepted by `send` and not yet read by the peer. */
   bufferedBytes(): number;
   /**
-   * Sends what is queued, then the close frame. The owner's `closed` runs before this returns. A peer that does not read what is left within
-   * a few seconds is cut off.
+   * Sends the queue, then the close frame. The owner's `closed` runs before this returns. A peer
+   * that does not read the rest within a few seconds is dropped.
    */
   end(code: number, message: string): void;
 }
 
-/** The life of one connection, as its owner sees it. */
+/** Events of one connection, for its owner. */
 export interface ConnectionHandler {
-  /** `data` is only valid during the call: copy what is kept. `isText` tells a text frame (string payload as UTF-8). */
+  /** `data` is valid during the call only: copy what is kept. `isText`: a text frame, as UTF-8. */
   received(data: Uint8Array, isText: boolean): void;
-  /** Bytes left the buffer after it had been non-empty; may come when none did. */
+  /** Bytes left a non-empty buffer; may be called when none did. */
   drained(): void;
   /**
-   * More than `lagBytes` wait to be read by the peer. Told once, at the end of the turn in which that was found; again only after they had
-   * fallen to half of that.
+   * The peer has more than `lagBytes` unread. Called at the end of the turn, and again only after
+   * they had fallen to half of that.
    */
   lagging(): void;
-  /** Called exactly once, whoever closed it. 1006: the peer vanished or broke the protocol; the slow reader's code also when it was cut off. */
+  /**
+   * Called exactly once, for every close. 1006: the peer vanished or violated the protocol. The slow
+   * reader's code also when it was dropped.
+   */
   closed(code: number): void;
 }
 
@@ -145,15 +147,15 @@ export interface Upgrade {
   readonly remoteAddress: string;
 }
 
-/** Everything one listener serves to client sockets (on any path). */
+/** What a listener serves to client sockets, on any path. */
 export interface SocketEndpoint {
-  /** Frames above are a protocol violation: the connection is closed. */
+  /** A longer frame is a protocol violation: the connection is closed. */
   readonly maxFrameBytes: number;
-  /** Above so many unread bytes a connection is closed with `slowReader`. */
+  /** A connection with more unread bytes is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
-  /** Above so many unread bytes, fewer than maxBufferedBytes, the owner of a connection is told that it lags. */
+  /** A connection with more unread bytes lags; less than maxBufferedBytes. */
   readonly lagBytes: number;
-  /** A peer that neither sends nor answers pings for so long is closed. Seconds, 8–960. */
+  /** A peer that is silent for longer, pongs included, is closed. Seconds, 8–960. */
   readonly idleTimeoutS: number;
   readonly slowReader: { readonly code: number; readonly message: string };
   /** Refuse with an HTTP status, or accept, optionally naming the chosen subprotocol. */
@@ -163,7 +165,7 @@ export interface SocketEndpoint {
   open(connection: Connection, upgrade: Upgrade): ConnectionHandler;
 }
 
-/** Publishes to every connection of a listener that subscribed to `topic`; costs no JavaScript per receiver. */
+/** Publishes to all subscribers of a topic on a listener; no JavaScript runs per receiver. */
 export interface TopicPublisher {
   publish(topic: string, frame: Uint8Array | string): void;
 }
@@ -172,8 +174,8 @@ export interface TlsFiles {
   readonly certFile: string;
   readonly keyFile: string;
   /**
-   * A client certificate that none of these authorities signed is refused. A client without any certificate still gets in (uWebSockets.js
-   * cannot insist on one), so this is no access control.
+   * Client certificates not signed by these authorities are refused. A client without a certificate
+   * is accepted (uWebSockets.js cannot require one), so this is not access control.
    */
   readonly caFile: string | undefined;
   readonly passphrase: string | undefined;
@@ -186,21 +188,24 @@ export interface ListenerSpec {
   readonly tls: TlsFiles | undefined;
   readonly http: HttpEndpoint | undefined;
   readonly sockets: SocketEndpoint | undefined;
-  /** Which connections are taken; listeners of a node share it. */
+  /** Shared by the listeners of a node. */
   readonly limits: SocketLimits;
-  /** Sockets that this listener leaves free for the other one. */
+  /** Sockets left free for the other listener. */
   readonly spareSockets: number;
-  /** For half-received bodies; listeners of a node share it. */
+  /** For partial bodies; shared by the listeners of a node. */
   readonly bodies: BodyBudget;
-  /** A handler threw or rejected against its contract: a bug. The call was answered with a bare 500, the connection closed with 1011. */
+  /**
+   * A handler threw or rejected against its contract. The call was answered with a bare 500, or the
+   * connection closed with 1011.
+   */
   onError(error: unknown, where: string): void;
 }
 
 export interface Listener extends TopicPublisher {
-  /** The port it listens on. Rejects with a sentence when the address cannot be had. */
+  /** Resolves with its port. Rejects when it cannot listen on the address. */
   start(): Promise<number>;
-  /** Stops accepting; open connections go on. */
+  /** Open connections are kept. */
   stopAccepting(): void;
-  /** Closes everything at once. Safe to call twice. */
+  /** Closes all connections at once. Safe to call twice. */
   close(): void;
 }

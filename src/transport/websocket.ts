@@ -1,59 +1,86 @@
-// Client sockets of one listener: native events, limits and publishing. State: the open connections.
-// Compression is off: a shared compressor would run once per receiver, and payloads are often encrypted anyway.
+// Client sockets of one listener: handshake, native events, limits and publishing. State: the open
+// connections, and the upgrade between its two native events, which follow each other in one call.
+// Compression is off: a shared compressor would run once per receiver, and payloads are often
+// encrypted anyway.
 
-import type { TemplatedApp } from "uWebSockets.js";
-import type { SocketConnection, SocketData } from "./connection.ts";
-import { Farewells } from "./farewells.ts";
-import { createHandshake } from "./handshake.ts";
+import type {
+  HttpResponse,
+  HttpRequest as NativeRequest,
+  TemplatedApp,
+} from "uWebSockets.js";
+import { addressText, networkText } from "./address.ts";
+import {
+  type ConnectionContext,
+  SocketConnection,
+  type SocketData,
+} from "./connection.ts";
+import { GracefulCloses } from "./graceful-closes.ts";
+import { HeadCheck } from "./http-head.ts";
+import { BARE_500, writeReplyAndClose } from "./http-reply.ts";
 import { nativeLimit, SlowReaders } from "./slow-readers.ts";
-import type { SocketLimits } from "./socket-limits.ts";
 import { TurnEnd } from "./turn-end.ts";
 import type {
-  HttpEndpoint,
+  HttpReply,
   ListenerSpec,
   SocketEndpoint,
   TopicPublisher,
+  Upgrade,
 } from "./types.ts";
 
-export interface SocketParts {
-  readonly app: TemplatedApp;
-  readonly endpoint: SocketEndpoint;
-  /** Words the refusal of a malformed handshake, where there is one. */
-  readonly http: Pick<HttpEndpoint, "malformed"> | undefined;
-  readonly limits: SocketLimits;
-  readonly onError: ListenerSpec["onError"];
-  /** How long an ended connection may take to read what it was sent before. */
-  readonly farewellMs: number;
-}
+/** The only version there is [RFC 6455 4.1]. */
+const VERSION = "13";
+const WRONG_VERSION: HttpReply = {
+  status: 426,
+  headers: { "sec-websocket-version": VERSION },
+  body: "",
+};
+const MALFORMED: HttpReply = { status: 400, body: "" };
 
-/** Mounts the endpoint on every path of `app`. */
-export function serveSockets(parts: SocketParts): TopicPublisher {
-  const { app, endpoint, http, limits, onError, farewellMs } = parts;
+/** Mounts the endpoint on every path of `app`. `closeTimeoutMs` is that of graceful closes. */
+export function serveSockets(
+  app: TemplatedApp,
+  endpoint: SocketEndpoint,
+  spec: Pick<ListenerSpec, "http" | "limits" | "onError">,
+  closeTimeoutMs: number,
+): TopicPublisher {
+  const { http, limits, onError } = spec;
+  const { maxBufferedBytes, lagBytes, slowReader } = endpoint;
   const connections = new Set<SocketConnection>();
-  const turnEnd = new TurnEnd();
-  const { maxBufferedBytes, lagBytes } = endpoint;
   const slowReaders = new SlowReaders(
     connections,
     Math.min(lagBytes, maxBufferedBytes),
   );
+  const context: ConnectionContext = {
+    turnEnd: new TurnEnd(),
+    gracefulCloses: new GracefulCloses(closeTimeoutMs),
+    maxBufferedBytes,
+    lagBytes,
+    slowReader,
+    onError,
+    publish,
+    published: (frame) => slowReaders.published(frame),
+    receiving: undefined,
+  };
+  const head = new HeadCheck();
+  let upgrading: Upgrade | undefined;
 
   function publish(topic: string, frame: Uint8Array | string): void {
     app.publish(topic, frame, typeof frame !== "string");
     slowReaders.published(frame);
   }
 
-  const handshake = createHandshake(endpoint, http, {
-    turnEnd,
-    limits,
-    farewells: new Farewells(farewellMs),
-    maxBufferedBytes,
-    lagBytes,
-    slowReader: endpoint.slowReader,
-    onError,
-    publish,
-    published: (frame) => slowReaders.published(frame),
-    receiving: undefined,
-  });
+  /** The refusal, or the subprotocol to accept with. */
+  function decide(upgrade: Upgrade, version: string): HttpReply | string {
+    if (version !== VERSION) return WRONG_VERSION;
+    try {
+      const answer = endpoint.accept(upgrade);
+      if ("status" in answer) return { status: answer.status, body: "" };
+      return answer.subprotocol ?? "";
+    } catch (error) {
+      onError(error, "A connection could not be accepted");
+      return BARE_500;
+    }
+  }
 
   app.ws<SocketData>("/*", {
     compression: 0,
@@ -62,11 +89,30 @@ export function serveSockets(parts: SocketParts): TopicPublisher {
     closeOnBackpressureLimit: true,
     idleTimeout: endpoint.idleTimeoutS,
     sendPingsAutomatically: true,
-    upgrade: handshake.upgrade,
+    upgrade(res, req, nativeContext) {
+      const network = networkText(res.getRemoteAddress());
+      limits.requested(network);
+      const problem = head.problem(req);
+      if (problem !== undefined)
+        return writeReplyAndClose(res, http?.malformed(problem) ?? MALFORMED);
+      const upgrade = readUpgrade(res, req);
+      const answer = decide(upgrade, req.getHeader("sec-websocket-version"));
+      if (typeof answer !== "string") return writeReplyAndClose(res, answer);
+      const release = limits.held(network);
+      if (release === undefined) return void res.close();
+      const { remoteAddress } = upgrade;
+      const connection = new SocketConnection(remoteAddress, release, context);
+      const key = req.getHeader("sec-websocket-key");
+      upgrading = upgrade;
+      res.upgrade<SocketData>({ connection }, key, answer, "", nativeContext);
+    },
     open(socket) {
       const { connection } = socket.getUserData();
       connections.add(connection);
-      handshake.opened(connection, socket);
+      const upgrade = upgrading;
+      if (upgrade === undefined) throw new Error("opened without an upgrade");
+      upgrading = undefined;
+      connection.opened(socket, () => endpoint.open(connection, upgrade));
     },
     message(socket, data, isBinary) {
       socket.getUserData().connection.received(data, !isBinary);
@@ -81,4 +127,17 @@ export function serveSockets(parts: SocketParts): TopicPublisher {
     },
   });
   return { publish };
+}
+
+function readUpgrade(res: HttpResponse, req: NativeRequest): Upgrade {
+  return {
+    path: req.getUrl(),
+    origin: req.getHeader("origin"),
+    subprotocols: req
+      .getHeader("sec-websocket-protocol")
+      .split(",")
+      .map((name) => name.trim())
+      .filter((name) => name !== ""),
+    remoteAddress: addressText(res.getRemoteAddress()),
+  };
 }

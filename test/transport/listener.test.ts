@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { Agent, get } from "node:https";
 import { networkInterfaces } from "node:os";
 import t from "tap";
-import { BodyBudget } from "../../src/transport/body-budget.ts";
+import { BodyBudget } from "../../src/transport/http-body.ts";
 import { createListener } from "../../src/transport/listener.ts";
 import type { ListenerSpec, TlsFiles } from "../../src/transport/types.ts";
 import { endsWithParent } from "../support/child.ts";
@@ -202,7 +202,7 @@ let second: Awaited<ReturnType<typeof startListener>>;
 t.test("a process whose listeners are closed ends by itself", async (t) => {
   const source = `
     import { createListener } from ${JSON.stringify(new URL("../../dist/transport/listener.js", import.meta.url).href)};
-    import { BodyBudget } from ${JSON.stringify(new URL("../../dist/transport/body-budget.js", import.meta.url).href)};
+    import { BodyBudget } from ${JSON.stringify(new URL("../../dist/transport/http-body.js", import.meta.url).href)};
     import { SocketLimits } from ${JSON.stringify(new URL("../../dist/transport/socket-limits.js", import.meta.url).href)};
     const limits = new SocketLimits({ capacity: () => 100, maxUnauthenticatedPerAddress: 10, reserve: { start() {}, stop() {} }, onRefused() {} });
     const listener = createListener({ limits, spareSockets: 0, bodies: new BodyBudget(0), host: "${HOST}", port: 0, tls: undefined, sockets: undefined, onError() {},

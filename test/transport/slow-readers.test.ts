@@ -1,7 +1,7 @@
 // Who reads too slowly is stopped in good order; others notice nothing.
 
 import t from "tap";
-import { Farewells } from "../../src/transport/farewells.ts";
+import { GracefulCloses } from "../../src/transport/graceful-closes.ts";
 import {
   type Client,
   connectionAt,
@@ -334,7 +334,7 @@ t.test("an ended reader that never reads is cut off in time", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { maxBufferedBytes: 100_000_000 },
   });
-  const tuning = { farewellMs: 50 };
+  const tuning = { closeTimeoutMs: 50 };
   const { port } = await startListener(t, { sockets: endpoint }, tuning);
   const slow = new RawClient(t, port);
   slow.write(UPGRADE);
@@ -352,7 +352,7 @@ t.test("an ended reader that never reads is cut off in time", async (t) => {
   t.strictSame(one.closed, [4200]);
 });
 
-t.test("farewells are said in the order of their deadlines", async (t) => {
+t.test("graceful closes end in the order of their deadlines", async (t) => {
   const said: string[] = [];
   const socket = (name: string, bytes: () => number) => ({
     getBufferedAmount: bytes,
@@ -366,21 +366,21 @@ t.test("farewells are said in the order of their deadlines", async (t) => {
   const draining = socket("draining", () => left);
   const gone = socket("gone", () => 9);
   const [stuck, stuckToo] = [socket("stuck", () => 9), socket("too", () => 9)];
-  const farewells = new Farewells(30);
-  farewells.add(empty, 1, "");
+  const closes = new GracefulCloses(30);
+  closes.add(empty, 1, "");
   t.strictSame(said.splice(0), ["empty ends 1"]);
-  for (const one of [draining, gone, stuck]) farewells.add(one, 2, "");
+  for (const one of [draining, gone, stuck]) closes.add(one, 2, "");
   said.length = 0;
-  farewells.drained(draining);
-  farewells.drained(empty);
+  closes.drained(draining);
+  closes.drained(empty);
   t.strictSame(said, []);
   left = 0;
-  farewells.drained(draining);
-  farewells.drained(draining);
+  closes.drained(draining);
+  closes.drained(draining);
   t.strictSame(said.splice(0), ["draining ends 2"]);
-  farewells.closed(gone);
+  closes.closed(gone);
   await new Promise((resolve) => setTimeout(resolve, 5));
-  farewells.add(stuckToo, 2, "");
+  closes.add(stuckToo, 2, "");
   t.strictSame(said.splice(0), ["too leaves a", "too leaves b"]);
   await until(() => said.length === 2);
   t.strictSame(said, ["stuck closes", "too closes"]);

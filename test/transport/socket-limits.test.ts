@@ -176,7 +176,7 @@ t.test("answers after an awaited verdict are written corked", async (t) => {
     import { once } from "node:events";
     import { connect } from "node:net";
     import { createListener } from ${url("listener")};
-    import { BodyBudget } from ${url("body-budget")};
+    import { BodyBudget } from ${url("http-body")};
     import { SocketLimits } from ${url("socket-limits")};
     const limits = new SocketLimits({ capacity: () => 100, maxUnauthenticatedPerAddress: 10, reserve: { start() {}, stop() {} }, onRefused() {} });
     let letIn;

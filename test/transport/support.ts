@@ -4,8 +4,8 @@
 import { connect, type Socket } from "node:net";
 import type { Test } from "tap";
 import { type ClientOptions, WebSocket } from "ws";
-import { BodyBudget } from "../../src/transport/body-budget.ts";
 import { DescriptorReserve } from "../../src/transport/descriptors.ts";
+import { BodyBudget } from "../../src/transport/http-body.ts";
 import { createListener } from "../../src/transport/listener.ts";
 import { SocketLimits } from "../../src/transport/socket-limits.ts";
 import type {
