@@ -139,14 +139,6 @@ export const clientOptions = Type.Object(
       unit: "channels",
       description: "Channels a client may name for resuming when it connects.",
     }),
-    resumePageMessages: Type.Integer({
-      default: 200,
-      minimum: 1,
-      maximum: 10_000,
-      unit: "messages",
-      description:
-        "Missed messages read from the store and sent at a time while a client catches up.",
-    }),
   },
   { additionalProperties: false },
 );

@@ -23,6 +23,8 @@ import { hasData, type Node } from "./node.ts";
 
 /** Payload bytes of one run of a resume and of one history reply on a socket. */
 const RUN_BYTES = 131_072;
+/** Messages of one run of a resume. */
+const RUN_MESSAGES = 200;
 /** About the bytes of a message in a frame beside its payload. */
 const MESSAGE_OVERHEAD_BYTES = 256;
 const MAX_PRESENCE_UIDS = 1000;
@@ -202,7 +204,7 @@ function readLimits(client: Config["client"]): ReadLimits {
   const pageBytes = runBytes(client);
   return {
     pageMessages: Math.min(
-      client.resumePageMessages,
+      RUN_MESSAGES,
       Math.floor(pageBytes / MESSAGE_OVERHEAD_BYTES),
     ),
     pageBytes,

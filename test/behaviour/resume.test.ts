@@ -17,7 +17,10 @@ import {
   wire,
 } from "./world.ts";
 
-const world = await startWorld(t, { JINDOU_CLIENT_RESUME_PAGE_MESSAGES: "50" });
+/** Most messages of one run. */
+const RUN = 200;
+
+const world = await startWorld(t);
 
 /** Sends "<word> 1" and up into the channel over HTTP, one after the other. */
 async function fill(from: string, channel: ChannelRef, count: number) {
@@ -177,7 +180,7 @@ t.test(
     const send = (n: number) => writer.send(channel, `${n}`);
     await Promise.all(range(1, 800).map(send));
     await Promise.all(
-      range(1, 120).map((n) => writer.send(person(bob), `${n}`)),
+      range(1, 220).map((n) => writer.send(person(bob), `${n}`)),
     );
     const resume = [
       { channel, lastSeq: 10 },
@@ -185,16 +188,16 @@ t.test(
     ];
     const client = await world.join(t, bob, { resume });
     await Promise.all(range(801, 900).map(send));
-    await receives(client, 890 + 120);
+    await receives(client, 890 + 220);
     t.same(seqsIn(client, channel), range(11, 900));
-    t.same(seqsIn(client, person(alice)), range(1, 120));
+    t.same(seqsIn(client, person(alice)), range(1, 220));
     for (const one of [channel, person(alice)]) {
       const runs = runsOf(client, one);
       t.ok(runs.length > 1);
       let at = one === channel ? 10 : 0;
       for (const run of runs) {
         t.equal(run.afterSeq, at);
-        t.ok(run.messages.length <= 50);
+        t.ok(run.messages.length <= RUN);
         at = run.throughSeq;
       }
     }

@@ -12,10 +12,10 @@ import { Waiters } from "../support/waiters.ts";
 
 const redis = await startRedis(t);
 const admin = redis.client();
-const world = await startWorld(t, {
-  JINDOU_REDIS_URL: redis.url,
-  JINDOU_CLIENT_RESUME_PAGE_MESSAGES: "2",
-});
+const world = await startWorld(t, { JINDOU_REDIS_URL: redis.url });
+
+/** Of one message: a run of 128 KiB holds two. */
+const TEXT_BYTES = 60_000;
 
 /** Keeps all that channels are made of; what it returns sets them back to that. */
 async function snapshot(admin: Redis): Promise<() => Promise<void>> {
@@ -37,7 +37,8 @@ async function snapshot(admin: Redis): Promise<() => Promise<void>> {
 async function send(channel: ChannelRef, count: number) {
   const ids: number[] = [];
   for (let n = 0; n < count; n++) {
-    const { body } = await world.send("alice", channel, `${n}`);
+    const text = `${n}`.padEnd(TEXT_BYTES);
+    const { body } = await world.send("alice", channel, text);
     ids.push(body.message_id);
   }
   return ids;
@@ -88,6 +89,7 @@ t.test("messages that took the seqs of lost ones are resumed", async (t) => {
       .pushed("messages")
       .filter((run) => run.channel.id === channel.id);
     if (found[at]?.length !== 0) t.equal(first?.afterSeq, 3);
+    t.ok((first?.messages.length ?? 0) <= 2, "a run holds two messages");
   }
   const level = channels.map((channel, at) => ({
     ...{ channel, lastSeq: 3 + (found[at]?.length ?? 0) },
