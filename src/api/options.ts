@@ -78,7 +78,7 @@ export const apiOptions = Type.Object(
       maximum: 1_000_000,
       unit: "readers",
       description:
-        "Most readers that follow streams over HTTP at once; further ones are answered with 503.",
+        "Most readers that follow streams over HTTP at once; further ones are answered with 503. Raise it for a page with more viewers of this node.",
     }),
   },
   CLOSED,

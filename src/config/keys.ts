@@ -8,8 +8,6 @@ export interface OptionSchema {
   readonly items?: OptionSchema;
   readonly required?: readonly string[];
   readonly enum?: readonly unknown[];
-  readonly const?: unknown;
-  readonly anyOf?: readonly OptionSchema[];
   readonly minimum?: number;
   readonly maximum?: number;
   readonly minLength?: number;
@@ -71,9 +69,8 @@ function holdsSecret(schema: OptionSchema): boolean {
 
 /** The values `schema` accepts, to complete "must be …". */
 export function describe(schema: OptionSchema): string {
-  const choices = choicesOf(schema);
-  if (choices !== undefined)
-    return `one of ${choices.map((value) => JSON.stringify(value)).join(", ")}`;
+  if (schema.enum !== undefined)
+    return `one of ${schema.enum.map((value) => JSON.stringify(value)).join(", ")}`;
   switch (schema.type) {
     case "integer":
     case "number":
@@ -103,16 +100,6 @@ const UNITS: Readonly<Record<string, string>> = {
   Bytes: "bytes",
   Records: "records",
 };
-
-/** The values an enumeration allows; undefined for any other schema. */
-export function choicesOf(
-  schema: OptionSchema,
-): readonly unknown[] | undefined {
-  if (schema.enum !== undefined) return schema.enum;
-  if (schema.const !== undefined) return [schema.const];
-  const constants = schema.anyOf?.map((option) => option.const);
-  return constants?.includes(undefined) ? undefined : constants;
-}
 
 function range({ minimum, maximum }: OptionSchema): string {
   if (minimum !== undefined && maximum !== undefined)

@@ -3,7 +3,6 @@
 
 import {
   type ConfigKey,
-  choicesOf,
   describe,
   type OptionSchema,
   place,
@@ -84,9 +83,8 @@ function typeOf({ schema }: ConfigKey): string {
 
 /** `an integer from 1 to 5` → `integer from 1 to 5`; the choices of an enumeration as code. */
 function typeName(schema: OptionSchema): string {
-  const choices = choicesOf(schema);
-  if (choices !== undefined)
-    return choices.map((choice) => code(String(choice))).join(", ");
+  if (schema.enum !== undefined)
+    return schema.enum.map((choice) => code(String(choice))).join(", ");
   return describe(schema)
     .replace(/^an? /, "")
     .replace(/matching (.+)$/, "matching `$1`");

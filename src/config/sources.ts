@@ -4,7 +4,7 @@
 
 import { readFileSync } from "node:fs";
 import { nearest } from "../lib/nearest.ts";
-import { type ConfigKey, choicesOf, describe } from "./keys.ts";
+import { type ConfigKey, describe } from "./keys.ts";
 import { CONFIG_KEYS } from "./schema.ts";
 
 export interface Sources {
@@ -217,7 +217,7 @@ const BOOLEANS: ReadonlyMap<string, boolean> = new Map([
 
 /** The value of `text`; undefined if it is not of the key's type. */
 function parseText(text: string, key: ConfigKey): unknown {
-  if (choicesOf(key.schema) !== undefined) return text;
+  if (key.schema.enum !== undefined) return text;
   switch (key.schema.type) {
     case "integer":
     case "number":

@@ -90,7 +90,7 @@ export const clientOptions = Type.Object(
       maximum: 10_000_000,
       unit: "frames",
       description:
-        "Work that one connection may ask for at once before `maxFramesPerSecond` holds it.",
+        "Work that one connection may ask for at once before `maxFramesPerSecond` limits it. An app lists, resumes and scrolls when it opens and is quiet afterwards: raise this for large openings, not the rate.",
     }),
     userRateFactor: Type.Integer({
       default: 2,

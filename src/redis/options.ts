@@ -61,7 +61,7 @@ export const redisOptions = Type.Object(
       maximum: 1_000_000,
       unit: "commands",
       description:
-        "Commands that may wait for Redis' answer at once; above it calls are refused as overloaded.",
+        "Commands that may wait for Redis' answer at once; above it calls are refused as overloaded. Each holds its message: lower it for large messages on a node with little memory.",
     }),
   },
   { additionalProperties: false },

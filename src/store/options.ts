@@ -4,18 +4,13 @@ import { Type } from "typebox";
 
 export const storeOptions = Type.Object(
   {
-    driver: Type.Literal("embedded", {
-      default: "embedded",
-      description:
-        "Where data is kept: embedded = in a folder of this machine, by this one process. Not asked when redis.url is set: then it is kept there.",
-    }),
     path: Type.String({
       default: "./data",
       minLength: 1,
       description:
-        "Folder of the embedded store. Created when missing; one process at a time.",
+        "Folder of the embedded store, used unless redis.url is set. Created when missing; one process at a time.",
     }),
-    durability: Type.Union([Type.Literal("process"), Type.Literal("disk")], {
+    durability: Type.Enum(["process", "disk"], {
       default: "process",
       description:
         "What an acknowledged write survives: process = the death of this process, disk = power loss as well (waits for fsync).",

@@ -30,7 +30,8 @@ t.test(
     const config = loadConfig();
     t.equal(config.api.listen, "127.0.0.1:5001");
     t.equal(config.client.listen, "0.0.0.0:5200");
-    t.equal(config.store.driver, "embedded");
+    t.equal(config.redis.url, "", "no Redis");
+    t.equal(config.store.path, "./data");
     t.equal(config.auth.clients, "token");
     t.same(config.managers, []);
   },
