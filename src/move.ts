@@ -1,9 +1,8 @@
 // One move as this process: `jindou migrate`. Shows how far it is on standard error, and ends with a sentence. State: none but the move's.
 
 import type { Config } from "./config/schema.ts";
-import type { Migration } from "./migrate/migration.ts";
+import type { Migration, OtherMove } from "./migrate/migration.ts";
 import { Progress } from "./migrate/progress.ts";
-import type { OtherMove } from "./migrate/waiting.ts";
 import { migrationOf } from "./server/migration.ts";
 
 /** Resolves when everything is in Redis. Throws an Error with a sentence for the operator; a signal ends it after the page under way. */

@@ -1,25 +1,17 @@
 // What a node moves before it serves: the folder of migrate.from, into its Redis. From the configuration to plain values. State: none.
 
 import type { Config } from "../config/schema.ts";
-import { MAX_RETRY_MS, type Migration } from "../migrate/migration.ts";
-import { createMigration, type MoveParts } from "../migrate/wiring.ts";
+import { Migration, type MoveEvents } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { maxStreamBytes } from "./drivers.ts";
 
-/** Longer than a process that moves pauses, and is held up by the opening of its folder, with its right lost meanwhile. */
-const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
-
 /** A move as the configuration says; of `migrate.from` "" one that only waits for another process's. */
-export function migrationOf(
-  config: Config,
-  parts: Omit<MoveParts, "clock">,
-): Migration {
+export function migrationOf(config: Config, events: MoveEvents): Migration {
   const { store, streams } = config;
   const settings = {
     from: config.migrate.from,
     redis: config.redis,
     deadAfterMs: config.cluster.deadAfterMs,
-    abandonedAfterMs: ABANDONED_AFTER_MS,
     store: {
       ...store,
       maxStreamBytes: maxStreamBytes(config),
@@ -28,7 +20,7 @@ export function migrationOf(
       inboxTtlS: config.commands.expireS,
     },
   };
-  return createMigration(settings, { clock: Date.now, ...parts });
+  return new Migration(settings, events);
 }
 
 /** Of a node; undefined: it keeps its data itself. */

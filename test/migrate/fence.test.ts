@@ -1,19 +1,21 @@
 // What a mover may do that was frozen while another one moved everything, and what it may ask of Redis at once.
 
 import t, { type Test } from "tap";
-import { Semaphore } from "../../src/lib/semaphore.ts";
+import { fact, MoveTarget } from "../../src/migrate/facts.ts";
 import { Lease } from "../../src/migrate/lease.ts";
 import {
-  enterRecord,
-  readRecord,
+  type RecordChange,
+  readMove,
   saveRecord,
 } from "../../src/migrate/record.ts";
 import { RedisLink } from "../../src/redis/link.ts";
-import { writeRows } from "../../src/store/redis/import/import.ts";
 import { codeOf, draftOf, group } from "../contract/store-bench.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { redisSettings, startRedis } from "../support/redis.ts";
 import { mover, redisStore } from "./mover.ts";
+
+const RECORD = "jd:{all}:migration";
+const LEASE = "jd:{all}:migrating";
 
 async function start(t: Pick<Test, "teardown">) {
   const server = await startRedis(t);
@@ -26,42 +28,42 @@ async function start(t: Pick<Test, "teardown">) {
 }
 
 t.test(
-  "a right to move that was lost is not had again, and writes nothing",
+  "a lease that was lost is not had again, and writes nothing",
   async (t) => {
     const { link, client } = await start(t);
     const [frozen, other] = [new Lease(link), new Lease(link)];
+    const save = (lease: Lease, change: RecordChange) => {
+      const target = new MoveTarget(link, (key) => lease.untilOf(key));
+      return saveRecord(target, link, change);
+    };
     t.equal(await frozen.take(), true);
-    await enterRecord({ link, lease: frozen }, "folder", 1);
+    await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
     const keyMs = frozen.untilOf("jd:{c1}:head:2:g");
     const [seconds] = await client.time();
     t.ok(Math.abs(keyMs - Number(seconds) * 1000) < 10_000);
-    await client.del(frozen.key); // as if it had lapsed
+    await client.del(LEASE); // as if it had lapsed
     t.equal(await other.take(), true);
-    await saveRecord({ link, lease: other }, { isDone: true });
+    await save(other, { isDone: true });
     await other.release();
     const end = () => codeOf(Promise.resolve().then(() => frozen.assertHeld()));
     while ((await end()) === undefined) await client.ping();
-    t.equal(await client.exists(frozen.key), 0);
+    t.equal(await client.exists(LEASE), 0);
     t.equal(await end(), "unavailable");
-    const stale = saveRecord({ link, lease: frozen }, { step: "message" });
+    const stale = save(frozen, { step: "message" });
     t.equal(await codeOf(stale), "unavailable");
-    t.match(await readRecord(link), { isDone: true, step: "" });
+    const { record } = await readMove(link);
+    t.match(record, { isDone: true, step: "" });
     await frozen.release();
   },
 );
 
-t.test("rows that come too late change nothing in Redis", async (t) => {
+t.test("what comes too late changes nothing in Redis", async (t) => {
   const { link, client } = await start(t);
-  const context = {
-    ...{ keys: link.keys, nowMs: 1, beganAtMs: 1 },
-    ...{ dedupeWindowMs: 1000, retentionMs: 0 },
-  };
-  const own = { kind: "own", key: "2:g", uid: "alice", seq: 7 } as const;
+  const own = fact("HSET", link.keys.channel("head", "2:g"), ["@alice", "7"]);
   const write = async (leftMs: number) => {
     const [seconds] = await client.time();
     const until = () => Number(seconds) * 1000 + leftMs;
-    const target = { link, line: new Semaphore(4), until };
-    return codeOf(writeRows(target, context, [own]));
+    return codeOf(new MoveTarget(link, until).write([own]));
   };
   t.equal(await write(0), "unavailable");
   t.same(await client.keys("jd:{c*"), []);

@@ -1,8 +1,7 @@
 // Moves from folders to private Redis servers, and Redis stores to look at what came of them.
 
 import type { Test } from "tap";
-import type { Migration } from "../../src/migrate/migration.ts";
-import { createMigration, type MoveParts } from "../../src/migrate/wiring.ts";
+import { Migration, type MoveEvents } from "../../src/migrate/migration.ts";
 import type { RedisSettings } from "../../src/redis/client.ts";
 import { RedisLink } from "../../src/redis/link.ts";
 import {
@@ -16,9 +15,10 @@ export const LIMITS = {
   ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
 };
 
-export interface MoverParts extends Partial<Omit<MoveParts, "onProblem">> {
+export interface MoverParts extends Partial<Omit<MoveEvents, "onProblem">> {
   readonly from: string;
   readonly redis: RedisSettings;
+  readonly clock?: () => number;
   readonly abandonedAfterMs?: number;
   /** Without a sign for so long nodes are dead to it. */
   readonly deadAfterMs?: number;
@@ -33,16 +33,17 @@ export const FOLDER = {
 
 export function mover(parts: MoverParts): Migration {
   const { from, redis, ...others } = parts;
-  const { abandonedAfterMs = 5000, deadAfterMs = 300, ...over } = others;
-  return createMigration(
+  const { abandonedAfterMs = 5000, deadAfterMs = 300, ...more } = others;
+  const { clock, ...over } = more;
+  return new Migration(
     {
       ...{ from, redis, abandonedAfterMs, deadAfterMs, store: FOLDER },
     },
     {
-      ...{ clock: Date.now, onProgress() {}, onFailure() {}, onProblem() {} },
-      ...{ onWaiting() {}, onCompared() {}, onLost() {} },
-      ...over,
+      ...{ onProgress() {}, onFailure() {}, onProblem() {}, onWaiting() {} },
+      ...{ onCompared() {}, onLost() {}, ...over },
     },
+    clock,
   );
 }
 

@@ -1,7 +1,6 @@
 // Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
 
 import type { ManagerStore } from "../../broker/ports.ts";
-import type { TokenOwner } from "../moved.ts";
 import { fieldsOf, type Stored } from "./database.ts";
 import type { ControlParts } from "./transact.ts";
 
@@ -50,7 +49,10 @@ export function createManagerTables(
 }
 
 /** Whose a stored access token is, and until when. */
-export function ownerOf(stored: Stored): TokenOwner {
+export function ownerOf(stored: Stored): {
+  readonly owner: string;
+  readonly expiresAtMs: number;
+} {
   const [owner, expiresAtMs] = fieldsOf(stored, VERSION);
   return { owner: String(owner), expiresAtMs: Number(expiresAtMs) };
 }

@@ -1,0 +1,231 @@
+// What rows come to in Redis, as facts about single keys: each is written, however often, and looked for afterwards by the same script. And counts of what
+// a move brought, so that nothing is there that was not moved. State: how many calls of the move wait, the sums.
+
+import { BrokerError } from "../broker/errors.ts";
+import { Semaphore } from "../lib/semaphore.ts";
+import type { RedisLink } from "../redis/link.ts";
+import { type Arg, loadScript } from "../redis/script.ts";
+
+const IMPORT = loadScript(new URL("./lua/import.lua", import.meta.url));
+
+/** See `lua/import.lua`. */
+export interface Fact {
+  readonly key: string;
+  readonly how:
+    | "HSET"
+    | "SADD"
+    | "ZADD"
+    | "LT"
+    | "SET"
+    | "RPUSH"
+    | "XADD"
+    | "XNEW";
+  readonly items: readonly Arg[];
+  readonly keepMs: number;
+}
+
+export function fact(
+  how: Fact["how"],
+  key: string,
+  items: readonly Arg[],
+  keepMs = 0,
+): Fact {
+  return { how, key, items, keepMs };
+}
+
+/** What rows come to depends on. */
+export interface MoveContext {
+  readonly link: Pick<RedisLink, "keys" | "isCluster">;
+  /** Unix milliseconds. */
+  readonly clock: () => number;
+  /** When the move began, Unix milliseconds: active streams count as heard of then. */
+  readonly beganAtMs: number;
+  readonly dedupeWindowMs: number;
+  /** 0: no limit. */
+  readonly retentionMs: number;
+}
+
+/** Of a value that expires: how much longer it is kept, for clocks differ. */
+export const SPACE_MS = 60_000;
+
+/** Bytes, about; of small items they do not matter. */
+export function bytesOf({ items }: Fact): number {
+  let bytes = 0;
+  for (const item of items) if (typeof item !== "number") bytes += item.length;
+  return bytes;
+}
+
+/** The facts of several rows, each key once: it is written and looked for in one call. The order of items stays. */
+function joined(facts: readonly Fact[]): Iterable<Fact> {
+  const found = new Map<string, Fact & { readonly items: Arg[] }>();
+  for (const { key, how, items, keepMs } of facts) {
+    const before = found.get(key);
+    const keptMs = Math.max(before?.keepMs ?? 0, keepMs);
+    found.set(key, {
+      ...{ key, how: before?.how ?? how, keepMs: keptMs },
+      items: before === undefined ? [...items] : before.items,
+    });
+    before?.items.push(...items);
+  }
+  return found.values();
+}
+
+/** Each part: how much of it a key holds, and what it is for people. */
+const PARTS = {
+  devices: ["hlen", "devices"],
+  managers: ["hlen", "managers' passwords"],
+  tokens: ["exists", "access tokens"],
+  info: ["hexists", "channels", "info"],
+  permanent: ["scard", "subscribers"],
+  temporary: ["scard", "temporary subscribers"],
+  joinSeqs: ["hlen", "memberships"],
+  log: ["xlen", "messages"],
+  own: ["hlen", "senders' newest seqs"],
+  stream: ["exists", "streams"],
+  activeStream: ["exists", "active streams"],
+  positions: ["hlen", "read positions"],
+  inboxSeq: ["exists", "command inboxes"],
+  inbox: ["xlen", "commands in inboxes"],
+} as const;
+export type Part = keyof typeof PARTS;
+const NAMES = Object.keys(PARTS) as readonly Part[];
+
+export interface MoveRow extends RowFacts {
+  /** The place of this row, for whoever has dealt with everything through it. */
+  readonly at: string;
+}
+
+export interface RowFacts {
+  readonly facts?: readonly Fact[];
+  /** The parts of which this row is one; where it expired, one that may still be there. */
+  readonly counts?: readonly Part[];
+  readonly expired?: readonly Part[];
+  /** Keys of which all there is of a part is in such rows. */
+  readonly sizes?: readonly (readonly [Part, string])[];
+}
+
+type Link = Pick<RedisLink, "call" | "run" | "settings">;
+
+const MAX_AT_ONCE = 256;
+const SHARE = 4;
+
+/** A Redis without nodes. */
+export class MoveTarget {
+  readonly #link: Link;
+  readonly #until: (key: string) => number;
+  /** What waits for Redis at once: less than the link takes, whatever a page comes to. */
+  readonly #calls: Semaphore;
+
+  /** `until`: until when the server of a key takes writes, Unix milliseconds of its clock; throws `unavailable` when it takes none any more. */
+  constructor(link: Link, until: (key: string) => number) {
+    this.#link = link;
+    this.#until = until;
+    const share = Math.floor(link.settings.maxInFlight / SHARE);
+    this.#calls = new Semaphore(Math.min(MAX_AT_ONCE, share));
+  }
+
+  /** Resolves when Redis has all of them. Throws as the link does, and `unavailable` when the lease was lost. */
+  async write(facts: readonly Fact[]): Promise<void> {
+    for (const { reply } of await this.#each(facts, this.#until))
+      if (reply === null)
+        throw new BrokerError("unavailable", {
+          message: "The lease of the move ended before this was written",
+        });
+  }
+
+  /** Names the keys of those that are missing or differ. Throws as the link does. */
+  async differing(facts: readonly Fact[]): Promise<readonly string[]> {
+    const looks = await this.#each(facts, () => "check");
+    const others = looks.filter(({ reply }) => reply !== 1);
+    return others.map(({ key }) => `${JSON.stringify(key)} differs`);
+  }
+
+  /** One command. Throws as the link does. */
+  ask(command: string, key: string, ...args: readonly Arg[]): Promise<unknown> {
+    return this.#calls.run(() => this.#link.call(command, key, ...args));
+  }
+
+  async #each(facts: readonly Fact[], until: (key: string) => Arg) {
+    const calls = [...joined(facts)].map(({ key, how, items, keepMs }) =>
+      this.#calls.run(async () => {
+        const args = [until(key), how, Math.ceil(keepMs), ...items];
+        return { key, reply: await this.#link.run(IMPORT, [key], args) };
+      }),
+    );
+    await Promise.allSettled(calls); // nothing is on its way any more when this throws
+    return Promise.all(calls);
+  }
+}
+
+/** Of a channel's head, beside those of its senders. */
+const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info"] as const;
+
+/** How many of what Redis holds. */
+export interface MovedCount {
+  readonly what: string;
+  readonly count: number;
+}
+
+export class MoveCounts {
+  readonly #target: Pick<MoveTarget, "ask">;
+  readonly #wanted = new Map<Part, number>();
+  /** What may be there beyond: it expired a short while ago. */
+  readonly #allowed = new Map<Part, number>();
+  readonly #found = new Map<Part, number>();
+  /** Of each part: rows of one key come together, and it is counted once. */
+  readonly #last = new Map<Part, string>();
+
+  constructor(target: Pick<MoveTarget, "ask">) {
+    this.#target = target;
+  }
+
+  /** To be called with every row once, in their order. Throws as the link does. */
+  async take(rows: readonly MoveRow[]): Promise<void> {
+    const looks: Promise<void>[] = [];
+    for (const { counts = [], expired = [], sizes = [] } of rows) {
+      for (const part of counts) add(this.#wanted, part, 1);
+      for (const part of expired) add(this.#allowed, part, 1);
+      for (const [part, key] of sizes) {
+        if (this.#last.get(part) === key) continue;
+        this.#last.set(part, key);
+        looks.push(this.#look(part, key));
+      }
+    }
+    await Promise.all(looks);
+  }
+
+  /** Sentences about the parts of which Redis holds another number. */
+  differences(): readonly string[] {
+    return NAMES.flatMap((part) => {
+      const wanted = this.#wanted.get(part) ?? 0;
+      const most = wanted + (this.#allowed.get(part) ?? 0);
+      const found = this.#found.get(part) ?? 0;
+      if (found >= wanted && found <= most) return [];
+      const had = found < wanted ? wanted : most;
+      return [`${PARTS[part][1]}: the folder has ${had}, Redis ${found}`];
+    });
+  }
+
+  /** Of each part that there is. */
+  found(): readonly MovedCount[] {
+    return NAMES.flatMap((part) => {
+      const count = this.#found.get(part) ?? 0;
+      return count === 0 ? [] : [{ what: PARTS[part][1], count }];
+    });
+  }
+
+  async #look(part: Part, key: string): Promise<void> {
+    const [command, , ...field] = PARTS[part];
+    let count = Number(await this.#target.ask(command, key, ...field));
+    if (part === "own" && count > 0) {
+      const others = await this.#target.ask("hmget", key, ...HEAD_FIELDS);
+      const isThere = (one: unknown) => one !== null;
+      count -= (others as readonly unknown[]).filter(isThere).length; // HMGET's reply
+    }
+    add(this.#found, part, count);
+  }
+}
+
+function add(sums: Map<Part, number>, part: Part, count: number): void {
+  sums.set(part, (sums.get(part) ?? 0) + count);
+}

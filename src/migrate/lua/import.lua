@@ -1,0 +1,82 @@
+-- Writes one fact of a move, the same however often it is repeated, or looks whether it is there. A process whose lease ended by this server's clock
+-- writes nothing.
+-- KEYS  its key
+-- ARGV  until when the process has the lease (Unix ms of this server's clock), or `check`; how; for how long the key is kept at least (ms, 0: no expiry), then
+--   HSET, SADD, ZADD, SET  what follows the key
+--   LT     as ZADD, where the lower score stays; not looked for: others may have changed it
+--   RPUSH  all values of a list
+--   XADD   of each entry its id, the number of its fields and values, and these; ids rise. XNEW: the first of them is the first one of the key
+-- Reply 1: written, or all of it is there; 0: it is not; nil: the lease ended, nothing was written
+local CHUNK = 1000 -- items of one call, in pairs
+local key, how, keep = KEYS[1], ARGV[2], tonumber(ARGV[3])
+
+-- Calls step(first, last) for stretches of the items.
+local function in_chunks(step)
+  for first = 4, #ARGV, CHUNK do step(first, math.min(first + CHUNK - 1, #ARGV)) end
+end
+
+-- Calls step(id, first, last) with each entry and where its fields and values are.
+local function each_entry(step)
+  local at = 4
+  while at < #ARGV do
+    local last = at + 1 + tonumber(ARGV[at + 1])
+    if not step(ARGV[at], at + 2, last) then return false end
+    at = last + 1
+  end
+  return true
+end
+
+local function same(values, first, last)
+  if #values ~= last - first + 1 then return false end
+  for at = first, last do
+    if values[at - first + 1] ~= ARGV[at] then return false end
+  end
+  return true
+end
+
+local function is_there(at)
+  if how == 'HSET' then return redis.call('HGET', key, ARGV[at]) == ARGV[at + 1] end
+  if how == 'ZADD' then return tonumber(redis.call('ZSCORE', key, ARGV[at + 1]) or -1) == tonumber(ARGV[at]) end
+  return redis.call('SISMEMBER', key, ARGV[at]) == 1
+end
+
+local function check()
+  if how == 'LT' then return true end
+  if how == 'SET' then return redis.call('GET', key) == ARGV[4] end
+  if how == 'RPUSH' then return same(redis.call('LRANGE', key, 0, -1), 4, #ARGV) end
+  if how == 'XADD' or how == 'XNEW' then
+    return each_entry(function(id, first, last)
+      local entry = redis.call('XRANGE', key, id, id)[1]
+      return entry and same(entry[2], first, last)
+    end)
+  end
+  for at = 4, #ARGV, how == 'SADD' and 1 or 2 do
+    if not is_there(at) then return false end
+  end
+  return true
+end
+
+local function write_entries()
+  if how == 'XNEW' then redis.call('DEL', key) end
+  local newest = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+  local last_seq = newest and tonumber(string.match(newest[1], '^%d+')) or 0
+  each_entry(function(id, first, last)
+    if tonumber(string.match(id, '^%d+')) > last_seq then redis.call('XADD', key, id, unpack(ARGV, first, last)) end
+    return true
+  end)
+end
+
+if ARGV[1] == 'check' then return check() and 1 or 0 end
+local time = redis.call('TIME')
+if tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) >= tonumber(ARGV[1]) then return false end
+
+if how == 'XADD' or how == 'XNEW' then
+  write_entries()
+elseif how == 'LT' then
+  in_chunks(function(first, last) redis.call('ZADD', key, 'LT', unpack(ARGV, first, last)) end)
+else
+  if how == 'RPUSH' then redis.call('DEL', key) end
+  in_chunks(function(first, last) redis.call(how, key, unpack(ARGV, first, last)) end)
+end
+if keep > 0 and redis.call('PTTL', key) < keep then redis.call('PEXPIRE', key, ARGV[3]) end
+return 1

@@ -1,0 +1,221 @@
+// What messages, streams, channels' heads, remembered client message numbers and commands come to in Redis. Pure.
+
+import {
+  type ChannelKey,
+  clientMsgNoOf,
+  expiresAtMs,
+  type Message,
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+  streamPayload,
+} from "../broker/model.ts";
+import { bucketOf, usersOf } from "../redis/keys.ts";
+import type { Arg } from "../redis/script.ts";
+import { encodeRecord, STREAM_STATES } from "../redis/wire.ts";
+import type {
+  FirstRow,
+  LogRow,
+  SourceStream,
+} from "../store/embedded/export.ts";
+import { snapshotBytes } from "../store/held-bytes.ts";
+import { dedupeKey, otherUser } from "../store/redis/steps/channel-names.ts";
+import { encodeNote, eventHead } from "../store/redis/steps/stream-record.ts";
+import { type Fact, fact, type MoveContext, SPACE_MS } from "./facts.ts";
+
+const NO_TEXT = streamPayload("");
+
+/** When the sweep is to look at the channel. */
+function due(
+  { link: { keys } }: MoveContext,
+  channel: ChannelKey,
+  atMs: number | "+inf",
+): Fact {
+  return fact("LT", keys.bucket("due", bucketOf(channel)), [atMs, channel]);
+}
+
+function entry(
+  isFirst: boolean,
+  key: string,
+  [id, fields, keepMs = 0]: readonly [string, readonly Arg[], number?],
+): Fact {
+  return fact(
+    isFirst ? "XNEW" : "XADD",
+    key,
+    [id, fields.length, ...fields],
+    keepMs,
+  );
+}
+
+/** `isFirst`: of those of its channel that are kept. */
+export function messageFacts(
+  context: MoveContext,
+  row: LogRow & { readonly isFirst: boolean },
+): readonly Fact[] {
+  const { message, isStream, isFirst, counted } = row;
+  const { key, messageSeq: seq, messageId, clientMsgNo } = message;
+  const { keys } = context.link;
+  const payload = isStream ? NO_TEXT : message.payload;
+  const fields: Arg[] = counted === seq ? [] : ["c", `${counted}`];
+  fields.push("r", recordOf({ ...message, payload }));
+  if (isStream) fields.push("s", clientMsgNo);
+  const facts: Fact[] = [];
+  const endMs = expiresAtMs(message);
+  const id = `${seq}-${messageId}`;
+  if (Number.isFinite(endMs)) {
+    fields.push("x", `${endMs}`);
+    facts.push(fact("ZADD", keys.channel("expiry", key), [endMs, id]));
+    facts.push(due(context, key, endMs));
+    const redDots = keys.channel("redDots", key);
+    if (message.header.redDot)
+      facts.push(fact("ZADD", redDots, [seq, `${seq}:${endMs}`]));
+  }
+  return [...facts, entry(isFirst, keys.channel("log", key), [id, fields])];
+}
+
+/** Without a clientMsgNo that the message's id says. */
+function recordOf(message: Message): Buffer {
+  const { clientMsgNo: no, messageId, timestampMs } = message;
+  const clientMsgNo = no === clientMsgNoOf(messageId) ? "" : no;
+  return encodeRecord({ ...message, clientMsgNo }, timestampMs);
+}
+
+/** `head` 0: the channel never kept a message; `edges` undefined: none is kept any more. */
+export function headFacts(
+  context: MoveContext,
+  row: {
+    readonly key: ChannelKey;
+    readonly head: number;
+    readonly counted: number;
+    readonly edges:
+      | readonly [oldestAtMs: number, newestAtMs: number]
+      | undefined;
+  },
+): readonly Fact[] {
+  const { key, head: seq, counted, edges } = row;
+  if (seq === 0) return [];
+  const { link, retentionMs } = context;
+  const head = link.keys.channel("head", key);
+  const items = ["seq", `${seq}`, "pub", `${seq}`, "red", `${counted}`];
+  if (edges === undefined) return [fact("HSET", head, [...items, "bare", "1"])];
+  const [oldestAtMs, newestAtMs] = edges;
+  const users = usersOf(key);
+  return [
+    fact("HSET", head, items),
+    due(context, key, retentionMs > 0 ? oldestAtMs + retentionMs : "+inf"),
+    ...users.map((uid) => {
+      const peer = otherUser(users, uid);
+      return fact("ZADD", link.keys.user("peers", uid), [newestAtMs, peer]);
+    }),
+  ];
+}
+
+export function firstFacts(
+  { link: { keys }, clock, dedupeWindowMs }: MoveContext,
+  first: FirstRow | undefined,
+): readonly Fact[] {
+  if (first === undefined) return [];
+  const { messageId, messageSeq, timestampMs } = first;
+  const leftMs = timestampMs + dedupeWindowMs - clock();
+  if (leftMs <= 0) return [];
+  const value = `${timestampMs} ${messageSeq}-${messageId}`;
+  return [fact("SET", dedupeKey(keys, first), [value], leftMs + SPACE_MS)];
+}
+
+/** `isFirst`: of those in its inbox. */
+export function copyFacts(
+  { link: { keys }, clock }: MoveContext,
+  copy: {
+    readonly uid: string;
+    readonly seq: number;
+    readonly message: Message;
+    /** When it leaves the inbox, Unix milliseconds. */
+    readonly endMs: number;
+    readonly isFirst: boolean;
+  },
+): readonly Fact[] {
+  const { uid, seq, message, endMs, isFirst } = copy;
+  const inbox = keys.user("inbox", uid);
+  const leftMs = endMs - clock();
+  if (leftMs <= 0) return isFirst ? [fact("XNEW", inbox, [])] : [];
+  const { messageId, payload } = message;
+  const fields = [
+    ...["x", `${endMs}`, "i", `${messageId}`, "n", `${payload.length}`],
+    ...["r", recordOf(message)],
+  ];
+  const copies = entry(isFirst, inbox, [`${seq}-0`, fields, leftMs + SPACE_MS]);
+  if (endMs !== expiresAtMs(message)) return [copies];
+  return [
+    copies,
+    fact("ZADD", keys.user("inboxExpiry", uid), [endMs, `${seq}`]),
+  ];
+}
+
+export function streamFacts(
+  context: MoveContext,
+  { timestampMs: startedAtMs }: Message,
+  stream: SourceStream,
+): readonly Fact[] {
+  const { link, beganAtMs, clock, dedupeWindowMs } = context;
+  const { snapshot, offsets, eventIds } = stream;
+  const { key, clientMsgNo: no, text, notes } = snapshot;
+  const { keys } = link;
+  const of = (part: string) => keys.channel(part, key, no);
+  const isActive = snapshot.state === "active";
+  const lastMs = isActive ? beganAtMs : startedAtMs;
+  const facts = [
+    fact("HSET", of("stream"), stateItems(stream, startedAtMs, lastMs)),
+    fact("SET", of("streamOffsets"), [packed(offsets)]),
+  ];
+  if (text !== "") facts.push(fact("SET", of("streamText"), [text]));
+  if (notes.length > 0)
+    facts.push(fact("RPUSH", of("streamNotes"), notes.map(encodeNote)));
+  // Retries of events of an ended stream are known for as long as those of messages.
+  const areKnown = isActive || startedAtMs + dedupeWindowMs > clock();
+  const keepMs = isActive ? 0 : dedupeWindowMs + SPACE_MS;
+  if (eventIds.length > 0 && areKnown)
+    facts.push(fact("SADD", of("streamEventIds"), eventIds, keepMs));
+  if (!isActive) return facts;
+  const streams = keys.bucket("activeStreams", bucketOf(key));
+  return [
+    ...facts,
+    fact("SET", keys.channel("activeStream", key), [no]),
+    fact("ZADD", streams, [beganAtMs, `${key}\n${no}`]),
+    ...usersOf(key).map((uid) =>
+      fact("SADD", keys.user("streams", uid), [key]),
+    ),
+  ];
+}
+
+function stateItems(
+  { snapshot, stopped }: SourceStream,
+  startedAtMs: number,
+  lastMs: number,
+): Arg[] {
+  const { messageId, messageSeq, nextIndex, text, state, endData } = snapshot;
+  const items: Arg[] = [
+    ...["h", eventHead(snapshot), "i", `${messageId}`, "q", `${messageSeq}`],
+    ...["t", `${startedAtMs}`, "n", `${nextIndex}`, "l", `${text.length}`],
+    ...["b", `${boundBytes(snapshot)}`, "a", `${lastMs}`],
+    ...["e", `${STREAM_STATES.indexOf(state)}`, "sd", snapshot.startData],
+  ];
+  if (stopped) items.push("w", "1");
+  if (endData !== undefined) items.push("ed", endData);
+  return items;
+}
+
+/** What its events count against its bound, about: pieces of text count together. */
+function boundBytes(snapshot: SourceStream["snapshot"]): number {
+  const { text, startData, endData, notes } = snapshot;
+  const plain = (type: string, data: string) => snapshotBytes({ type, data });
+  let bytes = plain(STREAM_START, startData) + plain(STREAM_CONTENT, text);
+  for (const note of notes) bytes += snapshotBytes(note);
+  return endData === undefined ? bytes : bytes + plain(STREAM_END, endData);
+}
+
+function packed(offsets: readonly number[]): Buffer {
+  const bytes = Buffer.alloc(4 * offsets.length);
+  for (const [at, offset] of offsets.entries())
+    bytes.writeUInt32BE(offset, 4 * at);
+  return bytes;
+}

@@ -1,0 +1,353 @@
+// The tables of an embedded store's folder in the order in which they move: of each its rows behind a place in it, and what each row comes to in Redis
+// (layout: `store/redis/parts.ts`, of a stream `store/redis/lua/snapshot.lua`). What is past its time comes to no fact. A channel's publications begin at its
+// newest seq, as if each message had been one. No state.
+
+import {
+  type ChannelKey,
+  type ChannelType,
+  type DeviceFlag,
+  type DeviceLevel,
+  GROUP_CHANNEL,
+} from "../broker/model.ts";
+import { ChannelRows } from "../store/embedded/channel-rows.ts";
+import { fieldsOf, type Stored } from "../store/embedded/database.ts";
+import * as folder from "../store/embedded/export.ts";
+import {
+  commandOf,
+  expiryOf,
+  readState,
+} from "../store/embedded/inbox-rows.ts";
+import { ownerOf } from "../store/embedded/managers.ts";
+import { decodeRecord } from "../store/embedded/record.ts";
+import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
+import {
+  encodeInfo,
+  ownField,
+  recordKey,
+} from "../store/redis/steps/channel-record.ts";
+import * as managers from "../store/redis/steps/managers.ts";
+import { encodeDevice } from "../store/redis/steps/users.ts";
+import {
+  fact,
+  type MoveContext,
+  type MoveRow,
+  type Part,
+  type RowFacts,
+  SPACE_MS,
+} from "./facts.ts";
+import {
+  copyFacts,
+  firstFacts,
+  headFacts,
+  messageFacts,
+  streamFacts,
+} from "./message-facts.ts";
+
+/** The order of the move: what a later step needs an earlier one has brought. */
+export const MOVE_STEPS = ["user", "channel", "message"] as const;
+export type MoveStep = (typeof MOVE_STEPS)[number];
+
+export interface MoveTable {
+  readonly name: string;
+  readonly step: MoveStep;
+  /** Rows, about. */
+  readonly total: number;
+  /**
+   * The rows behind the place `at` ("": all). They are read a few at a time while they are asked for, which may take any number of event-loop turns.
+   * Throws `internal` on data that cannot be read.
+   */
+  rows(at: string): Iterable<MoveRow>;
+}
+
+/** In the index of a user's groups: long ago. */
+const ENTERED = "0";
+const GROUP_VERSION = 2;
+const PERMANENT = 1;
+const TEMPORARY = 2;
+
+/** A table whose rows move one by one. */
+function table<K, V>(
+  [step, name]: readonly [MoveStep, string],
+  of: folder.RowTable,
+  read: (row: folder.Row<K, V>) => RowFacts,
+  range?: folder.Range,
+): MoveTable {
+  return {
+    ...{ name, step, total: folder.entriesOf(of) },
+    *rows(place) {
+      for (const row of folder.rowsOf<K, V>(of, place, range))
+        yield { ...read(row), at: row.at };
+    },
+  };
+}
+
+export function moveTables(
+  source: folder.MoveSource,
+  context: MoveContext,
+): readonly MoveTable[] {
+  return [
+    ...userTables(source, context),
+    ...channelTables(source, context),
+    ...messageTables(source, context),
+  ];
+}
+
+function userTables(
+  { tables }: folder.MoveSource,
+  { link: { keys }, clock }: MoveContext,
+): readonly MoveTable[] {
+  return [
+    table<[uid: string, flag: DeviceFlag], Stored>(
+      ["user", "devices"],
+      tables.devices,
+      ({ key: [uid, flag], value }) => {
+        const [level, hash] = fieldsOf(value) as [DeviceLevel, Uint8Array]; // as written
+        const key = keys.user("devices", uid);
+        const device = encodeDevice({ level, tokenHash: hash });
+        return {
+          facts: [fact("HSET", key, [flag, device])],
+          ...{ counts: ["devices"], sizes: [["devices", key]] },
+        };
+      },
+    ),
+    table<string, Stored>(
+      ["user", "managers"],
+      tables.managers,
+      ({ key: username, value }) => {
+        const key = managers.passwordsKey(keys);
+        const password = managers.encodePassword(String(fieldsOf(value)[0]));
+        return {
+          facts: [fact("HSET", key, [username, password])],
+          ...{ counts: ["managers"], sizes: [["managers", key]] },
+        };
+      },
+    ),
+    table<string, Stored>(
+      ["user", "tokens"],
+      tables.tokens,
+      ({ key: hash, value }) => {
+        const { owner, expiresAtMs: endMs } = ownerOf(value);
+        const key = managers.accessTokenKey(keys, hash);
+        const leftMs = endMs - clock();
+        const sizes = [["tokens", key]] as const;
+        if (leftMs <= 0) return { expired: ["tokens"], sizes };
+        const token = managers.encodeToken(owner, endMs);
+        return {
+          facts: [fact("SET", key, [token], leftMs + SPACE_MS)],
+          ...{ counts: ["tokens"], sizes },
+        };
+      },
+    ),
+  ];
+}
+
+function channelTables(
+  { tables }: folder.MoveSource,
+  { link: { keys } }: MoveContext,
+): readonly MoveTable[] {
+  return [
+    table<[type: ChannelType, id: string], Stored>(
+      ["channel", "channels"],
+      tables.channels,
+      ({ key: [type, id], value }) => {
+        const name = recordKey({ type, id });
+        const [ban, disband, sendBan, allowStranger, large] = fieldsOf(
+          value,
+        ) as boolean[]; // as written
+        const info = encodeInfo({
+          ...{ ban: ban === true, disband: disband === true },
+          ...{ sendBan: sendBan === true, large: large === true },
+          allowStranger: allowStranger === true,
+        });
+        const head = keys.channel("head", name);
+        const members: readonly Part[] =
+          type === GROUP_CHANNEL
+            ? ["permanent", "temporary", "joinSeqs"]
+            : ["permanent", "temporary"];
+        const sizes = members.map(
+          (part) => [part, keys.channel(part, name)] as const,
+        );
+        return {
+          facts: [fact("HSET", head, ["info", info])],
+          ...{ counts: ["info"], sizes: [["info", head], ...sizes] },
+        };
+      },
+    ),
+    table<[type: ChannelType, id: string, uid: string], Stored>(
+      ["channel", "members"],
+      tables.members,
+      ({ key: [type, id, uid], value }) => {
+        const bits = Number(fieldsOf(value)[0]);
+        const kinds: Part[] = [];
+        if ((bits & PERMANENT) !== 0) kinds.push("permanent");
+        if ((bits & TEMPORARY) !== 0) kinds.push("temporary");
+        const name = recordKey({ type, id });
+        return {
+          facts: kinds.map((kind) =>
+            fact("SADD", keys.channel(kind, name), [uid]),
+          ),
+          counts: kinds,
+        };
+      },
+    ),
+    table<[uid: string, id: string], Stored>(
+      ["channel", "groups"],
+      tables.groups,
+      ({ key: [uid, id], value }) => {
+        const joinSeq = Number(fieldsOf(value, GROUP_VERSION)[0] ?? 0);
+        const name = recordKey({ type: GROUP_CHANNEL, id });
+        return {
+          facts: [
+            fact("HSET", keys.channel("joinSeqs", name), [uid, `${joinSeq}`]),
+            fact("HSET", keys.user("groups", uid), [id, ENTERED]),
+          ],
+          counts: ["joinSeqs"],
+        };
+      },
+    ),
+  ];
+}
+
+function messageTables(
+  source: folder.MoveSource,
+  context: MoveContext,
+): readonly MoveTable[] {
+  const { tables, lastMessageId } = source;
+  const { link, clock } = context;
+  const { keys } = link;
+  return [
+    table<Buffer, Buffer>(
+      ["message", "log"],
+      tables.log,
+      ({ key, value, before }) => {
+        const number = folder.numberIn(key);
+        const isFirst = !before || folder.numberIn(before) !== number;
+        const row = folder.messageOf(value);
+        const stream = row.isStream
+          ? source.stream(number, row.message)
+          : undefined;
+        const isStream = stream !== undefined;
+        const facts = messageFacts(context, { ...row, isStream, isFirst });
+        if (stream === undefined) return { facts, counts: ["log"] };
+        const { state, key: channel, clientMsgNo } = stream.snapshot;
+        const active: readonly Part[] =
+          state === "active" ? ["activeStream"] : [];
+        return {
+          facts: [...streamFacts(context, row.message, stream), ...facts],
+          counts: ["log", "stream", ...active],
+          sizes: [["stream", keys.channel("stream", channel, clientMsgNo)]],
+        };
+      },
+    ),
+    {
+      ...{ name: "heads", step: "message" },
+      total: [tables.heads, tables.own, ...tables.dedupe]
+        .map(folder.entriesOf)
+        .reduce((sum, count) => sum + count, 0),
+      rows: (at) => headRows(source, context, at),
+    },
+    table<[uid: string, channel: ChannelKey], Stored>(
+      ["message", "positions"],
+      tables.positions,
+      ({ key: [uid, channel], value }) => {
+        // Not of a channel that a power loss took: its seqs will be other messages'.
+        if (tables.heads.get(channel) === undefined) return {};
+        const position = fieldsOf(value).slice(0, 4).map(Number).join(" ");
+        const key = keys.channel("positions", channel);
+        return {
+          facts: [fact("HSET", key, [uid, position])],
+          counts: ["positions"],
+        };
+      },
+    ),
+    table<Buffer, Buffer>(
+      ["message", "inbox"],
+      tables.inbox,
+      ({ key, value, before }) => {
+        const command = commandOf(value);
+        const record = tables.commands.get(command);
+        if (record === undefined) return {}; // expired and removed
+        const { uid, seq } = folder.copyOf(key);
+        const isFirst = !before || folder.copyOf(before).uid !== uid;
+        const endMs = expiryOf(command);
+        const { message } = decodeRecord(record);
+        const facts = copyFacts(context, { uid, seq, endMs, isFirst, message });
+        return endMs <= clock()
+          ? { facts, expired: ["inbox"] }
+          : { facts, counts: ["inbox"] };
+      },
+    ),
+    table<Buffer, Buffer>(["message", "inboxes"], tables.inboxes, (row) => {
+      const uid = folder.uidOf(row.key);
+      const key = keys.user("inboxSeq", uid);
+      const { last } = readState(row.value);
+      return {
+        facts: [fact("SET", key, [`${last}`])],
+        counts: ["inboxSeq"],
+        sizes: [
+          ["inboxSeq", key],
+          ["inbox", keys.user("inbox", uid)],
+        ],
+      };
+    }),
+    ...tables.dedupe.map((of, at) =>
+      table<Buffer, Buffer>(
+        ["message", `commandFirsts${at}`],
+        of,
+        (row) => ({
+          facts: firstFacts(context, folder.firstOf(row, tables, at)),
+        }),
+        folder.rangeOf(folder.COMMANDS),
+      ),
+    ),
+    {
+      ...{ name: "ids", step: "message", total: 1 },
+      *rows(at) {
+        const counters = idCounterKeys(link);
+        const facts = counters.map((key) => fact("SET", key, [lastMessageId]));
+        if (at === "") yield { facts, at: "done" };
+      },
+    },
+  ];
+}
+
+/** Of each channel who sent what last, what retries are answered, then its head. */
+function* headRows(
+  { tables }: folder.MoveSource,
+  context: MoveContext,
+  at: string,
+): Generator<MoveRow> {
+  const { keys } = context.link;
+  const rows = new ChannelRows(tables);
+  const { heads, own: owns, dedupe } = tables;
+  let done = at;
+  for (const { key, at: itsPlace } of folder.rowsOf<ChannelKey>(heads, at)) {
+    const row = rows.get(key);
+    if (row === undefined) continue;
+    const head = keys.channel("head", key);
+    const range = folder.rangeOf(row.number);
+    // Until the last row of the channel all of them are read again.
+    for (const own of folder.rowsOf<Buffer, Buffer>(owns, "", range)) {
+      const { uid, seq } = folder.ownOf(own);
+      const facts = [fact("HSET", head, [ownField(uid), `${seq}`])];
+      yield { facts, counts: ["own"], at: done };
+    }
+    for (const [generation, of] of dedupe.entries())
+      for (const one of folder.rowsOf<Buffer, Buffer>(of, "", range)) {
+        const first = folder.firstOf(one, tables, generation);
+        const named = first && { ...first, key };
+        yield { facts: firstFacts(context, named), at: done };
+      }
+    done = itsPlace;
+    const edges = folder.edgesOf(tables, row.number);
+    const parts = ["log", "positions", "activeStream"] as const;
+    yield {
+      facts: headFacts(context, { ...row, key, edges }),
+      sizes: [
+        ["own", head],
+        ...parts.map((part) => [part, keys.channel(part, key)] as const),
+      ],
+      at: done,
+    };
+  }
+}
