@@ -1,6 +1,8 @@
 // A Bloom filter of pairs of strings: says "never put in" for sure, or "perhaps". One cache line is touched per question (split-block
 // layout: a block of eight words, one bit in each). State: the bits; they only ever grow more.
 
+import { charCode } from "./char-code.ts";
+
 /** 2^18 blocks of 32 bytes: 8 MiB, resident as it is written to. Below a million pairs one answer in a thousand is a needless "perhaps". */
 const BLOCK_BITS = 18;
 const WORDS_PER_BLOCK = 8;
@@ -48,13 +50,13 @@ export class PairFilter {
     let a = 0x811c9dc5;
     let b = 0x9e3779b9;
     for (let i = 0; i < first.length; i++) {
-      const unit = first.charCodeAt(i);
+      const unit = charCode(first, i);
       a = Math.imul(a ^ unit, 0x01000193);
       b = Math.imul(b ^ unit, 0x85ebca6b);
     }
     a = Math.imul(a ^ 0x10000, 0x01000193); // no unit of a string: where the first ends
     for (let i = 0; i < second.length; i++) {
-      const unit = second.charCodeAt(i);
+      const unit = charCode(second, i);
       a = Math.imul(a ^ unit, 0x01000193);
       b = Math.imul(b ^ unit, 0x85ebca6b);
     }

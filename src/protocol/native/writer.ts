@@ -2,6 +2,8 @@
 // State: one slab that finished frames are cut from. A slab's bytes are written once and never again, so a frame may be
 // kept as long as its owner likes. Must stay browser-safe.
 
+import { charCode } from "../../lib/char-code.ts";
+
 const SLAB_BYTES = 16 * 1024;
 /** ASCII up to here is copied by a loop; else the platform's encoder is faster. */
 const SHORT_TEXT = 32;
@@ -122,7 +124,7 @@ export class FrameWriter {
     this.#textHeader(length);
     let at = this.#at;
     for (let i = 0; i < length; i++) {
-      const unit = value.charCodeAt(i);
+      const unit = charCode(value, i);
       if (unit >= 0x80) {
         this.#at = start;
         return false;
