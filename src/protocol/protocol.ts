@@ -1,4 +1,5 @@
-// What every wire format must do: bytes ⇄ operations, replies and pushes. Pure; one codec per connection, no sockets, no store.
+// Interface of a wire format: bytes ⇄ operations, replies and pushes. Pure; one codec per
+// connection.
 
 import type { CloseReason, ErrorCode } from "../broker/errors.ts";
 import type {
@@ -14,18 +15,21 @@ import type {
   StreamState,
 } from "../broker/model.ts";
 
-/** A client's number for a request; the reply carries it back. 0 = none. */
+/** A client's number for a request, repeated in its reply. 0: none. */
 export type Ref = number;
 
 export interface ResumePoint {
   readonly channel: ChannelRef;
-  /** The newest seq the client has; it wants everything after. */
+  /** The newest seq the client has; it gets all later messages. */
   readonly lastSeq: number;
-  /** The greatest id among the stored messages it has; where seqs were given out again it wants everything with a greater one. 0: not known. */
+  /**
+   * The greatest id of a stored message the client has: where seqs were reused, it gets the
+   * messages with a greater one. 0: not known.
+   */
   readonly lastId?: number;
 }
 
-/** What a client asks for. */
+/** A request of a client. */
 export type Operation =
   | {
       readonly kind: "connect";
@@ -35,17 +39,17 @@ export type Operation =
       readonly token: string;
       readonly flag: DeviceFlag;
       readonly deviceId: string;
-      /** Only honoured when client authentication is off. */
+      /** Ignored unless client authentication is off. */
       readonly level: DeviceLevel | undefined;
       readonly resume: readonly ResumePoint[];
-      /** The session it continues, or the client's own name for this login; "": none. */
+      /** The session to continue, or the client's own name for this login; "": none. */
       readonly session: string;
     }
   | {
       readonly kind: "send";
       readonly ref: Ref;
       readonly channel: ChannelRef;
-      /** Empty: the server makes one and does not deduplicate. */
+      /** "": the server makes one and does not deduplicate. */
       readonly clientMsgNo: string;
       readonly header: MessageHeader & { readonly syncOnce: boolean };
       readonly expireS: number;
@@ -77,14 +81,14 @@ export type Operation =
       readonly uids: readonly string[];
     }
   | {
-      /** How a stream stands; its live events follow in any case. */
+      /** Asks for a snapshot; live events are pushed in any case. */
       readonly kind: "stream";
       readonly ref: Ref;
       readonly channel: ChannelRef;
       readonly clientMsgNo: string;
     }
   | {
-      /** The stop button. */
+      /** Stops a stream. */
       readonly kind: "cancel";
       readonly ref: Ref;
       readonly channel: ChannelRef;
@@ -94,7 +98,7 @@ export type Operation =
       readonly kind: "conversations";
       readonly ref: Ref;
       readonly limit: number;
-      /** How many of the newest to leave out. */
+      /** How many of the newest to skip. */
       readonly offset: number;
     }
   | {
@@ -109,7 +113,7 @@ export type Operation =
       readonly inboxSeqs: readonly number[];
     }
   | {
-      /** Whose online state to push from now on, in place of those before. */
+      /** The users whose presence to push; replaces the list before. */
       readonly kind: "watch";
       readonly ref: Ref;
       readonly uids: readonly string[];
@@ -117,7 +121,7 @@ export type Operation =
   | { readonly kind: "ping"; readonly ref: Ref }
   | { readonly kind: "disconnect"; readonly ref: Ref };
 
-/** As `ConversationChange` of the broker's ports, which no protocol may import. */
+/** As `ConversationChange` of the broker's ports, which a protocol may not import. */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
   | { readonly kind: "unread"; readonly unread: number }
@@ -125,14 +129,14 @@ export type ConversationChange =
 
 export type OperationKind = Operation["kind"];
 
-/** What became of one resume point. */
+/** Result of one resume point. */
 export interface ResumeResult {
   readonly channel: ChannelRef;
-  /** `denied`: not a member; nothing will come. */
+  /** `denied`: not a member. */
   readonly status: "ok" | "denied";
   /**
-   * The channel's newest seq at connect: the client is level once it has this one. Below its lastSeq where the histories part: it goes on from
-   * there. 0 when denied.
+   * The channel's newest seq at connect: with it the client has caught up. Below the client's
+   * lastSeq in a forked history: the last common seq, after which it gets all messages. 0: denied.
    */
   readonly headSeq: number;
 }
@@ -144,7 +148,7 @@ export interface ConnectionLimits {
   readonly maxFramesPerSecond: number;
 }
 
-/** What the server says on its own or in answer; `ref` as in the request. */
+/** An answer of the server; `ref` as in the request. */
 export type Reply =
   | {
       readonly kind: "connack";
@@ -168,7 +172,7 @@ export type Reply =
       readonly ref: Ref;
       readonly channel: ChannelRef;
       readonly headSeq: number;
-      /** More messages of the asked range lie beyond the limit. */
+      /** The range has more messages than the limit. */
       readonly more: boolean;
       readonly messages: readonly Message[];
     }
@@ -180,7 +184,7 @@ export type Reply =
   | {
       readonly kind: "stream";
       readonly ref: Ref;
-      /** The channel as the receiver names it. */
+      /** The channel under the receiver's name for it. */
       readonly channel: ChannelRef;
       readonly snapshot: StreamSnapshot;
     }
@@ -192,7 +196,7 @@ export type Reply =
   | {
       readonly kind: "conversations";
       readonly ref: Ref;
-      /** More lie behind the last one. */
+      /** There are more after the last one. */
       readonly more: boolean;
       readonly conversations: readonly Conversation[];
     }
@@ -204,7 +208,7 @@ export type Reply =
   | {
       readonly kind: "commandack";
       readonly ref: Ref;
-      /** How many were there to acknowledge. */
+      /** Number of commands acknowledged. */
       readonly count: number;
     }
   | {
@@ -225,16 +229,16 @@ export type Reply =
       readonly retryAfterMs: number;
     };
 
-/** What happened elsewhere. */
+/** An event for the client. */
 export type Push =
   | {
       readonly kind: "message";
-      /** The channel as the receiver names it. */
+      /** The channel under the receiver's name for it. */
       readonly channel: ChannelRef;
       readonly message: Message;
     }
   | {
-      /** A run of missed messages: all there is of the channel after `afterSeq` through `throughSeq`. */
+      /** Missed messages: all of the channel after `afterSeq` through `throughSeq`. */
       readonly kind: "messages";
       readonly channel: ChannelRef;
       readonly afterSeq: number;
@@ -243,21 +247,21 @@ export type Push =
     }
   | {
       readonly kind: "event";
-      /** The channel as the receiver names it. */
+      /** The channel under the receiver's name for it. */
       readonly channel: ChannelRef;
       readonly event: ChannelEvent;
     }
   | {
-      /** An active stream as it stands: what comes next of it begins at its nextIndex. Replaces what the receiver had of it. */
+      /** Replaces what the receiver has of the stream; its next event has index `nextIndex`. */
       readonly kind: "stream";
       readonly channel: ChannelRef;
       readonly snapshot: StreamSnapshot;
     }
   | {
       readonly kind: "command";
-      /** The channel as the receiver names it. */
+      /** The channel under the receiver's name for it. */
       readonly channel: ChannelRef;
-      /** To acknowledge it with; 0: nothing to acknowledge. */
+      /** Acknowledges it; 0: nothing to acknowledge. */
       readonly inboxSeq: number;
       readonly message: Message;
     }
@@ -272,11 +276,11 @@ export type Push =
 
 export type Frame = Uint8Array | string;
 
-/** A frame that cannot be read. `ref` is the request's where it could be read, else 0. */
+/** A frame that cannot be read. `ref` is the request's if it is known, else 0. */
 export class FrameError extends Error {
   readonly code: ErrorCode;
   readonly ref: Ref;
-  /** The connection cannot go on: sync is lost or the peer speaks something else. */
+  /** The connection must end: framing is lost or the peer uses another protocol. */
   readonly fatal: boolean;
 
   constructor(code: ErrorCode, ref: Ref, message: string, fatal = false) {
@@ -292,9 +296,9 @@ export class FrameError extends Error {
 export interface Codec {
   /** Sessions of one format share encoded pushes. */
   readonly format: string;
-  /** The operations in one incoming frame. Copies what it keeps of `data`. Throws FrameError. */
+  /** The operations in one frame. Copies what it keeps of `data`. Throws FrameError. */
   decode(data: Uint8Array, isText: boolean): readonly Operation[];
-  /** The ref to answer a frame with that is refused without reading the rest of it. Throws FrameError. */
+  /** The ref of a frame that is refused without reading the rest. Throws FrameError. */
   refOf(data: Uint8Array, isText: boolean): Ref;
   encodeReply(reply: Reply): Frame;
   encodePush(push: Push): Frame;

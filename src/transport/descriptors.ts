@@ -47,8 +47,8 @@ const CHECK_MS = 1000;
 /**
  * Descriptors reserved for when there are no others. uWebSockets.js then retries to accept waiting
  * connections, which takes a whole core; so the reserve is released, and connections are accepted
- * and closed at once until there are descriptors again. (Closing the listening socket does not help:
- * the port could not be bound again while connections to it are open.)
+ * and closed at once until there are descriptors again. (Closing the listening socket does not
+ * help: the port could not be bound again while connections to it are open.)
  */
 export class DescriptorReserve {
   #kept: readonly number[] = [];

@@ -1,6 +1,6 @@
 // One HTTP call and its one answer. State: the response until it is answered or aborted, the body,
-// and the call's count against its address. Must never touch the response after its answer or abort,
-// nor the native request after construction.
+// and the call's count against its address. Must never touch the response after its answer or
+// abort, nor the native request after construction.
 
 import type {
   HttpResponse,

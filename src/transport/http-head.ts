@@ -1,5 +1,5 @@
-// Checks of a request's head that uWebSockets.js does not make: ambiguous headers and invalid hosts.
-// State: the head being checked, and the last valid host. One per listener.
+// Checks of a request's head that uWebSockets.js does not make: ambiguous headers and invalid
+// hosts. State: the head being checked, and the last valid host. One per listener.
 
 import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";

@@ -1,6 +1,6 @@
-// Limits of a node's connections: all by descriptors, unauthenticated ones by client address. State:
-// the number of open sockets, and of unauthenticated ones per address. Shared by the listeners of a
-// node.
+// Limits of a node's connections: all by descriptors, unauthenticated ones by client address.
+// State: the number of open sockets, and of unauthenticated ones per address. Shared by the
+// listeners of a node.
 //
 // uWebSockets.js identifies a closing connection only if it never sent a request. Until its first
 // request a connection holds a slot, released when it closes. After that, calls without a

@@ -30,13 +30,15 @@ export interface HttpReply {
 }
 
 /**
- * A reply with a streamed body. Its methods must not throw. A peer that reads nothing for 10 s while
- * bytes wait is dropped.
+ * A reply with a streamed body. Its methods must not throw. A peer that reads nothing for 10 s
+ * while bytes wait is dropped.
  */
 export interface HttpStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
-  /** A piece without meaning, not empty: a connection that has room again drains on a write only. */
+  /**
+   * A piece without meaning, not empty: a connection that has room again drains on a write only.
+   */
   readonly filler: string;
   /** The head is sent, with what is written in this call. Not called when the peer is gone. */
   opened(body: HttpBody): void;
@@ -133,8 +135,8 @@ export interface ConnectionHandler {
    */
   lagging(): void;
   /**
-   * Called exactly once, for every close. 1006: the peer vanished or violated the protocol. The slow
-   * reader's code also when it was dropped.
+   * Called exactly once, for every close. 1006: the peer vanished or violated the protocol. The
+   * slow reader's code also when it was dropped.
    */
   closed(code: number): void;
 }

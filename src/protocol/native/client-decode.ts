@@ -1,5 +1,6 @@
-// Bytes of a server → Reply or Push, for clients (SDK, tests); the server does not load it. Pure, browser-safe, throws nothing but
-// FrameError. Lenient where a newer server may say more: unknown flag bits, error names and close reasons are no error.
+// Bytes of a server → Reply or Push, for clients (SDK, tests); the server does not load it. Pure,
+// browser-safe, throws FrameError only. Accepts frames of a newer server: unknown flag bits, error
+// names and close reasons are not errors.
 
 import type { Message } from "../../broker/model.ts";
 import type {
@@ -33,8 +34,8 @@ import { FrameReader } from "./reader.ts";
 export type ServerFrame = Reply | Push;
 
 /**
- * The reply or push in one frame, as the client of user `uid` sees it. Throws FrameError; one that is not `fatal` is of a newer server and
- * is to be ignored.
+ * The reply or push in one frame, for the client of user `uid`. Throws FrameError; one that is not
+ * `fatal` is a frame of a newer server and must be ignored.
  */
 export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   const reader = new FrameReader(bytes);
@@ -49,7 +50,7 @@ export function decodeServerFrame(bytes: Uint8Array, uid: string): ServerFrame {
   return frame;
 }
 
-/** Undefined: `op` is no push. */
+/** Undefined: `op` is not a push. */
 function readPush(context: Context, op: number): Push | undefined {
   const { reader } = context;
   switch (op) {
@@ -79,7 +80,7 @@ function readPush(context: Context, op: number): Push | undefined {
   }
 }
 
-/** Undefined: `op` is no reply. */
+/** Undefined: `op` is not a reply. */
 function readReply(context: Context, op: number): Reply | undefined {
   const { reader, ref } = context;
   switch (op) {
@@ -173,7 +174,7 @@ function readConversations(context: Context): Reply {
   return { kind: "conversations", ref, more, conversations };
 }
 
-/** One of a newer server is told as `read`: the conversation itself says all there is to apply. */
+/** A change unknown to this client is `read`: the conversation has all fields to apply. */
 function changeOf(change: number): ConversationChange["kind"] {
   if (change === CONVERSATION_CHANGES.unread) return "unread";
   return change === CONVERSATION_CHANGES.delete ? "delete" : "read";

@@ -1,5 +1,6 @@
-// Operation → bytes, for clients (SDK, tests); the server does not load it. No state. Values are not judged here, the server does;
-// only numbers that have no encoding throw (RangeError). Browser-safe.
+// Operation → bytes, for clients (SDK, tests); the server does not load it. No state. Values are
+// not checked, the server does that; only numbers without an encoding throw (RangeError).
+// Browser-safe.
 
 import type { ChannelRef } from "../../broker/model.ts";
 import type { ConversationChange, Operation } from "../protocol.ts";
@@ -15,10 +16,10 @@ type Field =
   | Uint8Array
   | readonly Field[];
 
-/** The most bytes of an integer, and of the header of anything. */
+/** Most bytes of an integer, and of any header. */
 const NUMBER_BYTES = 9;
 
-/** One frame for `operation`; its bytes are the caller's. */
+/** The frame of `operation`; its bytes are owned by the caller. */
 export function encodeOperation(operation: Operation): Uint8Array {
   const { kind, ref } = operation;
   const frame = [CLIENT_OPS[kind], ref, ...fieldsOf(operation)];
@@ -28,7 +29,7 @@ export function encodeOperation(operation: Operation): Uint8Array {
   return writer.end().slice();
 }
 
-/** What follows op and ref. */
+/** The fields after op and ref. */
 function fieldsOf(operation: Operation): readonly Field[] {
   switch (operation.kind) {
     case "connect": {

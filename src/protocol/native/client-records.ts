@@ -1,5 +1,6 @@
-// Records within the server's frames → messages, events, streams, conversations, for clients (SDK, tests); the server does not load it.
-// Pure, browser-safe, throws nothing but FrameError. Lenient where a newer server may say more, as client-decode.ts.
+// Records within a server's frames → messages, events, streams, conversations, for clients (SDK,
+// tests); the server does not load it. Pure, browser-safe, throws FrameError only. Accepts records
+// of a newer server, as client-decode.ts does.
 
 import {
   type ChannelEvent,
@@ -19,10 +20,10 @@ import {
 import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
 import type { FrameReader } from "./reader.ts";
 
-/** No bound but the frame's own size: a client chose its server. */
+/** No bound except the frame's size: a client trusts its server. */
 export const ANY = MAX_UINT32;
 
-/** A frame, and the user whose client reads it. */
+/** A frame, and the user of the client that reads it. */
 export interface Context {
   readonly reader: FrameReader;
   readonly ref: number;
@@ -31,7 +32,7 @@ export interface Context {
 
 const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
 
-/** `channel` is named as the receiver does; the message itself keeps the sender's name for it. */
+/** `channel` has the receiver's name for it; the message keeps the sender's. */
 export function readMessage({ reader, uid }: Context): {
   channel: ChannelRef;
   message: Message;
@@ -68,7 +69,7 @@ export function readMessageRecord(context: Context): Message {
   return context.reader.tuple("message", () => readMessage(context).message);
 }
 
-/** An event without its op and ref, and the channel as the receiver names it. */
+/** An event, and the channel under the receiver's name for it. */
 export function readEvent({ reader, uid }: Context): {
   channel: ChannelRef;
   event: ChannelEvent;
@@ -91,7 +92,7 @@ export function readEvent({ reader, uid }: Context): {
   return { channel, event };
 }
 
-/** A whole stream, and the channel as the receiver names it. */
+/** A stream, and the channel under the receiver's name for it. */
 export function readStream({ reader, uid }: Context): {
   channel: ChannelRef;
   snapshot: StreamSnapshot;
@@ -135,7 +136,7 @@ export function readPresence(reader: FrameReader): readonly Presence[] {
   return reader.list("presence", ANY, () => reader.tuple("presence", readOne));
 }
 
-/** A state of a newer server is one a stream ends in: only `active` goes on. */
+/** A state of a newer server is a final one: only `active` continues. */
 export function readState(reader: FrameReader): StreamState {
   return STREAM_STATES[reader.uint("state")] ?? "interrupted";
 }
@@ -147,7 +148,7 @@ export function readChannel(reader: FrameReader): ChannelRef {
   return { type, id: reader.text("channelId", ANY) };
 }
 
-/** The stream whose message this is: what they share is on the wire once. */
+/** The stream that a message starts: their common fields are on the wire once. */
 function readStreamOf(
   message: Omit<Message, "stream">,
   reader: FrameReader,
@@ -168,7 +169,7 @@ function readStreamOf(
   };
 }
 
-/** The content of a text message's payload; undefined: it is none. */
+/** The content of a text message's payload; undefined for another payload. */
 function textOf(payload: Uint8Array): string | undefined {
   try {
     const { content } = JSON.parse(utf8.decode(payload));
@@ -216,7 +217,7 @@ function readPlace(reader: FrameReader): StreamPlace {
   };
 }
 
-/** In a conversation what others sent was sent to us. */
+/** In a personal channel the messages of the other user were sent to this one. */
 function channelAsSent(
   channel: ChannelRef,
   { fromUid, uid }: { readonly fromUid: string; readonly uid: string },

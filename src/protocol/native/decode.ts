@@ -1,12 +1,16 @@
-// Bytes of a client → Operation, for the server. State: the slab payloads are copied into. Every field is checked before it is used;
-// throws nothing but FrameError, with the request's ref as soon as it is known. Field orders: docs/protocol/native.md.
+// Bytes of a client → Operation, for the server. State: the slab that payloads are copied into.
+// Every field is checked before it is used; throws FrameError only, with the request's ref once it
+// is known. Field orders: docs/protocol/native.md.
 
 import {
+  type ChannelRef,
   DEVICE_FLAGS,
   type DeviceFlag,
   type DeviceLevel,
+  GROUP_CHANNEL,
   isId,
   MAIN_DEVICE,
+  PERSON_CHANNEL,
   SECONDARY_DEVICE,
 } from "../../broker/model.ts";
 import {
@@ -16,17 +20,6 @@ import {
   type Ref,
   type ResumePoint,
 } from "../protocol.ts";
-import { Copies } from "./copies.ts";
-import {
-  type Context,
-  type NativeLimits,
-  readChannel,
-  readId,
-  readLabel,
-  readLimit,
-  readName,
-  readUids,
-} from "./decode-fields.ts";
 import {
   CLIENT_OPS,
   CONVERSATION_CHANGES,
@@ -37,17 +30,42 @@ import {
 } from "./ops.ts";
 import { FrameReader } from "./reader.ts";
 
-/** Characters of a token: ours are short, a backend may register a signed document. */
+/** Characters of a token; a backend may register a signed document. */
 const MAX_TOKEN_LENGTH = 4096;
-/** Characters of a session's name: a node's id, and a little more. */
+/** Characters of a session's name, which contains a node's id. */
 const MAX_SESSION_LENGTH = 256;
-/** Conversations one CONVERSATIONS may ask for. */
+/** Conversations of one CONVERSATIONS. */
 const MAX_CONVERSATIONS = 500;
 
-/** Reads the operation in one binary frame; keeps nothing of the frame's memory. */
-export type Decoder = (data: Uint8Array) => Operation;
+/** Limits of one frame of a client. */
+export interface NativeLimits {
+  /** Characters of an id, a clientMsgNo, a streamNo, a tagKey. */
+  readonly maxIdLength: number;
+  /** Bytes of a message's payload. */
+  readonly maxPayloadBytes: number;
+  /** Channels of one CONNECT. */
+  readonly maxResumePoints: number;
+  /** Uids of one PRESENCE. */
+  readonly maxPresenceUids: number;
+  /** Uids of one WATCH. */
+  readonly maxWatchedUids: number;
+  /** Commands of one COMMANDACK. */
+  readonly maxCommandAcks: number;
+}
 
-export function createDecoder(limits: NativeLimits): Decoder {
+interface Context {
+  readonly reader: FrameReader;
+  readonly limits: NativeLimits;
+  readonly copies: Copies;
+  readonly ref: Ref;
+}
+
+/**
+ * A function that reads the operation in one binary frame, and keeps none of the frame's memory.
+ */
+export function createDecoder(
+  limits: NativeLimits,
+): (data: Uint8Array) => Operation {
   const copies = new Copies();
   return (data) => {
     const reader = new FrameReader(data);
@@ -58,12 +76,12 @@ export function createDecoder(limits: NativeLimits): Decoder {
   };
 }
 
-/** The ref of a frame whose other fields are not looked at. Throws FrameError. */
+/** The ref of a frame whose other fields are not read. Throws FrameError. */
 export function decodeRef(data: Uint8Array): Ref {
   return readHead(new FrameReader(data)).ref;
 }
 
-/** `op` and `ref`: where these cannot be read, it is not this protocol's frame but still one frame. */
+/** A frame whose `op` and `ref` are not readable is malformed, but not fatal. */
 function readHead(reader: FrameReader): { op: number; ref: Ref } {
   try {
     const op = reader.uint("op", 127);
@@ -113,7 +131,7 @@ function readOperation(context: Context, op: number): Operation {
 function readConnect(context: Context): Operation {
   const { reader, limits, ref } = context;
   const version = reader.uint("version");
-  // First of all: another version's fields may lie elsewhere.
+  // First: another version may have other fields.
   if (version !== NATIVE_VERSION)
     throw reader.refusal(
       "unsupported_version",
@@ -262,4 +280,80 @@ function readDeviceLevel(reader: FrameReader): DeviceLevel {
   if (value !== SECONDARY_DEVICE && value !== MAIN_DEVICE)
     throw reader.refusal("bad_request", "deviceLevel must be 0 or 1");
   return value;
+}
+
+function readChannel(context: Context): ChannelRef {
+  const type = context.reader.uint("channelType");
+  if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
+    throw context.reader.refusal(
+      "bad_request",
+      "channelType must be 1 (personal) or 2 (group)",
+    );
+  return { type, id: readId(context, "channelId") };
+}
+
+function readId(context: Context, what: string): string {
+  const { reader, limits } = context;
+  const id = reader.text(what, limits.maxIdLength, "bad_id");
+  if (!isId(id)) throw reader.refusal("bad_id", `${what} is not a valid id`);
+  return id;
+}
+
+/** At most `max` ids. */
+function readUids(context: Context, max: number): readonly string[] {
+  return context.reader.list("uids", max, () => readId(context, "uid"));
+}
+
+/** A number or label of the client; nil and "" both mean none. Only its length is checked. */
+function readLabel(context: Context, what: string): string | undefined {
+  const { reader, limits } = context;
+  if (reader.absent()) return undefined;
+  return reader.text(what, limits.maxIdLength) || undefined;
+}
+
+/** A label that must not be empty. */
+function readName(context: Context, what: string): string {
+  const { reader, limits } = context;
+  const name = reader.text(what, limits.maxIdLength);
+  if (name === "")
+    throw reader.refusal("bad_request", `${what} must not be empty`);
+  return name;
+}
+
+function readLimit({ reader }: Context, max: number): number {
+  const limit = reader.uint("limit", max);
+  if (limit === 0) throw reader.refusal("bad_request", "limit must not be 0");
+  return limit;
+}
+
+/** Bytes of the slab; small, because the last copy alive keeps all of it. */
+const SLAB_BYTES = 8 * 1024;
+/** Longer payloads get memory of their own. */
+const MAX_SHARED = 1024;
+/** V8 keeps typed arrays up to this size in its own heap, which is cheap. */
+const MAX_ON_HEAP = 64;
+
+/**
+ * Copies of payloads, cut from a shared slab: a typed array with its own memory costs about a
+ * microsecond. The slab's bytes are written once, so each copy belongs to its owner.
+ */
+class Copies {
+  #slab = new Uint8Array(0);
+  #at = 0;
+
+  /** A copy of `bytes`; always a plain Uint8Array. */
+  of(bytes: Uint8Array): Uint8Array {
+    const length = bytes.length;
+    if (length > MAX_SHARED || length <= MAX_ON_HEAP)
+      return new Uint8Array(bytes);
+    if (length > this.#slab.length - this.#at) {
+      this.#slab = new Uint8Array(SLAB_BYTES);
+      this.#at = 0;
+    }
+    const start = this.#at;
+    this.#at += length;
+    const copy = this.#slab.subarray(start, this.#at);
+    copy.set(bytes);
+    return copy;
+  }
 }

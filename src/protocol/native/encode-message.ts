@@ -1,14 +1,15 @@
-// Messages → bytes, for the server: SENDACK, MESSAGE, and the frames that hold its fields. No state. On the message path: one pass, no
-// array in between. Field orders: docs/protocol/native.md.
+// Messages and conversations → bytes, for the server: SENDACK, MESSAGE, and the frames that contain
+// its fields. No state. On the message path: one pass, no intermediate array. Field orders:
+// docs/protocol/native.md.
 
-import type { ChannelRef, Message } from "../../broker/model.ts";
+import type { ChannelRef, Conversation, Message } from "../../broker/model.ts";
 import type { Push, Reply } from "../protocol.ts";
 import { recordBytes, writeRecord } from "./encode-stream.ts";
-import { begin, FIXED_BYTES } from "./frame-head.ts";
-import { FLAG_BITS, PUSH_OPS, REPLY_OPS } from "./ops.ts";
-import { type FrameWriter, textBytes } from "./writer.ts";
+import { CONVERSATION_CHANGES, FLAG_BITS, PUSH_OPS, REPLY_OPS } from "./ops.ts";
+import { begin, FIXED_BYTES, type FrameWriter, textBytes } from "./writer.ts";
 
-const FIELDS = 12;
+const MESSAGE_FIELDS = 12;
+const CONVERSATION_FIELDS = 8;
 
 export function writeSendack(
   writer: FrameWriter,
@@ -86,13 +87,13 @@ export function writeHistory(
   writeMessageList(writer, channel, messages);
 }
 
-/** How many fields `writeMessage` writes: a stream's message has one more. */
+/** Number of fields that `writeMessage` writes; one more for a message with a stream. */
 function messageFields(message: Message): number {
-  return message.stream === undefined ? FIELDS : FIELDS + 1;
+  return message.stream === undefined ? MESSAGE_FIELDS : MESSAGE_FIELDS + 1;
 }
 
-/** The most bytes a message takes, as a push or as a record. */
-export function messageBytes(channel: ChannelRef, message: Message): number {
+/** Most bytes of a message, as a push or as a record. */
+function messageBytes(channel: ChannelRef, message: Message): number {
   const { fromUid, clientMsgNo, streamNo, tagKey, payload, stream } = message;
   return (
     FIXED_BYTES +
@@ -106,7 +107,7 @@ export function messageBytes(channel: ChannelRef, message: Message): number {
   );
 }
 
-/** `channel`: as the receiver names it. */
+/** `channel` as the receiver names it. */
 function writeMessage(
   writer: FrameWriter,
   channel: ChannelRef,
@@ -130,8 +131,8 @@ function writeMessage(
   if (message.stream !== undefined) writeRecord(writer, message.stream);
 }
 
-/** The message as a record within another frame. */
-export function writeMessageRecord(
+/** The message within another frame. */
+function writeMessageRecord(
   writer: FrameWriter,
   channel: ChannelRef,
   message: Message,
@@ -140,7 +141,7 @@ export function writeMessageRecord(
   writeMessage(writer, channel, message);
 }
 
-/** The most bytes `writeMessageList` takes. */
+/** Most bytes of `writeMessageList`. */
 function listBytes(channel: ChannelRef, messages: readonly Message[]): number {
   let bytes = 0;
   for (const message of messages) bytes += messageBytes(channel, message);
@@ -154,4 +155,69 @@ function writeMessageList(
 ): void {
   writer.array(messages.length);
   for (const message of messages) writeMessageRecord(writer, channel, message);
+}
+
+export function writeConversationReply(
+  writer: FrameWriter,
+  reply: Extract<Reply, { kind: "conversation" }>,
+): void {
+  const { ref, conversation } = reply;
+  const head = { op: REPLY_OPS.conversation, ref, fields: CONVERSATION_FIELDS };
+  begin(writer, head, conversationBytes(conversation));
+  writeConversation(writer, conversation);
+}
+
+export function writeConversationPush(
+  writer: FrameWriter,
+  push: Extract<Push, { kind: "conversation" }>,
+): void {
+  const { change, conversation } = push;
+  const head = {
+    op: PUSH_OPS.conversation,
+    ref: 0,
+    fields: CONVERSATION_FIELDS + 1,
+  };
+  begin(writer, head, conversationBytes(conversation));
+  writer.uint(CONVERSATION_CHANGES[change]);
+  writeConversation(writer, conversation);
+}
+
+export function writeConversations(
+  writer: FrameWriter,
+  reply: Extract<Reply, { kind: "conversations" }>,
+): void {
+  const { ref, conversations } = reply;
+  let bytes = 0;
+  for (const one of conversations) bytes += conversationBytes(one);
+  begin(writer, { op: REPLY_OPS.conversations, ref, fields: 2 }, bytes);
+  writer.bool(reply.more);
+  writer.array(conversations.length);
+  for (const one of conversations) {
+    writer.array(CONVERSATION_FIELDS);
+    writeConversation(writer, one);
+  }
+}
+
+function conversationBytes({ channel, last }: Conversation): number {
+  return (
+    FIXED_BYTES +
+    textBytes(channel.id) +
+    (last === undefined ? 0 : messageBytes(channel, last))
+  );
+}
+
+function writeConversation(
+  writer: FrameWriter,
+  conversation: Conversation,
+): void {
+  const { channel, last } = conversation;
+  writer.uint(channel.type);
+  writer.text(channel.id);
+  writer.uint(conversation.headSeq);
+  writer.uint(conversation.readSeq);
+  writer.uint(conversation.unread);
+  writer.uint(conversation.deletedSeq);
+  writer.uint(conversation.changedAtMs);
+  if (last === undefined) writer.nil();
+  else writeMessageRecord(writer, channel, last);
 }

@@ -1,5 +1,5 @@
-// EVENT, STREAM and the `stream` record of a message → bytes, for the server. No state. EVENT is on the path of every chunk: one pass, no
-// array in between. Field orders: docs/protocol/native.md.
+// EVENT, STREAM and the `stream` record of a message → bytes, for the server. No state. EVENT is on
+// the path of every chunk: one pass, no intermediate array. Field orders: docs/protocol/native.md.
 
 import type {
   ChannelEvent,
@@ -9,14 +9,13 @@ import type {
   StreamSnapshot,
   StreamState,
 } from "../../broker/model.ts";
-import { begin, FIXED_BYTES } from "./frame-head.ts";
 import { PUSH_OPS, STREAM_STATES } from "./ops.ts";
-import { type FrameWriter, textBytes } from "./writer.ts";
+import { begin, FIXED_BYTES, type FrameWriter, textBytes } from "./writer.ts";
 
 const EVENT_FIELDS = 9;
 const STREAM_FIELDS = 8;
 
-/** `channel`: as the receiver names it. */
+/** `channel` as the receiver names it. */
 export function writeEvent(
   writer: FrameWriter,
   channel: ChannelRef,
@@ -45,7 +44,7 @@ export function writeEvent(
   else writePlace(writer, stream);
 }
 
-/** The STREAM frame, a reply or a push as `head` says. */
+/** The STREAM frame, as reply or push. */
 export function writeStream(
   writer: FrameWriter,
   head: { readonly op: number; readonly ref: number },
@@ -74,7 +73,7 @@ export function writeStream(
   writeRecord(writer, snapshot);
 }
 
-/** The most bytes `writeRecord` takes. */
+/** Most bytes of `writeRecord`. */
 export function recordBytes(snapshot: StreamSnapshot): number {
   const { startData, endData, notes } = snapshot;
   let bytes = FIXED_BYTES + textBytes(startData) + textBytes(endData ?? "");
@@ -82,7 +81,7 @@ export function recordBytes(snapshot: StreamSnapshot): number {
   return bytes;
 }
 
-/** The `stream` record: all of a stream but its text, and what its message says already. */
+/** The `stream` record: a stream without its text and what its message contains. */
 export function writeRecord(
   writer: FrameWriter,
   snapshot: StreamSnapshot,

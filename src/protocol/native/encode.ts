@@ -1,31 +1,32 @@
-// Reply and Push → bytes, for the server. State: the writer's slab, shared by all connections. MESSAGE, EVENT and SENDACK are written
-// once per message or chunk: one pass, no array in between. Frames are immutable and may be kept. Field orders: docs/protocol/native.md.
+// Reply and Push → bytes, for the server. State: the writer's slab, shared by all connections.
+// MESSAGE, EVENT and SENDACK are written once per message or chunk: one pass, no intermediate
+// array. Frames are immutable and may be kept. Field orders: docs/protocol/native.md.
 
+import { CLOSE_REASONS, ERRORS } from "../../broker/errors.ts";
+import type { Presence } from "../../broker/model.ts";
 import type { Push, Reply } from "../protocol.ts";
 import {
+  writeCommand,
   writeConversationPush,
   writeConversationReply,
   writeConversations,
-} from "./encode-conversation.ts";
-import {
-  writeCommand,
   writeHistory,
   writeMessagePush,
   writeMessages,
   writeSendack,
 } from "./encode-message.ts";
-import {
-  writeConnack,
-  writeDisconnect,
-  writeError,
-  writeNumber,
-  writePresence,
-} from "./encode-session.ts";
 import { stateNumber, writeEvent, writeStream } from "./encode-stream.ts";
-import { PUSH_OPS, REPLY_OPS } from "./ops.ts";
-import { FrameWriter } from "./writer.ts";
+import { WIRE_REASONS, wireCodeOf } from "./errors.ts";
+import { PUSH_OPS, REPLY_OPS, RESUME_STATUS } from "./ops.ts";
+import {
+  begin,
+  FIXED_BYTES,
+  FrameWriter,
+  type Head,
+  textBytes,
+} from "./writer.ts";
 
-export interface Encoder {
+interface Encoder {
   reply(reply: Reply): Uint8Array;
   push(push: Push): Uint8Array;
 }
@@ -97,4 +98,98 @@ function writePush(writer: FrameWriter, push: Push): void {
     case "disconnect":
       return writeDisconnect(writer, push);
   }
+}
+
+function writeConnack(
+  writer: FrameWriter,
+  reply: Extract<Reply, { kind: "connack" }>,
+): void {
+  const { limits, resume } = reply;
+  let bytes = textBytes(reply.sessionId) + textBytes(reply.nodeId);
+  for (const { channel } of resume)
+    bytes += FIXED_BYTES + textBytes(channel.id);
+  begin(writer, { op: REPLY_OPS.connack, ref: reply.ref, fields: 6 }, bytes);
+  writer.uint(reply.version);
+  writer.text(reply.sessionId);
+  writer.text(reply.nodeId);
+  writer.uint(reply.serverTimeMs);
+  writer.array(4);
+  writer.uint(limits.maxFrameBytes);
+  writer.uint(limits.maxPayloadBytes);
+  writer.uint(limits.idleTimeoutS);
+  writer.uint(limits.maxFramesPerSecond);
+  writer.array(resume.length);
+  for (const { channel, status, headSeq } of resume) {
+    writer.array(4);
+    writer.uint(channel.type);
+    writer.text(channel.id);
+    writer.uint(RESUME_STATUS[status]);
+    writer.uint(headSeq);
+  }
+}
+
+/** A reply whose only field is a number. */
+function writeNumber(
+  writer: FrameWriter,
+  head: Omit<Head, "fields">,
+  value: number,
+): void {
+  begin(writer, { ...head, fields: 1 });
+  writer.uint(value);
+}
+
+function writePresence(
+  writer: FrameWriter,
+  head: Omit<Head, "fields">,
+  presence: readonly Presence[],
+): void {
+  let bytes = 0;
+  for (const { uid } of presence) bytes += FIXED_BYTES + textBytes(uid);
+  begin(writer, { ...head, fields: 1 }, bytes);
+  writer.array(presence.length);
+  for (const { uid, online, flag } of presence) {
+    writer.array(3);
+    writer.text(uid);
+    writer.bool(online);
+    writer.uint(flag);
+  }
+}
+
+function writeError(
+  writer: FrameWriter,
+  reply: Extract<Reply, { kind: "error" }>,
+): void {
+  const { ref } = reply;
+  const code = wireCodeOf(reply.code);
+  const message = reply.message || ERRORS[reply.code].message;
+  begin(
+    writer,
+    { op: REPLY_OPS.error, ref, fields: 4 },
+    textBytes(code) + textBytes(message),
+  );
+  writer.text(code);
+  writer.text(message);
+  writer.bool(ERRORS[reply.code].retry);
+  writer.uint(wholeMs(reply.retryAfterMs));
+}
+
+/** A refusal must reach the client: a time that is not a uint is rounded up, or clamped. */
+function wholeMs(ms: number): number {
+  return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
+}
+
+function writeDisconnect(
+  writer: FrameWriter,
+  push: Extract<Push, { kind: "disconnect" }>,
+): void {
+  const { code, message } = CLOSE_REASONS[push.reason];
+  const name = WIRE_REASONS[push.reason];
+  begin(
+    writer,
+    { op: PUSH_OPS.disconnect, ref: 0, fields: 3 },
+    textBytes(name) + textBytes(message),
+  );
+  writer.uint(code);
+  writer.text(name);
+  writer.text(message);
 }

@@ -1,5 +1,5 @@
-// How the native protocol spells errors and close reasons. Tables only. The spellings are part of the wire format:
-// they stay as they are when the domain renames a code.
+// Names of errors and close reasons in the native protocol. Tables only. The names are part of the
+// wire format: they stay when the domain renames a code.
 
 import {
   CLOSE_REASONS,
@@ -8,8 +8,8 @@ import {
 } from "../../broker/errors.ts";
 
 /**
- * The name of each code in an ERROR frame, 0: the code itself (a browser bundle holds this table); whether a retry may help stands in the
- * domain's table.
+ * The name of each code in an ERROR frame; 0: the code itself (the table is in browser bundles).
+ * Whether a retry may help is in the domain's table.
  */
 const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   bad_request: 0,
@@ -43,7 +43,7 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   internal: 0,
 };
 
-/** Each close reason as a DISCONNECT frame names it; its number is the WebSocket close code. */
+/** The name of each close reason in a DISCONNECT frame. */
 export const WIRE_REASONS = {
   draining: "draining",
   slow_reader: "slow_reader",
@@ -63,17 +63,17 @@ const CODES: ReadonlyMap<string, ErrorCode> = new Map(
   keysOf(NAMES).map((code) => [wireCodeOf(code), code]),
 );
 
-/** As an ERROR frame spells it. */
+/** The name of `code` in an ERROR frame. */
 export function wireCodeOf(code: ErrorCode): string {
   return NAMES[code] || code;
 }
 
-/** For clients: the code of a wire name. A name of a newer server becomes one with the same answer to "retry?". */
+/** For clients: the code of a name. An unknown name becomes a code with the same `retry`. */
 export function errorCodeOf(name: string, retry: boolean): ErrorCode {
   return CODES.get(name) ?? (retry ? "unavailable" : "bad_request");
 }
 
-/** For clients: the reason of a close code. That of a newer server becomes one of the same range. */
+/** For clients: the reason of a close code. An unknown one becomes one of the same range. */
 export function closeReasonOf(code: number): CloseReason {
   const reasons = keysOf(CLOSE_REASONS);
   const known = reasons.find((reason) => CLOSE_REASONS[reason].code === code);

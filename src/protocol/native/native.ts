@@ -1,14 +1,13 @@
-// The native protocol as the server opens it. State: one codec for all connections, with its slabs; nothing per connection.
+// The native protocol on the server. State: one codec with its slabs for all connections; nothing
+// per connection.
 
 import { type Codec, FrameError, type Protocol } from "../protocol.ts";
-import { createDecoder, decodeRef } from "./decode.ts";
-import type { NativeLimits } from "./decode-fields.ts";
+import { createDecoder, decodeRef, type NativeLimits } from "./decode.ts";
 import { createEncoder } from "./encode.ts";
 import { NATIVE_SUBPROTOCOL } from "./ops.ts";
 
 export { NATIVE_SUBPROTOCOL };
 
-/** Sessions of it share every encoded push. */
 export function createNativeProtocol(limits: NativeLimits): Protocol {
   const decode = createDecoder(limits);
   const encoder = createEncoder();

@@ -1,15 +1,15 @@
-// The numbers of the native protocol, each said once: operations, flag bits, version. No state, no code.
-// A number is never reused: clients in the field keep its old meaning. docs/protocol/native.md tells what each frame holds.
+// The numbers of the native protocol: operations, flag bits, version. No state, no code. A number
+// is never reused: deployed clients keep its old meaning. Fields: docs/protocol/native.md.
 
 import type { StreamState } from "../../broker/model.ts";
 
-/** Name in Sec-WebSocket-Protocol. Optional: a socket without a subprotocol speaks the native protocol too. */
+/** Name in Sec-WebSocket-Protocol. Optional: the native protocol is the default. */
 export const NATIVE_SUBPROTOCOL = "jindou.native.v1";
 
-/** The version a client states in CONNECT. */
+/** The version in CONNECT. */
 export const NATIVE_VERSION = 1;
 
-/** What a client sends. Free: 14 to 63. */
+/** Operations. Free: 14 to 63. */
 export const CLIENT_OPS = {
   connect: 1,
   send: 2,
@@ -26,7 +26,7 @@ export const CLIENT_OPS = {
   watch: 13,
 } as const;
 
-/** What a server answers: the request's number + 64. Free: 78, 79. */
+/** Replies: the request's number + 64. Free: 78, 79. */
 export const REPLY_OPS = {
   connack: 65,
   sendack: 66,
@@ -42,7 +42,7 @@ export const REPLY_OPS = {
   error: 91,
 } as const;
 
-/** What a server says on its own. Free: 87 to 89, 92 to 127. */
+/** Pushes. Free: 87 to 89, 92 to 127. */
 export const PUSH_OPS = {
   message: 80,
   messages: 81,
@@ -54,7 +54,7 @@ export const PUSH_OPS = {
   disconnect: 90,
 } as const;
 
-/** Bits of the `flags` field. A server refuses bits it does not know, a client ignores them. */
+/** Bits of the `flags` field. A server refuses unknown bits, a client ignores them. */
 export const FLAG_BITS = { noPersist: 1, redDot: 2, syncOnce: 4 } as const;
 export const KNOWN_FLAGS =
   FLAG_BITS.noPersist | FLAG_BITS.redDot | FLAG_BITS.syncOnce;
@@ -62,7 +62,7 @@ export const KNOWN_FLAGS =
 /** `status` in a CONNACK's resume results. */
 export const RESUME_STATUS = { ok: 0, denied: 1 } as const;
 
-/** `state` of a stream is the place in this list. */
+/** `state` of a stream is its index in this list. */
 export const STREAM_STATES = [
   "active",
   "closed",
@@ -73,5 +73,5 @@ export const STREAM_STATES = [
 /** `change` of a conversation. */
 export const CONVERSATION_CHANGES = { read: 0, unread: 1, delete: 2 } as const;
 
-/** References and other counts are 32-bit on the wire. */
+/** Refs and counts are 32-bit on the wire. */
 export const MAX_UINT32 = 0xffff_ffff;

@@ -1,11 +1,11 @@
-// Writes the MessagePack subset of the native protocol: nil, bool, unsigned integers, str, bin, array.
-// State: one slab that finished frames are cut from. A slab's bytes are written once and never again, so a frame may be
-// kept as long as its owner likes. Must stay browser-safe.
+// Writes the MessagePack subset of the native protocol: nil, bool, unsigned integers, str, bin,
+// array. State: one slab that finished frames are cut from. A slab's bytes are written once, so a
+// frame may be kept. Browser-safe.
 
 import { charCode } from "../../lib/char-code.ts";
 
 const SLAB_BYTES = 16 * 1024;
-/** ASCII up to here is copied by a loop; else the platform's encoder is faster. */
+/** For longer texts the platform's encoder is faster than a loop. */
 const SHORT_TEXT = 32;
 
 const NO_BYTES = new Uint8Array(0);
@@ -28,7 +28,7 @@ export class FrameWriter {
     this.#at = 0;
   }
 
-  /** Makes room for a frame of at most `maxBytes`. What was begun and not ended is dropped. */
+  /** Makes room for a frame of at most `maxBytes`; drops an unfinished one. */
   begin(maxBytes: number): void {
     if (maxBytes > this.#bytes.length - this.#at) {
       this.#bytes = new Uint8Array(
@@ -39,7 +39,7 @@ export class FrameWriter {
     this.#start = this.#at;
   }
 
-  /** The finished frame. Throws RangeError when it outgrew what `begin` was told: writes past the end would be lost unseen. */
+  /** The finished frame. Throws RangeError when it exceeds the `maxBytes` of `begin`. */
   end(): Uint8Array {
     const bytes = this.#bytes;
     const start = this.#start;
@@ -48,7 +48,7 @@ export class FrameWriter {
       throw new RangeError("The frame is larger than announced");
     if (bytes.length <= SLAB_BYTES || end - start > bytes.length / 2)
       return bytes.subarray(start, end);
-    // Texts are announced at three times what most take: who keeps a frame is not to keep all that.
+    // Texts are announced at three times their usual size, which a kept frame must not hold.
     this.#bytes = NO_BYTES;
     this.#at = 0;
     return bytes.slice(start, end);
@@ -65,7 +65,9 @@ export class FrameWriter {
     this.#bigEndian(count, count < 0x10000 ? 2 : 4);
   }
 
-  /** Throws RangeError for what is no safe integer from 0. Above 32 bits it is a uint64, never a float. */
+  /**
+   * Throws RangeError unless it is a safe integer from 0. Above 32 bits a uint64, never a float.
+   */
   uint(value: number): void {
     const bytes = this.#bytes;
     if (value >>> 0 !== value) {
@@ -117,7 +119,7 @@ export class FrameWriter {
     this.#bytes[this.#at++] = 0xc0;
   }
 
-  /** False, with nothing written, when a character is not ASCII: then the header's length is not known yet. */
+  /** False, with nothing written, when a character is not ASCII: its header may be longer. */
   #asciiText(value: string, length: number): boolean {
     const bytes = this.#bytes;
     const start = this.#at;
@@ -135,7 +137,7 @@ export class FrameWriter {
     return true;
   }
 
-  /** The header's size is only known afterwards: that of ASCII is assumed, else the text is moved. */
+  /** Assumes the header's size for ASCII; moves the text when it is another one. */
   #anyText(value: string): void {
     const bytes = this.#bytes;
     const start = this.#at;
@@ -146,7 +148,7 @@ export class FrameWriter {
       bytes.copyWithin(begins, assumed, assumed + written);
     this.#textHeader(written);
     this.#at += written;
-    if (read < value.length) this.#at = Number.POSITIVE_INFINITY; // it did not fit, and `end` is to know
+    if (read < value.length) this.#at = Number.POSITIVE_INFINITY; // did not fit: `end` throws
   }
 
   #textHeader(length: number): void {
@@ -185,4 +187,22 @@ function textHeaderBytes(length: number): number {
   if (length < 32) return 1;
   if (length < 0x100) return 2;
   return length < 0x10000 ? 3 : 5;
+}
+
+/** Most bytes of the numbers and headers of a frame or nested entry. */
+export const FIXED_BYTES = 80;
+
+export interface Head {
+  readonly op: number;
+  readonly ref: number;
+  /** Number of fields after op and ref. */
+  readonly fields: number;
+}
+
+/** Begins a frame. `bytes`: the most that texts, payloads and lists take. */
+export function begin(writer: FrameWriter, head: Head, bytes = 0): void {
+  writer.begin(FIXED_BYTES + bytes);
+  writer.array(head.fields + 2);
+  writer.uint(head.op);
+  writer.uint(head.ref);
 }
