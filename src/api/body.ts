@@ -101,6 +101,9 @@ type MoreValues = (request: HttpRequest) => Readonly<Record<string, string>>;
 
 const NO_VALUES: MoreValues = () => ({});
 
+/** POST /event, which is hot, has no query as a rule. */
+const NO_PAIRS: readonly string[] = [];
+
 /**
  * A reader of query strings: the schema's parameters, integers as numbers; the last of equal names.
  */
@@ -121,7 +124,8 @@ export function queryReader<S extends Type.TObject>(
       if (type !== undefined)
         value[name] = type === "integer" ? toInteger(text) : text;
     };
-    for (const pair of request.query.split("&")) {
+    const pairs = request.query === "" ? NO_PAIRS : request.query.split("&");
+    for (const pair of pairs) {
       const [name, text] = splitPair(pair);
       if (text === undefined)
         return refuse("The query string is not valid percent-encoding");
