@@ -3,7 +3,7 @@
 
 import { writeFileSync } from "node:fs";
 import { defaultFile, referencePage } from "../src/config/reference.ts";
-import { metricsPage } from "../src/observe/reference.ts";
+import { metricsPage } from "../src/observe/table.ts";
 
 const root = new URL("../", import.meta.url);
 writeFileSync(new URL("config/default.json", root), defaultFile());

@@ -1,17 +1,18 @@
-// The log: one JSON object per line on standard output, by pino. Rooms get a child each. Never blocks the event loop on a slow
-// reader: lines queue up to a bound and are dropped beyond it; what is queued is written when the process exits.
+// The log: one JSON object per line on standard output, by pino, with a child logger per room.
+// Never blocks the event loop on a slow reader: lines are queued up to a bound and dropped beyond
+// it; the queue is written when the process exits.
 
 import { type DestinationStream, type Logger, pino } from "pino";
 
 export type { Logger } from "pino";
 
-/** What waits for a reader of the log at most; further lines are dropped. */
+/** Bound of the queue; further lines are dropped. */
 const MAX_QUEUED_BYTES = 8_388_608;
 
-/** A safety net below the rule that secrets and payloads are not logged: these fields never reach a line. */
+/** Secrets and payloads must not be logged; these fields are removed in any case. */
 const REDACTED = ["token", "password", "passwordHash", "payload"];
 
-/** The root logger of a process. Messages are constants, data stands in fields. */
+/** The root logger of a process. Messages are constants, data is in fields. */
 export function createLogger(
   options: { readonly level: string },
   destination: DestinationStream = standardOutput(),
@@ -27,7 +28,6 @@ export function createLogger(
   );
 }
 
-/** The child that a room logs through. */
 export function roomLogger(logger: Logger, room: string): Logger {
   return logger.child({ room });
 }
@@ -38,6 +38,6 @@ function standardOutput(): DestinationStream {
     sync: false,
     maxLength: MAX_QUEUED_BYTES,
   });
-  output.on("error", () => {}); // a log that cannot be written (a full disk) must not end the process; there is nowhere to say so
+  output.on("error", () => {}); // an unwritable log (a full disk) must not end the process
   return output;
 }

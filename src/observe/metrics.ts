@@ -1,9 +1,8 @@
-// The metrics of one node: the cells of the table, and the narrow parts that rooms are given (`gateway`, `api`).
-// Rooms know these methods and no metric's name. Counting neither allocates nor throws.
+// The metrics of one node: the families of the table, and what the gateway and the API report.
+// Those rooms know methods, not names of metrics. Counting neither allocates nor throws.
 
 import type { Registry } from "prom-client";
-import { Cell, Family, Histogram } from "./cells.ts";
-import { createRegistry } from "./registry.ts";
+import { Cell, createRegistry, Family, Histogram } from "./registry.ts";
 import {
   DURATION_BOUNDS_S,
   METRICS,
@@ -16,37 +15,37 @@ type SeriesOf<Row extends MetricRow> = Row["kind"] extends "histogram"
   : Cell;
 
 /** Every metric of the table, by its key there. */
-export type Families = {
+type Families = {
   readonly [Key in MetricKey]: Family<SeriesOf<(typeof METRICS)[Key]>>;
 };
 
-/** What the gateway reports. Flags, types, reasons and codes are the domain's; times are milliseconds. */
-export interface GatewayPart {
+/** Events of the gateway. Flags, types, reasons and codes are the domain's. */
+interface GatewayMetrics {
   connectionOpened(): void;
   connectionClosed(): void;
   sessionOpened(flag: number): void;
   sessionClosed(flag: number): void;
-  /** The server closed a connection, for this reason. */
+  /** The server closed a connection. */
   ended(reason: string): void;
   frameIn(bytes: number): void;
-  /** Work done for operations of a kind, in frames. */
+  /** Work charged for an operation, in frames. */
   worked(operation: string, frames: number): void;
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
   acknowledged(ms: number): void;
-  /** A run of so many missed messages went out. */
+  /** A range of missed messages was sent. */
   resumed(messages: number): void;
-  /** An event went out to so many sessions. */
+  /** An event was sent to so many sessions. */
   eventPushed(sessions: number): void;
-  /** A session that lagged or joined was given so many streams from the store, merged. */
+  /** A session that lagged or joined got so many streams from the store, merged. */
   caughtUp(streams: number): void;
   catchingUp(by: number): void;
   commandsPushed(copies: number): void;
   commandsAcknowledged(commands: number): void;
 }
 
-/** What the control plane reports. `route` is a route's pattern, never a path somebody sent; times are milliseconds. */
-export interface ApiPart {
+/** Events of the control plane. `route` is a route's pattern, never a request's path. */
+interface ApiMetrics {
   request(route: string, status: number, ms: number): void;
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
@@ -54,11 +53,13 @@ export interface ApiPart {
 }
 
 export interface Metrics {
-  readonly gateway: GatewayPart;
-  readonly api: ApiPart;
-  /** For numbers that another part already counts: `families.fanouts.of().from(() => hub.stats.fanouts)`. */
+  readonly gateway: GatewayMetrics;
+  readonly api: ApiMetrics;
+  /**
+   * For numbers that another room counts: `families.fanouts.of().from(() => hub.stats.fanouts)`.
+   */
   readonly families: Families;
-  /** Answers GET /metrics: `metrics()` is the page in the Prometheus text format, `contentType` its type. */
+  /** For GET /metrics: `metrics()` is the page in the Prometheus text format. */
   readonly registry: Registry;
 }
 
@@ -68,8 +69,8 @@ export function createMetrics(build: { readonly version: string }): Metrics {
   families.build.of(build.version, process.version).set(1);
   const registry = createRegistry(Object.values(families));
   return {
-    gateway: gatewayPart(families),
-    api: apiPart(families),
+    gateway: gatewayMetrics(families),
+    api: apiMetrics(families),
     families,
     registry,
   };
@@ -82,21 +83,21 @@ function createFamilies(): Families {
       ? new Family(row, () => new Histogram(DURATION_BOUNDS_S))
       : new Family(row, () => new Cell()),
   ]);
-  // fromEntries forgets which key got which family; the line above chose by the row's kind, as `Families` does.
+  // fromEntries loses the family type of each key; the line above chose it by the row's kind
   return Object.fromEntries(entries) as Families;
 }
 
 const DEVICES = ["app", "web", "desktop"];
 const channelName = (type: number) => (type === 1 ? "person" : "group");
 
-function gatewayPart(families: Families): GatewayPart {
+function gatewayMetrics(families: Families): GatewayMetrics {
   const connections = families.connections.of();
   const opened = families.connectionsOpened.of();
   const sessions = DEVICES.map((name) => families.sessions.of(name));
   const frames = families.framesReceived.of();
   const bytes = families.bytesReceived.of();
   const recvackDelay = families.recvackDelay.of();
-  const runs = families.resumeRuns.of();
+  const ranges = families.resumeRuns.of();
   const missed = families.resumeMessages.of();
   const events = families.eventFanouts.of();
   const eventDeliveries = families.eventDeliveries.of();
@@ -126,7 +127,7 @@ function gatewayPart(families: Families): GatewayPart {
     refused: (code) => families.requestsRefused.of(code, "socket").add(),
     acknowledged: (ms) => recvackDelay.observe(ms / 1000),
     resumed(messages) {
-      runs.add();
+      ranges.add();
       missed.add(messages);
     },
     eventPushed(sessions) {
@@ -154,7 +155,7 @@ function sentFrom(source: "socket" | "http", families: Families) {
   };
 }
 
-function apiPart(families: Families): ApiPart {
+function apiMetrics(families: Families): ApiMetrics {
   const routes = new Map<string, RouteSeries>();
   return {
     request(route, status, ms) {

@@ -1,8 +1,7 @@
-// The options of the log (section `log`). A schema only: no state, read by `config/` and by the documentation.
+// Schema of the section `log`. No state.
 
 import { Type } from "typebox";
 
-/** Section `log`. */
 export const logOptions = Type.Object(
   {
     level: Type.Enum(

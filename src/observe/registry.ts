@@ -1,17 +1,99 @@
-// Turns the families into Prometheus text through prom-client, beside its metrics of the process (memory, CPU, event-loop
-// lag, garbage collection). Owns one registry per node, never prom-client's global one.
+// The series behind the metrics, and their Prometheus text through prom-client, beside its metrics
+// of the process. A cell is a plain field, so that counting costs about a nanosecond; it is read at
+// a scrape only. State: the series of each family, bounded, never dropped; one registry per node,
+// never prom-client's global one.
 
 import { collectDefaultMetrics, type Metric, Registry } from "prom-client";
-import { Cell, type Family, type Histogram } from "./cells.ts";
+import type { MetricRow } from "./table.ts";
 
-type Labels = Readonly<Record<string, string | number>>;
-interface Sample {
-  readonly labels: Labels;
-  readonly value: number;
-  readonly metricName?: string;
+/** One counter or gauge. */
+export class Cell {
+  #value = 0;
+  #read: (() => number) | undefined;
+
+  add(by = 1): void {
+    this.#value += by;
+  }
+
+  set(value: number): void {
+    this.#value = value;
+  }
+
+  /** Reads the value at each scrape: for numbers that another room already counts. */
+  from(read: () => number): void {
+    this.#read = read;
+  }
+
+  get value(): number {
+    return this.#read === undefined ? this.#value : this.#read();
+  }
 }
 
-/** A registry that asks the families for their samples at each scrape. */
+/** A distribution over fixed upper bounds, in seconds. */
+export class Histogram {
+  readonly bounds: readonly number[];
+  /** Values up to each bound and above the one before; the last counts those above all. */
+  readonly counts: Float64Array;
+  #sum = 0;
+
+  constructor(bounds: readonly number[]) {
+    this.bounds = bounds;
+    this.counts = new Float64Array(bounds.length + 1);
+  }
+
+  get sum(): number {
+    return this.#sum;
+  }
+
+  /** Negative values (a clock set back) and NaN count as 0. */
+  observe(seconds: number): void {
+    const value = Number.isFinite(seconds) ? Math.max(seconds, 0) : 0;
+    let index = 0;
+    while (value > (this.bounds[index] ?? Number.POSITIVE_INFINITY)) index++;
+    this.counts[index] = (this.counts[index] ?? 0) + 1;
+    this.#sum += value;
+  }
+}
+
+/** Limit of series of one metric; further label values are counted under `other`. */
+export const MAX_SERIES = 200;
+
+/** All series of one metric, by label values. */
+export class Family<Series> {
+  readonly row: MetricRow;
+  readonly #make: () => Series;
+  readonly #series = new Map<
+    string,
+    { readonly labels: readonly string[]; readonly series: Series }
+  >();
+
+  constructor(row: MetricRow, make: () => Series) {
+    this.row = row;
+    this.#make = make;
+  }
+
+  /** The series of these label values, made on first use. Keep it on a hot path. */
+  of(...labels: readonly string[]): Series {
+    const key = labels.join("\0");
+    const known = this.#series.get(key);
+    if (known !== undefined) return known.series;
+    const others = this.row.labels.map(() => "other");
+    if (this.#series.size >= MAX_SERIES && key !== others.join("\0"))
+      return this.of(...others);
+    const series = this.#make();
+    this.#series.set(key, { labels, series });
+    return series;
+  }
+
+  entries(): Iterable<{
+    readonly labels: readonly string[];
+    readonly series: Series;
+  }> {
+    return this.#series.values();
+  }
+}
+
+/** A registry that reads the families at each scrape. */
 export function createRegistry(
   families: Iterable<Family<Cell> | Family<Histogram>>,
 ): Registry {
@@ -24,11 +106,19 @@ export function createRegistry(
       type: kind,
       get: () => ({ name, help, type: kind, values: samplesOf(family) }),
     };
-    // Library edge: a registry only reads name, help, type and get(), but its type asks for one of its own classes.
+    // Library edge: a registry reads name, help, type and get() only; its type wants its own
+    // classes.
     registry.registerMetric(source as unknown as Metric);
   }
   collectDefaultMetrics({ register: registry });
   return registry;
+}
+
+type Labels = Readonly<Record<string, string | number>>;
+interface Sample {
+  readonly labels: Labels;
+  readonly value: number;
+  readonly metricName?: string;
 }
 
 function samplesOf(

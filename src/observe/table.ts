@@ -1,6 +1,6 @@
-// The one table of metrics: name, kind, labels, help. Nothing is measured here. Every label takes few values: never an id.
+// The table of metrics: name, kind, labels, help; and the documentation page made from it. No
+// state. Labels have low cardinality: never an id.
 
-/** What one metric is. */
 export interface MetricRow {
   readonly kind: "counter" | "gauge" | "histogram";
   readonly name: `jindou_${string}`;
@@ -8,7 +8,7 @@ export interface MetricRow {
   readonly labels: readonly string[];
 }
 
-/** From 100 µs to 10 s: an acknowledgement takes about a millisecond, a slow disk or a far client much longer. */
+/** From 100 µs to 10 s: an ack takes about 1 ms, a slow disk or a distant client much longer. */
 export const DURATION_BOUNDS_S: readonly number[] = [
   0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
   0.5, 1, 2.5, 5, 10,
@@ -39,30 +39,30 @@ function histogram<const Name extends string>(
 }
 
 export const METRICS = {
-  build: gauge("build_info", "Always 1; the labels say what runs", [
+  build: gauge("build_info", "Always 1; the labels are the running versions", [
     "version",
     "node_version",
   ]),
 
   sockets: gauge(
     "sockets",
-    "Sockets open now over both listeners: HTTP, client sockets, and connections that have sent nothing yet",
+    "Open sockets of both listeners: HTTP, client sockets, and connections without a request yet",
   ),
   socketsMax: gauge(
     "sockets_max",
-    "Sockets this node takes: sockets.max, or what the limit of open files leaves",
+    "Limit of sockets of this node: sockets.max, or what the limit of open files leaves",
   ),
   socketsRefused: counter(
     "sockets_refused_total",
-    "Connections closed as soon as they were accepted (max: the node is full; address: too many of one address have shown no credential; descriptors: the process or the system has no more)",
+    "Connections closed as soon as they were accepted (max: the node is full; address: too many unauthenticated ones of one address; descriptors: the process or the system has no more)",
     ["reason"],
   ),
   bodiesPending: gauge(
     "http_bodies_pending_bytes",
-    "Memory that request bodies take of which only a part has come",
+    "Memory of partially received request bodies",
   ),
 
-  connections: gauge("connections", "Client sockets open now"),
+  connections: gauge("connections", "Open client sockets"),
   connectionsOpened: counter(
     "connections_opened_total",
     "Client sockets accepted since the start",
@@ -72,7 +72,7 @@ export const METRICS = {
   ]),
   connectionsEnded: counter(
     "connections_ended_total",
-    "Connections the server ended, by close reason (slow_reader: cut for not reading; kicked: another main device)",
+    "Connections closed by the server, by close reason (slow_reader: too many unread bytes; kicked: another main device)",
     ["reason"],
   ),
   framesReceived: counter("frames_received_total", "Frames from clients"),
@@ -82,12 +82,12 @@ export const METRICS = {
   ),
   workCharged: counter(
     "work_charged_total",
-    "Work that clients were charged, by operation, in frames: a PING costs 1, a history of 500 messages about 130",
+    "Work charged to clients, by operation, in frames: a PING costs 1, a history of 500 messages about 130",
     ["operation"],
   ),
   messagesAccepted: counter(
     "messages_accepted_total",
-    "Messages answered as durable, by channel and by where they came from",
+    "Messages acknowledged as durable, by channel type and source",
     ["channel_type", "source"],
   ),
   messagesDuplicate: counter(
@@ -101,35 +101,38 @@ export const METRICS = {
   ),
   sendDuration: histogram(
     "send_duration_seconds",
-    "From taking a message in to its being durable",
+    "From receiving a message until it is durable",
     ["source"],
   ),
   recvackDelay: histogram(
     "recvack_delay_seconds",
-    "From accepting a message to a receiver's confirmation",
+    "From accepting a message to a receiver's RECVACK",
   ),
   fanouts: counter("fanouts_total", "Pushes encoded and published to sessions"),
-  deliveries: counter("deliveries_total", "Sessions those pushes went to"),
+  deliveries: counter(
+    "deliveries_total",
+    "Sessions that received those pushes",
+  ),
   resumeRuns: counter(
     "resume_runs_total",
-    "Runs of missed messages sent after reconnects",
+    "Ranges of missed messages sent after reconnects",
   ),
-  resumeMessages: counter("resume_messages_total", "Messages in those runs"),
+  resumeMessages: counter("resume_messages_total", "Messages in those ranges"),
   eventFanouts: counter(
     "event_fanouts_total",
-    "Events of streams, tool calls and custom ones that were taken to sessions of this node",
+    "Stream, tool-call and custom events delivered to sessions of this node",
   ),
   eventDeliveries: counter(
     "event_deliveries_total",
-    "Sessions those events went to as they came",
+    "Sessions that received those events live",
   ),
   streamCatchUps: counter(
     "stream_catch_ups_total",
-    "Streams whose missed part was read again and sent merged, to sessions that lagged or joined meanwhile",
+    "Streams whose missed part was read from the store and sent merged, to sessions that lagged or joined",
   ),
   sessionsJoining: gauge(
     "sessions_joining",
-    "Sessions, and groups of theirs, that are being given what they missed and the streams that go on",
+    "Sessions, and groups of them, that are catching up on missed messages and active streams",
   ),
   commandsPushed: counter(
     "commands_pushed_total",
@@ -137,7 +140,7 @@ export const METRICS = {
   ),
   commandsAcknowledged: counter(
     "commands_acknowledged_total",
-    "Commands that clients took out of their inboxes",
+    "Commands that clients acknowledged",
   ),
 
   httpRequests: counter("http_requests_total", "Control-plane requests", [
@@ -146,21 +149,21 @@ export const METRICS = {
   ]),
   httpDuration: histogram(
     "http_request_duration_seconds",
-    "From the whole request to its answer",
+    "From the complete request to its answer",
     ["route"],
   ),
   logins: counter("manager_logins_total", "Logins of managers by outcome", [
     "outcome",
   ]),
 
-  streamsActive: gauge("streams_active", "Streams that go on now"),
+  streamsActive: gauge("streams_active", "Active streams"),
   streamsActiveBytes: gauge(
     "streams_active_bytes",
-    "Memory those streams take, about, in bytes",
+    "Approximate memory of those streams, in bytes",
   ),
   commandsDropped: counter(
     "commands_dropped_total",
-    "Commands that left a full inbox unacknowledged",
+    "Commands dropped from a full inbox without an acknowledgement",
   ),
 
   storeAppends: counter("store_appends_total", "Messages made durable"),
@@ -183,34 +186,52 @@ export const METRICS = {
 
   storeUnreadable: counter(
     "store_unreadable_records_total",
-    "Reads of a record in Redis that cannot be decoded, such as one of a newer build; it is left out of what is answered and delivered",
+    "Reads of a record in Redis that cannot be decoded, such as one of a newer build; it is skipped",
   ),
 
   redisUp: gauge(
     "redis_up",
-    "1 while Redis takes this node's commands, else 0",
+    "1 while Redis accepts this node's commands, else 0",
   ),
   redisInFlight: gauge(
     "redis_commands_in_flight",
-    "Commands that wait for Redis' answer",
+    "Commands that wait for an answer of Redis",
   ),
   clusterRepairs: counter(
     "cluster_repairs_total",
-    "Channels of which something published did not come, or not in turn, and was read from Redis",
+    "Channels with a lost or reordered publication, read from Redis instead",
   ),
   clusterRejected: counter(
     "cluster_frames_rejected_total",
-    "Publications that came from Redis and were dropped (unreadable: no frame of this format; misplaced: not of the topic it came under; disproved: its place in the channel is not in the store)",
+    "Publications of Redis that were dropped (unreadable: no frame of this format; misplaced: of another topic; disproved: its seq in the channel is not in the store)",
     ["reason"],
   ),
   clusterResubscribed: counter(
     "cluster_resubscribed_topics_total",
-    "Topics that were lost with a connection to Redis, or moved to another server, and are listened to again",
+    "Topics subscribed again after a lost connection to Redis, or a move to another server",
   ),
   clusterClockOffset: gauge(
     "cluster_clock_offset_seconds",
-    "By how much this node's clock is ahead of Redis', or behind where negative, beyond what the heartbeat's round trip leaves open",
+    "How far this node's clock is ahead of Redis' (negative: behind), beyond the uncertainty of the heartbeat's round trip",
   ),
 } as const satisfies Record<string, MetricRow>;
 
 export type MetricKey = keyof typeof METRICS;
+
+/** `docs/metrics.md`. */
+export function metricsPage(): string {
+  const rows = Object.values<MetricRow>(METRICS).map(
+    ({ name, kind, labels, help }) =>
+      `| \`${name}\` | ${kind} | ${labels.map((label) => `\`${label}\``).join(", ")} | ${help} |`,
+  );
+  const head = ["| name | kind | labels | meaning |", "|---|---|---|---|"];
+  return `${[INTRODUCTION, "", ...head, ...rows].join("\n")}\n`;
+}
+
+const INTRODUCTION = `# Metrics
+
+<!-- Made from \`src/observe/table.ts\` by \`npm run config:docs\`; edit that. -->
+
+\`GET /metrics\` on the API's address answers in the Prometheus text format. In addition to the metrics below it
+has those of the process (\`process_*\`) and of Node.js (\`nodejs_*\`: event-loop lag, heap, garbage
+collection). A metric without a sample is not measured by this node.`;

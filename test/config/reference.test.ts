@@ -6,7 +6,7 @@ import { type OptionSchema, unitOf } from "../../src/config/keys.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { defaultFile, referencePage } from "../../src/config/reference.ts";
 import { CONFIG_KEYS } from "../../src/config/schema.ts";
-import { metricsPage } from "../../src/observe/reference.ts";
+import { metricsPage } from "../../src/observe/table.ts";
 
 const read = (path: string) =>
   readFileSync(new URL(`../../${path}`, import.meta.url), "utf8");

@@ -1,8 +1,8 @@
 // What the metrics page shows after parts counted.
 
 import t from "tap";
-import { MAX_SERIES } from "../../src/observe/cells.ts";
 import { createMetrics, type Metrics } from "../../src/observe/metrics.ts";
+import { MAX_SERIES } from "../../src/observe/registry.ts";
 import { METRICS } from "../../src/observe/table.ts";
 
 /** The samples of the page by name and labels. */
