@@ -215,30 +215,36 @@ function messageTables(
   const { tables, lastMessageId } = source;
   const { link, clock } = context;
   const { keys } = link;
+  const read = ({
+    key,
+    value,
+    before,
+  }: folder.Row<Buffer, Buffer>): RowFacts => {
+    const number = folder.numberIn(key);
+    const isFirst = !before || folder.numberIn(before) !== number;
+    const row = folder.messageOf(value);
+    const stream = row.isStream
+      ? source.stream(number, row.message)
+      : undefined;
+    const isStream = stream !== undefined;
+    const facts = messageFacts(context, { ...row, isStream, isFirst });
+    if (stream === undefined) return { facts, counts: ["log"] };
+    const { state, key: channel, clientMsgNo } = stream.snapshot;
+    const active: readonly Part[] = state === "active" ? ["activeStream"] : [];
+    return {
+      facts: [...streamFacts(context, row.message, stream), ...facts],
+      counts: ["log", "stream", ...active],
+      sizes: [["stream", keys.channel("stream", channel, clientMsgNo)]],
+    };
+  };
   return [
-    table<Buffer, Buffer>(
-      ["message", "log"],
-      tables.log,
-      ({ key, value, before }) => {
-        const number = folder.numberIn(key);
-        const isFirst = !before || folder.numberIn(before) !== number;
-        const row = folder.messageOf(value);
-        const stream = row.isStream
-          ? source.stream(number, row.message)
-          : undefined;
-        const isStream = stream !== undefined;
-        const facts = messageFacts(context, { ...row, isStream, isFirst });
-        if (stream === undefined) return { facts, counts: ["log"] };
-        const { state, key: channel, clientMsgNo } = stream.snapshot;
-        const active: readonly Part[] =
-          state === "active" ? ["activeStream"] : [];
-        return {
-          facts: [...streamFacts(context, row.message, stream), ...facts],
-          counts: ["log", "stream", ...active],
-          sizes: [["stream", keys.channel("stream", channel, clientMsgNo)]],
-        };
+    {
+      ...{ name: "log", step: "message", total: folder.countRecords(tables) },
+      *rows(place) {
+        for (const row of folder.recordsOf(tables, place))
+          yield { ...read(row), at: row.at };
       },
-    ),
+    },
     {
       ...{ name: "heads", step: "message" },
       total: [tables.heads, tables.own, ...tables.dedupe]

@@ -3,9 +3,9 @@
 
 import type { ChannelKey, MessageHead } from "../../broker/model.ts";
 import { expiresAtMs } from "../../broker/model.ts";
-import { type ChannelRows, logKey, seqIn } from "./channel-rows.ts";
+import type { ChannelRows } from "./channel-rows.ts";
 import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
-import type { Tables } from "./database.ts";
+import type { LogRows } from "./log-rows.ts";
 import { countsForEver, peekCounted, peekHead, peekTimes } from "./record.ts";
 import type { Tail, TailChannel, TailRecord } from "./tail.ts";
 
@@ -44,7 +44,7 @@ interface Seen {
 }
 
 export interface ChannelStatesParts {
-  readonly tables: Pick<Tables, "log">;
+  readonly logRows: Pick<LogRows, "firstFrom" | "down">;
   readonly rows: ChannelRows;
   readonly conversationRows: ConversationRows;
   readonly tail: Tail;
@@ -78,10 +78,11 @@ export class ChannelStates {
   /** The first record from `seq` on that is still kept. */
   recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
     const tailFrom = tailStart(state);
-    const stored = this.#storedFrom(state.number, seq, tailFrom);
+    const { logRows } = this.#parts;
+    const stored = logRows.firstFrom(state.number, seq, tailFrom);
     if (stored !== undefined) {
-      const { timestampMs } = peekTimes(stored.value);
-      return { seq: stored.seq, timestampMs, ...peekCounted(stored.value) };
+      const { timestampMs } = peekTimes(stored.bytes);
+      return { seq: stored.seq, timestampMs, ...peekCounted(stored.bytes) };
     }
     const record = state.active?.log[Math.max(0, seq - tailFrom)];
     return record && countedRecord(record);
@@ -99,43 +100,10 @@ export class ChannelStates {
       if (record === undefined || record.messageSeq < fromSeq) return undefined;
       if (isShown(expiringRow(record))) return headOf(record);
     }
-    for (const value of this.#storedDown(state, fromSeq))
-      if (isShown(peekTimes(value))) return peekHead(value);
-    return undefined;
-  }
-
-  /** Records that the database has before the tail, newest first down to `fromSeq`. A value is valid until the next one is taken. */
-  *#storedDown(state: ChannelState, fromSeq: number): Generator<Buffer> {
-    const { log } = this.#parts.tables;
-    const { number } = state;
+    const { logRows } = this.#parts;
     const toSeq = tailStart(state) - 1;
-    if (number === 0 || toSeq < fromSeq) return;
-    const start = logKey(number, toSeq);
-    const end = logKey(number, fromSeq - 1);
-    const newest = log.getBinaryFast(start);
-    if (newest !== undefined) yield newest;
-    for (const key of log.getKeys({ start, end, reverse: true })) {
-      const value = seqIn(key) === toSeq ? undefined : log.getBinaryFast(key);
-      if (value !== undefined) yield value;
-    }
-  }
-
-  /** The first record of `seq` to before `endSeq` that the database has. The value is valid until the next read. */
-  #storedFrom(
-    number: number,
-    seq: number,
-    endSeq: number,
-  ): { readonly seq: number; readonly value: Buffer } | undefined {
-    if (number === 0 || seq >= endSeq) return undefined;
-    const { log } = this.#parts.tables;
-    const start = logKey(number, seq);
-    const value = log.getBinaryFast(start); // mostly there, and no copy of its own is made of what it holds
-    if (value !== undefined) return { seq, value };
-    const end = logKey(number, endSeq);
-    for (const key of log.getKeys({ start, end, limit: 1 })) {
-      const found = log.getBinaryFast(key);
-      if (found !== undefined) return { seq: seqIn(key), value: found };
-    }
+    for (const { bytes } of logRows.down(state.number, fromSeq, toSeq))
+      if (isShown(peekTimes(bytes))) return peekHead(bytes);
     return undefined;
   }
 

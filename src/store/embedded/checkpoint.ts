@@ -120,12 +120,12 @@ export class Checkpoint {
     }
   }
 
-  async #move(evenIfIdle: boolean): Promise<void> {
+  async #move(isFirst: boolean): Promise<void> {
     const { tables, tail, appends, ids, dedupe, clock } = this.#parts;
     const { conversationRows } = this.#parts;
     const nowMs = clock();
     const isRotation = dedupe.isRotationDue(nowMs);
-    if (tail.records === 0 && !isRotation && !evenIfIdle) {
+    if (tail.records === 0 && !isRotation && !isFirst) {
       tail.forgetIdle();
       conversationRows.kept([], (key) => tail.peek(key));
       return;
@@ -135,7 +135,8 @@ export class Checkpoint {
     const { channels } = frozen;
     if (isRotation) await dedupe.rotate(nowMs);
     await takeNumbers(this.#parts.rows, channels);
-    for (const puts of phases(this.#parts, frozen)) await this.#putAll(puts);
+    for (const puts of phases(this.#parts, frozen, isFirst))
+      await this.#putAll(puts);
     await commit(tables, () => putCheckpointState(tables, state));
     thaw(this.#parts, frozen);
     conversationRows.kept(channels, (key) => tail.peek(key));

@@ -5,7 +5,7 @@ import { type Database, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 
 /** The newest data format this build reads and the one it writes. */
-export const DATA_FORMAT = 2;
+export const DATA_FORMAT = 3;
 const FENCE = "owner";
 
 type Table<
@@ -93,7 +93,7 @@ export interface Tables {
   readonly tokens: Table<Stored, string>;
   /** channel key → number, head and its count. */
   readonly heads: Table<Stored, string>;
-  /** channel number, seq → record. */
+  /** channel number, first seq → one record or a chunk of them (see log-rows.ts). */
   readonly log: BinaryTable;
   /** channel number, seq → nothing but a version: the message's stream is active. */
   readonly streamsActive: BinaryTable;

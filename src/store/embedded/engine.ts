@@ -124,7 +124,8 @@ async function openOwned(
   const judge = createJudge(channelTables);
   const path = openMessagePath(options, { ...held, conversationRows, judge });
   const { appends, placing, dedupe, ids, history, tail, journal } = path;
-  const { checkpoint, live, streams, streamRows, rows, surplus } = path;
+  const { checkpoint, live, streams, streamRows, rows, surplus, logRows } =
+    path;
   const secure = createSecure(tables, options.durability === "disk");
   const transact = createTransact(tables, secure);
   const inboxes = openInbox({
@@ -134,7 +135,7 @@ async function openOwned(
   });
   const sweep = new Sweep({
     ...{ tables, inboxes, clock, retentionMs, onProblem, live, streamRows },
-    ...{ rows, surplus, sweepLogins: createLoginSweep(tables) },
+    ...{ rows, logRows, tail, surplus, sweepLogins: createLoginSweep(tables) },
     intervalMs: options.sweepIntervalMs,
   });
   await startMessagePath(path);

@@ -7,12 +7,13 @@ import { join } from "node:path";
 import { type Key, open, type RangeOptions } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 import type { Message, StreamSnapshot } from "../../broker/model.ts";
-import { ChannelRows, logKey } from "./channel-rows.ts";
+import { ChannelRows, logKey, seqIn } from "./channel-rows.ts";
 import { readCheckpointState } from "./checkpoint-state.ts";
 import { commit, fieldsOf, type Stored, type Tables } from "./database.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
 import { openEngine } from "./engine.ts";
 import { seqOfCopy } from "./inbox-rows.ts";
+import { countIn, LogRows, MAX_SEQ, recordAt, rowOf } from "./log-rows.ts";
 import { ownerOf } from "./managers.ts";
 import { decodeRecord, peekCounted, peekTimes } from "./record.ts";
 import { endingOf } from "./stream-record.ts";
@@ -25,7 +26,6 @@ const NEVER_MS = 2 ** 31 - 1;
 /** Rows fetched at once. */
 const CHUNK = 500;
 const NUMBER_BYTES = 6;
-const MAX_SEQ = 2 ** 48 - 1;
 const SEPARATOR = 0x0a;
 
 /** Where data moves from. Nobody else changes it while it is open. */
@@ -215,6 +215,37 @@ function keyAt(place: string): Key {
   return JSON.parse(place) as Key; // as `placeOf` wrote it
 }
 
+/** Every message of the log behind the place `at`, as if each had a row of its own. */
+export function* recordsOf(
+  tables: Tables,
+  at: string,
+): Generator<Row<Buffer, Buffer>> {
+  let before = at === "" ? undefined : (keyAt(at) as Buffer); // of one of these rows
+  const place = (key: Buffer, value: Buffer): Row<Buffer, Buffer> => {
+    const row = { key, value, before, at: placeOf(key) };
+    before = key;
+    return row;
+  };
+  const number = before === undefined ? 0 : numberIn(before);
+  if (before !== undefined) {
+    const rest = new LogRows(tables).up(number, seqIn(before) + 1, MAX_SEQ);
+    for (const { seq, bytes } of rest) yield place(logKey(number, seq), bytes);
+  }
+  const others = { start: numberKey(number + 1) };
+  for (const { key, value } of rowsOf<Buffer, Buffer>(tables.log, "", others)) {
+    const row = rowOf(seqIn(key), value);
+    for (let seq = row.first; seq <= row.last; seq++)
+      yield place(logKey(numberIn(key), seq), recordAt(row, seq));
+  }
+}
+
+/** How many messages the log has, of which a row may have several. */
+export function countRecords({ log }: Tables): number {
+  let count = 0;
+  for (const { value } of log.getRange({})) count += countIn(value);
+  return count;
+}
+
 /** How many rows a table has, at once however many they are. */
 export function entriesOf(table: { getStats(): object }): number {
   const { entryCount } = table.getStats() as { entryCount?: number }; // what LMDB says of every table
@@ -260,16 +291,14 @@ export function messageOf(record: Buffer): LogRow {
 
 /** When the oldest and the newest message of a channel that are kept were accepted, Unix milliseconds; undefined: none is. */
 export function edgesOf(
-  { log }: Tables,
+  tables: Tables,
   number: number,
 ): readonly [oldestAtMs: number, newestAtMs: number] | undefined {
-  const [low, high] = [logKey(number, 0), logKey(number, MAX_SEQ)];
-  const [first] = log.getRange({ start: low, end: high, limit: 1 });
-  const [last] = log.getRange({
-    ...{ start: high, end: low, reverse: true, limit: 1 },
-  });
+  const logRows = new LogRows(tables);
+  const [first] = logRows.up(number, 1, MAX_SEQ);
+  const [last] = logRows.down(number, 1, MAX_SEQ);
   if (first === undefined || last === undefined) return undefined;
-  const [oldest, newest] = [peekTimes(first.value), peekTimes(last.value)];
+  const [oldest, newest] = [peekTimes(first.bytes), peekTimes(last.bytes)];
   return [oldest.timestampMs, newest.timestampMs];
 }
 

@@ -13,13 +13,13 @@ import type {
   ResumeSeqs,
 } from "../../broker/ports.ts";
 import { contentBytes } from "../held-bytes.ts";
-import { type ChannelRows, logKey } from "./channel-rows.ts";
-import type { Tables } from "./database.ts";
+import type { ChannelRows } from "./channel-rows.ts";
+import type { LogRows } from "./log-rows.ts";
 import { decodeRecord, peekTimes, type StoredRecord } from "./record.ts";
 import { recordOf, type Tail, type TailRecord } from "./tail.ts";
 
 export interface HistoryParts {
-  readonly tables: Tables;
+  readonly logRows: Pick<LogRows, "up" | "down">;
   readonly rows: ChannelRows;
   readonly tail: Tail;
   /** Makes a stream's message, as its record has it, whole. */
@@ -131,15 +131,14 @@ export class History {
   }
 
   *#fromTable(number: number, { from, to, reverse }: Part): Generator<Take> {
-    if (number === 0 || from > to) return;
-    const bounds = reverse
-      ? { start: logKey(number, to), end: logKey(number, from - 1) }
-      : { start: logKey(number, from), end: logKey(number, to + 1) };
-    const { log } = this.#parts.tables;
-    for (const { value } of log.getRange({ ...bounds, reverse })) {
-      const times = peekTimes(value);
+    const { logRows } = this.#parts;
+    const records = reverse
+      ? logRows.down(number, from, to)
+      : logRows.up(number, from, to);
+    for (const { bytes } of records) {
+      const times = peekTimes(bytes);
       if (this.#isShown(times.timestampMs, times.expiresAtMs))
-        yield () => this.#whole(decodeRecord(value), number);
+        yield () => this.#whole(decodeRecord(bytes), number);
     }
   }
 

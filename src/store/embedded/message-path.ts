@@ -18,6 +18,7 @@ import { Frame } from "./frame.ts";
 import { History } from "./history.ts";
 import { Journal } from "./journal.ts";
 import { LiveStreams } from "./live-streams.ts";
+import { LogRows } from "./log-rows.ts";
 import { MessageIds } from "./message-ids.ts";
 import type { Judge } from "./permissions.ts";
 import { Placing } from "./placing.ts";
@@ -50,6 +51,7 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
   const log = openLog(options, place);
   const { tail, rows, journal, ids, live, streamRows } = log;
+  const logRows = new LogRows(tables);
   const frame = new Frame();
   const placing = new Placing({ tail, rows, dedupe, ids, frame });
   const appends = new Appends({
@@ -59,17 +61,17 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const surplus = new Surplus(options.maxChannelMessages);
   const checkpoint = new Checkpoint({
     ...{ tables, rows, dedupe, tail, journal, appends, ids, clock, onProblem },
-    ...{ live, streamRows, conversationRows, surplus },
+    ...{ live, streamRows, conversationRows, surplus, logRows },
     intervalMs: options.checkpointMs,
   });
   const withStream = createWithStream({ live, rows: streamRows });
   const history = new History({
-    ...{ tables, rows, tail, withStream, clock, retentionMs },
+    ...{ logRows, rows, tail, withStream, clock, retentionMs },
   });
   const streams = openStreams(options, { ...log, appends, placing, frame });
   return {
     ...{ ...log, dedupe, placing, appends, checkpoint, history, streams },
-    surplus,
+    ...{ surplus, logRows },
   };
 }
 

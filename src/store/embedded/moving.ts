@@ -7,6 +7,8 @@ import type { ConversationRows } from "./conversation-rows.ts";
 import type { Tables } from "./database.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import type { Frozen } from "./frozen.ts";
+import { type LogRows, MAX_SEQ, rowLength } from "./log-rows.ts";
+import { isStreamRecord } from "./record.ts";
 import type { StreamRows } from "./stream-rows.ts";
 import type { TailChannel, TailRecord } from "./tail.ts";
 
@@ -15,52 +17,107 @@ const EXPIRY_VALUE = Buffer.from([1]);
 export interface MovingParts {
   readonly tables: Tables;
   readonly rows: ChannelRows;
+  readonly logRows: LogRows;
   readonly dedupe: DedupeIndex;
   readonly streamRows: StreamRows;
   readonly conversationRows: ConversationRows;
 }
 
 /**
- * Every put for what is frozen, phase by phase: all of one is to be committed before the next begins. Each stops after each record and is to be
- * advanced inside `commit`.
+ * Every put for what is frozen, phase by phase: all of one is to be committed before the next begins. Each stops after each row and is to be
+ * advanced inside `commit`. `isFirst`: what was replayed, of which the database may have some already.
  */
 export function phases(
   parts: MovingParts,
   frozen: Frozen,
+  isFirst: boolean,
 ): readonly Generator<void>[] {
   frozen.channels.sort((a, b) => a.number - b.number);
   return [
-    numbers(parts, frozen),
-    messages(parts, frozen),
+    heads(parts, frozen),
+    messages(parts, frozen, isFirst),
     references(parts, frozen),
   ];
 }
 
-/** Which number a new channel has: records under a number are lost without it. */
-function* numbers(
+/** Which number a new channel has: records under a number are lost without it. And each newest seq: where a record stands, none is given again. */
+function* heads(
   { rows, conversationRows }: MovingParts,
   { channels }: Frozen,
 ): Generator<void> {
-  for (const { key, number, isNumbered } of channels) {
-    if (isNumbered) continue;
-    rows.put(key, { number, head: 0, counted: 0 });
-    conversationRows.putChannel(key);
+  for (const channel of channels) {
+    const { key, number, isNumbered } = channel;
+    const { frozenHead: head, frozenCounted: counted } = channel;
+    rows.put(key, { number, head, counted });
+    if (!isNumbered) conversationRows.putChannel(key);
     yield;
   }
 }
 
-/** Messages, each with what a sweep removes together with it: the sweep may come before the next phase. */
-function* messages(parts: MovingParts, { channels }: Frozen): Generator<void> {
-  for (const channel of channels) {
-    const { key, number, log, frozenLog } = channel;
-    const { frozenHead: head, frozenCounted: counted } = channel;
-    parts.rows.put(key, { number, head, counted });
-    for (let i = 0; i < frozenLog; i++) {
-      const record = log[i];
-      if (record !== undefined) putMessage(parts, number, record);
+/**
+ * Messages, each with what a sweep removes together with it: the sweep may come before the next phase. Those that follow each other share a
+ * row; one that expires, and one of a stream, leaves by itself and stands alone. A checkpoint that failed begins again at the same records, so
+ * its rows are the same or longer.
+ */
+function* messages(
+  parts: MovingParts,
+  { channels }: Frozen,
+  isFirst: boolean,
+): Generator<void> {
+  const { logRows } = parts;
+  for (const { number, log, frozenLog } of channels) {
+    const there = isFirst ? seqsThere(parts, number, log) : NONE;
+    const wanted = there.size === 0 ? log : log.filter(isNotIn(there));
+    const end = there.size === 0 ? frozenLog : wanted.length;
+    for (let at = 0; at < end; ) {
+      const record = wanted[at];
+      if (record === undefined) break;
+      const count = isAlone(record)
+        ? 1
+        : rowLength(wanted, at, runEnd(wanted, at, end));
+      logRows.put(number, record.messageSeq, wanted.slice(at, at + count));
+      if (record.expireS > 0) putExpiry(parts, number, record);
+      at += count;
       yield;
     }
   }
+}
+
+const NONE: ReadonlySet<number> = new Set();
+
+/** Seqs of the log from the first of these records on. */
+function seqsThere(
+  { logRows }: MovingParts,
+  number: number,
+  [first]: readonly TailRecord[],
+): ReadonlySet<number> {
+  if (first === undefined) return NONE;
+  const records = logRows.up(number, first.messageSeq, MAX_SEQ);
+  return new Set(Array.from(records, ({ seq }) => seq));
+}
+
+function isNotIn(seqs: ReadonlySet<number>) {
+  return ({ messageSeq }: TailRecord) => !seqs.has(messageSeq);
+}
+
+/** Where the records end that follow the one at `start` without a gap and share its row. */
+function runEnd(
+  log: readonly TailRecord[],
+  start: number,
+  end: number,
+): number {
+  const first = log[start]?.messageSeq ?? 0;
+  let at = start + 1;
+  for (; at < end; at++) {
+    const record = log[at];
+    if (record === undefined || record.messageSeq !== first + at - start) break;
+    if (isAlone(record)) break;
+  }
+  return at;
+}
+
+function isAlone({ expireS, bytes, start }: TailRecord): boolean {
+  return expireS > 0 || isStreamRecord(bytes, start);
 }
 
 /** What finds messages, says something of them, or goes on from one. */
@@ -98,15 +155,12 @@ export async function takeNumbers(
   await rows.keepNumbers();
 }
 
-function putMessage(
+function putExpiry(
   { tables, conversationRows }: MovingParts,
   number: number,
   record: TailRecord,
 ): void {
-  const { bytes, start, end } = record;
   const key = logKey(number, record.messageSeq);
-  void tables.log.put(key, bytes.subarray(start, end));
-  if (record.expireS > 0)
-    void tables.expiry.put(expiryKeyOf(record, key), EXPIRY_VALUE);
+  void tables.expiry.put(expiryKeyOf(record, key), EXPIRY_VALUE);
   conversationRows.putMessage(key, record);
 }

@@ -171,10 +171,10 @@ export function recordKind(data: Uint8Array): RecordKind {
   return data[1] as RecordKind;
 }
 
-/** Whether a stored message is a stream's, without reading the rest of it. */
-export function isStreamRecord(data: Uint8Array): boolean {
-  assertVersion(data[0]);
-  return ((data[2] ?? 0) & IS_STREAM) !== 0;
+/** Whether the record at `at` is a stream's message, without reading the rest of it. */
+export function isStreamRecord(data: Uint8Array, at = 0): boolean {
+  assertVersion(data[at]);
+  return ((data[at + 2] ?? 0) & IS_STREAM) !== 0;
 }
 
 /** Which message a stored record is, without reading its content. */

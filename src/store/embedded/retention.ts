@@ -1,5 +1,6 @@
 // Removes messages past the retention time, and those beyond what their channel keeps, from the database, each with what belongs to it. In short
-// steps, each one transaction. No state.
+// steps, each one transaction. A row of the log goes by age when its newest message is past, until then reads hide the others; by number it is
+// cut to what stays. No state.
 
 import type { ChannelKey } from "../../broker/model.ts";
 import {
@@ -7,21 +8,29 @@ import {
   type ChannelRows,
   expiryKey,
   logKey,
-  seqIn,
 } from "./channel-rows.ts";
 import { commit, type Tables } from "./database.ts";
 import type { LiveStreams } from "./live-streams.ts";
+import {
+  type LogRow,
+  type LogRows,
+  MAX_SEQ,
+  recordAt,
+  recordsFrom,
+} from "./log-rows.ts";
 import { isStreamRecord, peekTimes } from "./record.ts";
 import type { StreamRows } from "./stream-rows.ts";
 import type { Surplus } from "./surplus.ts";
+import type { Tail } from "./tail.ts";
 
-/** Entries looked at in one step. */
+/** Messages removed in one step, about, and channels looked at. */
 const STEP = 200;
-const MAX_SEQ = 2 ** 48 - 1;
 
 export interface RetentionParts {
   readonly tables: Tables;
   readonly rows: Pick<ChannelRows, "get">;
+  readonly logRows: LogRows;
+  readonly tail: Pick<Tail, "peek">;
   readonly live: LiveStreams;
   readonly streamRows: StreamRows;
   readonly surplus: Surplus;
@@ -51,7 +60,7 @@ export async function trimAll(
           if (isClosed()) return removed;
           count = await trim(parts, key, nowMs);
           removed += count;
-        } while (count === STEP);
+        } while (count >= STEP);
       }
       await new Promise(setImmediate);
     }
@@ -82,61 +91,88 @@ function* inChunks(
     yield keys.slice(at, at + STEP);
 }
 
-/** Cuts the oldest messages of a channel, at most a step of them; returns how many. */
+/** Cuts the oldest messages of a channel, about a step of them; returns how many. */
 async function trim(
   parts: RetentionParts,
   key: ChannelKey,
   nowMs: number,
 ): Promise<number> {
-  const { tables, rows, streamRows } = parts;
+  const { tables, rows } = parts;
   const row = rows.get(key);
   if (row === undefined) return 0;
-  const { number } = row;
-  const old = oldEntries(parts, { key, row }, nowMs);
+  const old = oldRows(parts, { key, row }, nowMs);
   if (old.length > 0)
     await commit(tables, () => {
-      for (const { key, expiresAtMs, stream } of old) {
-        void tables.log.remove(key);
-        if (stream !== undefined) streamRows.remove(number, stream);
-        if (!Number.isFinite(expiresAtMs)) continue;
-        void tables.expiring.remove(key);
-        void tables.expiry.remove(expiryKey(expiresAtMs, key));
-      }
+      for (const one of old) removeRow(parts, row.number, one);
     });
-  return old.length;
+  return old.reduce((sum, { row, keptFrom }) => sum + keptFrom - row.first, 0);
 }
 
-interface OldEntry {
-  readonly key: Buffer;
-  readonly expiresAtMs: number;
-  /** The record of a stream's message. */
-  readonly stream: Buffer | undefined;
+interface OldRow {
+  readonly row: LogRow;
+  /** The first seq of the row that stays; behind its last one: none does. */
+  readonly keptFrom: number;
 }
 
-function oldEntries(
+function removeRow(
+  { tables, logRows, streamRows }: RetentionParts,
+  number: number,
+  { row, keptFrom }: OldRow,
+): void {
+  logRows.remove(number, row);
+  if (keptFrom <= row.last)
+    logRows.put(number, keptFrom, recordsFrom(row, keptFrom));
+  const { expiresAtMs } = peekTimes(recordAt(row, row.first));
+  if (isStream(row)) streamRows.remove(number, row.value);
+  if (!Number.isFinite(expiresAtMs)) return;
+  const key = logKey(number, row.first);
+  void tables.expiring.remove(key);
+  void tables.expiry.remove(expiryKey(expiresAtMs, key));
+}
+
+function oldRows(
   parts: RetentionParts,
-  { key, row }: { readonly key: ChannelKey; readonly row: ChannelRow },
+  { key, row: channel }: { readonly key: ChannelKey; readonly row: ChannelRow },
   nowMs: number,
-): readonly OldEntry[] {
-  const { tables, retentionMs, live, surplus } = parts;
-  const { number, head } = row;
+): readonly OldRow[] {
+  const { logRows, retentionMs, live, surplus, tail } = parts;
+  const { number, head } = channel;
   const surplusSeq = surplus.keeps > 0 ? head - surplus.keeps : 0;
-  const old: OldEntry[] = [];
+  const old: OldRow[] = [];
   if (retentionMs === 0 && surplusSeq <= 0) return old;
-  const end = logKey(number, retentionMs > 0 ? MAX_SEQ : surplusSeq + 1);
-  const bounds = { start: logKey(number, 0), end, limit: STEP };
-  for (const { key: ofLog, value } of tables.log.getRange(bounds)) {
-    const seq = seqIn(ofLog);
-    const { timestampMs, expiresAtMs } = peekTimes(value);
-    const isPast = retentionMs > 0 && timestampMs + retentionMs <= nowMs;
-    if (!isPast && seq > surplusSeq) break;
-    const isStream = isStreamRecord(value);
-    if (isStream && live.at(key, seq) !== undefined) {
+  const to = retentionMs > 0 ? MAX_SEQ : surplusSeq;
+  /** A row of a checkpoint under way would be written whole again beside what is left of it. */
+  const movingFrom = tail.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
+  let count = 0;
+  for (const row of logRows.rowsUp(number, 1, to)) {
+    const isPast = retentionMs > 0 && newestMs(row) + retentionMs <= nowMs;
+    const lastOld = isPast ? row.last : Math.min(row.last, surplusSeq);
+    const isCut = lastOld < row.last;
+    if (lastOld < row.first) break;
+    if (isStream(row) && live.at(key, row.first) !== undefined) {
       surplus.add(key);
       break; // goes when it is over
     }
-    const stream = isStream ? value : undefined;
-    old.push({ key: ofLog, expiresAtMs, stream });
+    if (isCut && row.last >= movingFrom) {
+      surplus.add(key);
+      break;
+    }
+    old.push({ row, keptFrom: lastOld + 1 });
+    count += lastOld + 1 - row.first;
+    if (isCut || count >= STEP) break;
   }
   return old;
+}
+
+/** It stands alone. */
+function isStream(row: LogRow): boolean {
+  return isStreamRecord(recordAt(row, row.first));
+}
+
+/** When the newest message of a row was accepted. */
+function newestMs(row: LogRow): number {
+  let newest = 0;
+  for (let seq = row.first; seq <= row.last; seq++)
+    newest = Math.max(newest, peekTimes(recordAt(row, seq)).timestampMs);
+  return newest;
 }

@@ -1,0 +1,126 @@
+// The log's rows, alone and in chunks, against a list. Imports the table's own file: no call of the store says where a row begins.
+
+import { join } from "node:path";
+import t from "tap";
+import { openTables } from "../../../src/store/embedded/database.ts";
+import { FolderLock } from "../../../src/store/embedded/folder-lock.ts";
+import {
+  countIn,
+  type EncodedRecord,
+  LogRows,
+  MAX_SEQ,
+  recordsFrom,
+  rowLength,
+} from "../../../src/store/embedded/log-rows.ts";
+import { draftOf } from "../../contract/store-bench.ts";
+import { openStore, seqsIn, testFolder } from "./folder.ts";
+
+/** As a record: its first byte is a version. */
+function recordOf(seq: number, size = 20): EncodedRecord {
+  const bytes = Buffer.alloc(size, seq % 251);
+  bytes[0] = 2;
+  bytes.writeUInt32LE(seq, 4);
+  return { bytes, start: 0, end: size };
+}
+
+const seqOf = (bytes: Buffer) => bytes.readUInt32LE(4);
+
+t.test("records are found by seq whatever rows they stand in", async (t) => {
+  const folder = testFolder(t);
+  const tables = openTables(join(folder, "lmdb"));
+  const owner = new FolderLock(tables, folder, () => {});
+  await owner.acquire();
+  t.teardown(async () => {
+    owner.release();
+    await tables.env.close();
+  });
+  const rows = new LogRows(tables);
+  const seqs: number[] = [];
+  await tables.fence.write(() => {
+    let random = 7;
+    for (let seq = 1; seq < 400; ) {
+      random = (random * 48_271) % 0x7fff_ffff;
+      const count = random % 3 === 0 ? 1 : 1 + (random % 64);
+      const some = Array.from({ length: count }, (_, i) => recordOf(seq + i));
+      rows.put(7, seq, some);
+      rows.put(8, seq, some); // a neighbour, which must not show
+      seqs.push(...some.map(({ bytes }) => seqOf(bytes)));
+      seq += count + (random % 5 === 0 ? 1 + (random % 9) : 0);
+    }
+  });
+  const last = seqs.at(-1) ?? 0;
+  for (let from = 0; from <= last + 2; from += 3) {
+    const first = seqs.find((seq) => seq >= from);
+    const found = rows.firstFrom(7, from, last + 1);
+    const isSame =
+      found?.seq === first && seqOf(found?.bytes ?? EMPTY) === (first ?? 0);
+    if (!isSame) t.fail(`first from ${from}: ${found?.seq}, not ${first}`);
+    for (const to of [from, from + 1, from + 70, MAX_SEQ]) {
+      const wanted = seqs.filter((seq) => seq >= from && seq <= to);
+      const up = [...rows.up(7, from, to)];
+      const down = [...rows.down(7, Math.max(from, 1), to)].reverse();
+      for (const got of [up, down]) {
+        const isWanted =
+          got.length === wanted.length &&
+          got.every(
+            ({ seq, bytes }, i) => seq === wanted[i] && seqOf(bytes) === seq,
+          );
+        if (!isWanted) t.fail(`${from} to ${to}: ${got.map(({ seq }) => seq)}`);
+      }
+    }
+  }
+  const [row] = [...rows.rowsUp(7, 1, MAX_SEQ)].filter((r) => r.last > r.first);
+  if (row === undefined) throw new Error("no chunk");
+  t.equal(countIn(row.value), row.last - row.first + 1);
+  const rest = recordsFrom(row, row.last);
+  t.same(
+    rest.map(({ bytes }) => seqOf(bytes)),
+    [row.last],
+    "what a cut leaves",
+  );
+});
+
+const EMPTY = Buffer.alloc(8);
+
+t.test("a row has at most 64 records and 16 KiB, or one record", async (t) => {
+  const few = Array.from({ length: 100 }, (_, i) => recordOf(i));
+  t.equal(rowLength(few, 0, 100), 64);
+  t.equal(rowLength(few, 64, 100), 36);
+  t.equal(rowLength(few, 64, 70), 6);
+  const large = Array.from({ length: 9 }, (_, i) => recordOf(i, 5000));
+  t.equal(rowLength(large, 0, 9), 3);
+  t.equal(rowLength([recordOf(1, 40_000)], 0, 1), 1);
+});
+
+t.test(
+  "rows that were cut go on with the seqs behind, over restarts",
+  async (t) => {
+    const path = testFolder(t);
+    const over = { maxChannelMessages: 10 };
+    const store = await openStore(t, path, over);
+    for (let i = 0; i < 25; i++) void store.append(draftOf());
+    await store.append(draftOf());
+    await store.checkpoint();
+    t.equal(await store.sweep(), 16, "26 in one row, of which 10 stay");
+    for (let i = 0; i < 3; i++) await store.append(draftOf());
+    await store.close();
+    const again = await openStore(t, path, over);
+    t.same(
+      await seqsIn(again),
+      [17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29],
+    );
+    const { messages } = await again.readMessages("2:g", {
+      ...{
+        fromSeq: 1,
+        toSeq: 28,
+        limit: 3,
+        reverse: true,
+        maxBytes: 1_000_000,
+      },
+    });
+    t.same(
+      messages.map((m) => m.messageSeq),
+      [28, 27, 26],
+    );
+  },
+);
