@@ -304,20 +304,23 @@ t.test(
   },
 );
 
-t.test("data of format 2, a row for each message, opens as it is", async (t) => {
-  const path = testFolder(t);
-  const store = await openStore(t, path);
-  for (let i = 1; i <= 3; i++) {
-    await store.append(numbered(i));
-    await store.checkpoint(); // so that each has a row of its own
-  }
-  const old = await crashedCopy(t, path, (meta) => meta.set("format", [2]));
-  const again = await openStore(t, old);
-  for (let i = 4; i <= 6; i++) void again.append(numbered(i));
-  await again.close();
-  const later = await openStore(t, old);
-  t.same(await seqsIn(later), [1, 2, 3, 4, 5, 6]);
-});
+t.test(
+  "data of format 2, a row for each message, opens as it is",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path);
+    for (let i = 1; i <= 3; i++) {
+      await store.append(numbered(i));
+      await store.checkpoint(); // so that each has a row of its own
+    }
+    const old = await crashedCopy(t, path, (meta) => meta.set("format", [2]));
+    const again = await openStore(t, old);
+    for (let i = 4; i <= 6; i++) void again.append(numbered(i));
+    await again.close();
+    const later = await openStore(t, old);
+    t.same(await seqsIn(later), [1, 2, 3, 4, 5, 6]);
+  },
+);
 
 t.test("a value of a newer format is refused when it is read", async (t) => {
   const path = testFolder(t);
