@@ -13,7 +13,7 @@ const CACHE_ENTRIES = 1000;
 const TOKEN_BYTES = 32;
 const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 
-export interface AccessTokensParts {
+interface AccessTokensParts {
   readonly store: Omit<ManagerStore, "putPasswordOnce">;
   /** Undefined: an account that is not configured, or no more; it has no valid tokens. */
   readonly accountOf: (username: string) => AccountIdentity | undefined;

@@ -17,13 +17,13 @@ const LISTS_AT_ONCE = 4;
 const MAX_LISTS_WAITING = 100;
 
 /** Whose conversation, and which session asks; undefined: none, all sessions hear of it. */
-export interface ChangeOwner {
+interface ChangeOwner {
   readonly uid: string;
   readonly origin: string | undefined;
 }
 
 /** Which of a user's conversations, newest first. */
-export interface ConversationRange {
+interface ConversationRange {
   /** How many of the newest to leave out. */
   readonly offset: number;
   readonly limit: number;

@@ -1,7 +1,17 @@
-// Refuses ids, uids and labels that are not what they must be, in the same words at every edge [decisions: Limits].
+// Checks of ids, uids, labels and channel names, with the same messages at every edge [decisions:
+// Limits]. Pure.
 
 import { BrokerError } from "./errors.ts";
-import { isId, isWellFormed, MAX_ID_LENGTH, SYSTEM_UID } from "./model.ts";
+import {
+  type ChannelKey,
+  type ChannelRef,
+  channelKey,
+  GROUP_CHANNEL,
+  isId,
+  isWellFormed,
+  MAX_ID_LENGTH,
+  SYSTEM_UID,
+} from "./model.ts";
 
 /** Throws `bad_id`, naming the field as `what`. */
 export function assertId(value: string, what: string): void {
@@ -29,4 +39,17 @@ export function assertLabel(value: string, what: string): void {
 export function assertUserUid(uid: string): void {
   assertId(uid, "uid");
   if (uid === SYSTEM_UID) throw new BrokerError("reserved_uid");
+}
+
+/** A channel as a reader names it; a personal one needs the reader's `uid`. */
+export interface ChannelView {
+  readonly channel: ChannelRef;
+  readonly uid: string | undefined;
+}
+
+/** Throws `bad_id`. */
+export function viewedKey({ channel, uid }: ChannelView): ChannelKey {
+  assertId(channel.id, "channel_id");
+  if (channel.type !== GROUP_CHANNEL) assertId(uid ?? "", "uid");
+  return channelKey(channel, uid ?? "");
 }

@@ -1,6 +1,6 @@
 // The sessions this node serves, as the store has to have them. Maps: sessions by id and by uid, ids of those to be confirmed, now or later.
 
-import type { LoggedIn } from "./session-ports.ts";
+import type { LoggedIn } from "./ports.ts";
 
 const NONE: readonly LoggedIn[] = [];
 

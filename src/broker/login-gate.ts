@@ -41,7 +41,7 @@ interface Network {
   settlement: Deferred;
 }
 
-export interface LoginName {
+interface LoginName {
   readonly username: string;
   readonly address: string;
 }

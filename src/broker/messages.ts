@@ -3,14 +3,19 @@
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import { type Audience, audienceOf } from "./commands.ts";
-import { BrokerError, type SendRefusal } from "./errors.ts";
 import {
-  checkMessage,
-  type MessageLimits,
-  type SendInput,
-  toDraft,
-} from "./message-input.ts";
-import { clientMsgNoOf } from "./model.ts";
+  COMMAND_TYPE,
+  type ContentValidation,
+  contentType,
+} from "./content.ts";
+import { BrokerError, type SendRefusal } from "./errors.ts";
+import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
+import {
+  type ChannelRef,
+  channelKey,
+  clientMsgNoOf,
+  type MessageHeader,
+} from "./model.ts";
 import type {
   Appended,
   ChannelStore,
@@ -21,14 +26,38 @@ import type {
   MessageStore,
 } from "./ports.ts";
 import { createSendRule } from "./send-rule.ts";
-import { type ChannelView, viewedKey } from "./view.ts";
 
-/** Copies of one session's user on their way into inboxes; a larger command goes alone. */
-const COPIES_AT_ONCE = 1000;
-/** Commands of one user that wait for its earlier ones. */
-const MAX_WAITING_COMMANDS = 4096;
+/** How many copies of commands a sender may make. */
+interface CopyLimit {
+  /** Asked once before so many copies are stored. Throws `rate_limited`. */
+  admit(copies: number): void;
+}
 
-export type { MessageLimits, SendInput } from "./message-input.ts";
+export interface SendInput {
+  readonly fromUid: string;
+  readonly channel: ChannelRef;
+  /** Undefined: it is made of the message's id, and a retry is a new message. */
+  readonly clientMsgNo: string | undefined;
+  readonly header: MessageHeader & { readonly syncOnce: boolean };
+  /** Seconds until it leaves history; 0 = never. */
+  readonly expireS: number;
+  readonly streamNo: string | undefined;
+  readonly tagKey: string | undefined;
+  readonly payload: Uint8Array;
+  /** Restricts who gets it; only for commands. */
+  readonly subscribers: readonly string[] | undefined;
+  /** The session it came in on, which gets no push of it. */
+  readonly origin: string | undefined;
+  /** Undefined: none, as for backends. */
+  readonly copyLimit?: CopyLimit | undefined;
+}
+
+interface MessageLimits {
+  readonly maxPayloadBytes: number;
+  /** Most messages in one page of history. */
+  readonly historyLimit: number;
+  readonly contentValidation: ContentValidation;
+}
 
 export interface Sent {
   readonly messageId: number;
@@ -36,9 +65,6 @@ export interface Sent {
   readonly messageSeq: number;
   readonly clientMsgNo: string;
 }
-
-/** Whose history. */
-export type HistoryView = ChannelView;
 
 export interface HistoryPage extends HistorySlice {
   /** The channel's newest seq. */
@@ -52,8 +78,13 @@ export interface Messages {
    */
   send(input: SendInput): Promise<Sent>;
   /** A page of history, the limit capped. Asks no permission: callers decide who may see. Throws `bad_id`, `bad_request`. */
-  history(view: HistoryView, range: HistoryRange): Promise<HistoryPage>;
+  history(view: ChannelView, range: HistoryRange): Promise<HistoryPage>;
 }
+
+/** Copies of one session's user on their way into inboxes; a larger command goes alone. */
+const COPIES_AT_ONCE = 1000;
+/** Commands of one user that wait for its earlier ones. */
+const MAX_WAITING_COMMANDS = 4096;
 
 export function createMessages(
   store: ChannelStore & MessageStore & InboxStore,
@@ -154,4 +185,47 @@ function laneOf(
   { key }: MessageDraft,
 ): string | undefined {
   return origin === undefined ? undefined : `${origin} ${key}`;
+}
+
+/** Throws on what no sender may do; tells whether it is a command. */
+function checkMessage(input: SendInput, limits: MessageLimits): boolean {
+  assertId(input.fromUid, "from_uid");
+  assertId(input.channel.id, "channel_id");
+  if (input.clientMsgNo !== undefined)
+    assertLabel(input.clientMsgNo, "client_msg_no");
+  if (input.streamNo !== undefined) assertLabel(input.streamNo, "stream_no");
+  if (input.tagKey !== undefined) assertLabel(input.tagKey, "tag_key");
+  for (const uid of input.subscribers ?? []) assertId(uid, "subscribers");
+  if (input.payload.length > limits.maxPayloadBytes)
+    throw new BrokerError("too_large", {
+      message: `payload exceeds ${limits.maxPayloadBytes} bytes`,
+      details: [{ path: "payload", message: "too large" }],
+    });
+  const type = contentType(input.payload, limits.contentValidation);
+  const isCommand = type === COMMAND_TYPE || input.header.syncOnce;
+  if (input.subscribers !== undefined && !isCommand)
+    throw new BrokerError("bad_request", {
+      message: "subscribers is only for commands (sync_once 1 or type 99)",
+      details: [{ path: "subscribers", message: "not a command" }],
+    });
+  return isCommand;
+}
+
+/** The place it asks for. */
+function toDraft(input: SendInput): MessageDraft {
+  const { noPersist, redDot } = input.header;
+  return {
+    key: channelKey(input.channel, input.fromUid),
+    channel: input.channel,
+    fromUid: input.fromUid,
+    clientMsgNo: input.clientMsgNo ?? "",
+    header: { noPersist, redDot },
+    expireS: input.expireS,
+    streamNo: input.streamNo,
+    tagKey: input.tagKey,
+    payload: input.payload,
+    origin: input.origin,
+    recipients: undefined,
+    permission: "check",
+  };
 }

@@ -2,11 +2,7 @@
 // every driver keeps and `test/contract/` checks. A driver that cannot be reached throws BrokerError("unavailable").
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
-import type {
-  ConversationChange,
-  ConversationStore,
-} from "./conversation-ports.ts";
-import type { CloseReason, SendRefusal } from "./errors.ts";
+import type { BrokerError, CloseReason, SendRefusal } from "./errors.ts";
 import type {
   ChannelEvent,
   ChannelFlags,
@@ -15,35 +11,18 @@ import type {
   ChannelRef,
   CommandCopy,
   Conversation,
+  ConversationHead,
   Device,
   DeviceFlag,
   InboxCommand,
   Message,
   MessageHeader,
+  SessionRecord,
+  StreamSnapshot,
+  StreamState,
   SubscriberRemoval,
   Topic,
 } from "./model.ts";
-import type { Incarnation, SessionStore } from "./session-ports.ts";
-import type { StreamStore } from "./stream-ports.ts";
-
-export type {
-  ConversationChange,
-  ConversationSlice,
-  ConversationStore,
-} from "./conversation-ports.ts";
-export {
-  type Claim,
-  type Confirmation,
-  type Incarnation,
-  LOGIN_TTL_MS,
-  type LoggedIn,
-  type LoginResult,
-  type LoginTerms,
-  type NewestLogin,
-  type SessionEntry,
-  type SessionName,
-  type SessionStore,
-} from "./session-ports.ts";
 
 /** Unix milliseconds. Tests pass their own. */
 export type Clock = () => number;
@@ -156,7 +135,7 @@ export interface ChannelStore {
  * Who judges whether the sender may send: the store, in the step that appends (`check`), or the caller did: the sender may (`granted`), or may not
  * for this reason, and only a retry of what was accepted is answered.
  */
-export type SendPermission = "check" | "granted" | SendRefusal;
+type SendPermission = "check" | "granted" | SendRefusal;
 
 /** A message before the store gave it its place. */
 export interface MessageDraft {
@@ -274,6 +253,242 @@ export interface InboxStore {
     inboxSeqs: readonly number[],
   ): Promise<number>;
 }
+
+/** What a user asks of a conversation. `read`: everything through `seq`. `unread`: as many unread as that, as far as there are. `delete`: hide all there is. */
+export type ConversationChange =
+  | { readonly kind: "read"; readonly seq: number }
+  | { readonly kind: "unread"; readonly unread: number }
+  | { readonly kind: "delete" };
+
+export interface ConversationSlice {
+  readonly conversations: readonly Conversation[];
+  /** Not all channels were looked at. */
+  readonly more: boolean;
+}
+
+/**
+ * Conversations of a user: the groups of `groupsOf` and every personal channel with a stored message of or to the user. Nothing is written
+ * per message and member. The read position is where the user last set it, or where the user joined the group since, or the newest own
+ * message stored after that, whichever is furthest on the way. Unread counts shown messages (neither expired nor past a limit of history) with
+ * a red dot behind it; of those that expire 1000 at most, the newest (fewer, while thousands behind them have expired just now). Leaving a
+ * group forgets the user's position in it. Large groups: unread 0, positions are not kept.
+ */
+export interface ConversationStore {
+  /** All with a shown message, in no order. Costs as much as the user has conversations, whatever their messages hold: no content is read. */
+  conversationsOf(uid: string): Promise<readonly ConversationHead[]>;
+  /**
+   * Those of `channels` that have a shown message, in that order, as they stand now; no more than `limit` of them, and no further one
+   * whose message would take the content of all beyond `maxBytes`. Holds at least one if there is one.
+   */
+  readConversations(
+    uid: string,
+    channels: readonly ChannelRef[],
+    bounds: { readonly limit: number; readonly maxBytes: number },
+  ): Promise<ConversationSlice>;
+  /** One conversation, also without a message; undefined: a group the user is no member of. */
+  conversation(
+    uid: string,
+    channel: ChannelRef,
+  ): Promise<Conversation | undefined>;
+  /** Applies the change in one atomic step and returns how it stands then; both ways, clipped to the channel's seqs. Undefined as above. */
+  changeConversation(
+    uid: string,
+    channel: ChannelRef,
+    change: ConversationChange,
+  ): Promise<Conversation | undefined>;
+}
+
+/** An event of a stream before the store gave it its place. */
+export interface StreamDraft {
+  readonly key: ChannelKey;
+  readonly channel: ChannelRef;
+  readonly fromUid: string;
+  /** Names the stream within the channel. */
+  readonly clientMsgNo: string;
+  /** The producer's own id of the event: the same one again in the same stream is a retry. Undefined: the driver makes one, no retry is known. */
+  readonly eventId: string | undefined;
+  /** STREAM_START, STREAM_CONTENT, STREAM_END or a tool-call event. */
+  readonly type: string;
+  readonly data: string;
+  /** Undefined: the time of acceptance. */
+  readonly timestampMs: number | undefined;
+  /** Of a start: ends the channel's active stream as `cancelled` first, in the same step. */
+  readonly force: boolean;
+}
+
+/**
+ * What became of it. `done`: applied, or it had been applied before. `running`: a start while another stream is active. `missing`: no
+ * such stream, or a tool-call event whose stream is not active. `closed`: a start or content for a stream that ended. `taken`: a start whose
+ * clientMsgNo belongs to a plain message. `stopped`: a viewer cancelled the stream; nothing was added. Only `done` can have changed anything.
+ */
+export interface StreamStep {
+  readonly verdict:
+    | "done"
+    | "running"
+    | "missing"
+    | "closed"
+    | "taken"
+    | "stopped";
+  /** The stream's state now; undefined when there is no such stream. */
+  readonly state: StreamState | undefined;
+}
+
+export interface StreamStore {
+  /**
+   * One atomic step of the stream state machine [spec: Streaming text session; decisions]. A start takes the channel's next seq for the
+   * stream's message (red dot, never expiring by itself, remembered by clientMsgNo like any message) and publishes it as a `message` event
+   * with `stream` at nextIndex 0; then every event that was applied is published as an `event` event with its place, in the order of the
+   * indexes and in turn with the channel's messages, once it is durable. A retry changes and publishes nothing. Content with the event id
+   * of an earlier event is a retry also after the end. An end of an ended stream is `done`.
+   * Throws `too_large` when the stream would exceed its bound, `overloaded` when the node holds too much of active streams.
+   */
+  streamEvent(draft: StreamDraft): Promise<StreamStep>;
+  /** A viewer's wish: ends an active stream as `cancelled`; an ended one stays as it is (`done`). The producer then hears `stopped`. */
+  cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamStep>;
+  /** Ends every stream as `interrupted` that had no event since `silentSinceMs` (after a restart every stream gets that time anew). Returns how many. */
+  interruptStreams(silentSinceMs: number): Promise<number>;
+  /** A stream as durable and published, active or ended; undefined: none. What a read shows of a group has been published before. */
+  stream(
+    key: ChannelKey,
+    clientMsgNo: string,
+  ): MaybePromise<StreamSnapshot | undefined>;
+  /** The active stream of a channel. */
+  activeStream(key: ChannelKey): MaybePromise<StreamSnapshot | undefined>;
+  /** The active streams of all personal channels of `uid`. */
+  personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
+  /** UTF-16 units of the stream's text before the event at `index` (at most its nextIndex); undefined: no such stream or index. */
+  streamTextOffset(
+    key: ChannelKey,
+    clientMsgNo: string,
+    index: number,
+  ): MaybePromise<number | undefined>;
+}
+
+/** One process of a node from start to death: `<node id>:<random>`. One that was declared dead never comes back; its process begins another. */
+export type Incarnation = string;
+
+/** What a CONNECT says about the session it continues. */
+export type Claim =
+  | {
+      /** A name the server gave: the order of its login. */
+      readonly order: number;
+    }
+  | {
+      /** Any other name: one the client chose for its login and repeats until it has the server's. */
+      readonly label: string;
+    };
+
+/** On which terms a session asks to be entered. */
+export interface LoginTerms {
+  /** The session it continues; undefined: it is a login. */
+  readonly claim?: Claim | undefined;
+  /** Of the token that its device must have; the session then has the device's level. Undefined: it needs none. */
+  readonly tokenHash?: Uint8Array | undefined;
+}
+
+/** What names a session to the store. */
+export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
+
+/** A session as a login entered it. Orders and sinces grow, per user. */
+export interface LoggedIn {
+  /** With the level that counts. */
+  readonly session: SessionRecord;
+  /** The place of its login among the logins of its uid and flag; a continued session has that of the session it continues. */
+  readonly order: number;
+  /** The place of its connection. */
+  readonly since: number;
+}
+
+export type LoginResult =
+  | ({ readonly kind: "entered" } & LoggedIn & {
+        /** All groups that the user was in then, maybe others too: `ChannelStore.groupsAmong` says which. */
+        readonly groups: readonly string[];
+      })
+  | {
+      /** The session it claims to continue was ended: it is not in, and nothing changed. */
+      readonly kind: "refused";
+      readonly reason: CloseReason;
+    }
+  | {
+      /** The user has no such device, or the device has another token: it is not in, and nothing changed. */
+      readonly kind: "unauthorized";
+    };
+
+/** A session in the store. */
+export interface SessionEntry extends LoggedIn {
+  /** Which serves it. */
+  readonly incarnation: Incarnation;
+}
+
+export type Confirmation =
+  | { readonly kind: "confirmed" }
+  | {
+      /** It was ended, and is out. */
+      readonly kind: "refused";
+      readonly reason: CloseReason;
+    }
+  | {
+      /** Whether it may go on could not be found out. */
+      readonly kind: "failed";
+      readonly error: BrokerError;
+    };
+
+/** Each step but `confirmSessions` is atomic, throws `unavailable` (it may have run or not), and publishes `presence` where it changes the user's sessions. */
+export interface SessionStore {
+  /**
+   * Enters a session under `incarnation`, comparing its token and deciding which sessions it ends: every other main session of the same uid and flag
+   * when it is a main one, any session of the same uid, flag and (non-empty) deviceId, and the session it continues. The ended ones are out when the
+   * promise resolves; their nodes are notified to end them (`end_session`, published here only, once).
+   *
+   * Without a claim it is a login, later than all before. With one it continues an earlier session and keeps the order of its login: a main session
+   * is refused when another device logged in later (whether or not that session is still in) or when it was ended by `endSession`. A claim that is
+   * not known is a login [decisions: resume is no login]. A session that was entered by a token is in the answer of any `sessionsOf` that is called
+   * after the device got another one.
+   */
+  login(
+    session: SessionRecord,
+    incarnation: Incarnation,
+    terms?: LoginTerms,
+  ): Promise<LoginResult>;
+  /** Takes out a session that its node does not serve any more; harmless when it is not in. */
+  removeSession(session: SessionName): Promise<void>;
+  /**
+   * Takes a session out and tells the node that serves it to end it (`end_session`): whichever node that is, and also when it is not in any more. A main
+   * session that was in cannot be continued. Until it is removed, for a day at least, it cannot be confirmed either.
+   */
+  endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
+  /**
+   * Whether sessions that logged in here and were not removed may go on, in order; each is a step of its own. `refused`: a login, `endSession`, or
+   * the device's new token or logout ended it. Else it is in under `incarnation`, also where the store had lost it, and for as long as its node
+   * confirms it once a minute. It never ends a session that logged in later. What cannot be done for one of them `failed`, and says nothing of the
+   * others.
+   */
+  confirmSessions(
+    sessions: readonly LoggedIn[],
+    incarnation: Incarnation,
+  ): Promise<readonly Confirmation[]>;
+  /** The sessions of each user, those of dead incarnations among them. */
+  sessionsOf(
+    uids: readonly string[],
+  ): Promise<readonly (readonly SessionEntry[])[]>;
+}
+
+/** The newest main login of a uid and flag. It outlives the session's entry: that a session is gone says nothing about later logins. */
+export interface NewestLogin {
+  readonly order: number;
+  /** When its newest connection was entered, in the store's count. */
+  readonly since: number;
+  readonly deviceId: string;
+  /** The client's own name for the login, until it has the server's; "" without one. */
+  readonly label: string;
+  /** Why it cannot be continued; undefined: it can. */
+  readonly ended: CloseReason | undefined;
+  /** Labels of earlier logins, oldest first. */
+  readonly past: readonly string[];
+}
+
+/** A newest login is forgotten when nothing was heard of its session for so long: 30 days. */
+export const LOGIN_TTL_MS = 30 * 86_400_000;
 
 /** A manager's password as kept: never the password. */
 export interface StoredPassword {
@@ -433,7 +648,7 @@ export interface NodeRegistry {
 }
 
 /** As `NodeRegistry`, for what the store has of sessions. */
-export interface Liveness {
+interface Liveness {
   /** Under which this node's sessions are entered. */
   readonly incarnation: Incarnation;
   /** Whether an incarnation that the store names lives. One that does not is dead, and what is left of it counts for nothing. */

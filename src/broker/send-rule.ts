@@ -8,7 +8,7 @@ import { type ChannelRef, GROUP_CHANNEL } from "./model.ts";
 import { refuseGroupSend, refusePersonSend } from "./permissions.ts";
 import type { ChannelStore } from "./ports.ts";
 
-export interface SendRule {
+interface SendRule {
   /**
    * Why `fromUid` may not send into `channel`, or undefined; at once where the store has the facts at hand and nobody of the lane waits.
    * What the caller does in the same breath is in the order of the calls of one lane. `lane` undefined: no order to keep.

@@ -12,16 +12,18 @@ import {
   type SessionRecord,
   type Topic,
 } from "./model.ts";
-import type { Cluster, ClusterEvent, GroupJudge } from "./ports.ts";
 import type {
+  Cluster,
+  ClusterEvent,
   Confirmation,
+  GroupJudge,
   LoggedIn,
   LoginResult,
   LoginTerms,
   SessionEntry,
   SessionName,
   SessionStore,
-} from "./session-ports.ts";
+} from "./ports.ts";
 
 export interface SessionDirectoryParts {
   readonly store: SessionStore;

@@ -9,8 +9,8 @@ import {
   SECONDARY_DEVICE,
   type SessionRecord,
 } from "./model.ts";
+import type { Claim } from "./ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
-import { claimOf, sessionName } from "./session-names.ts";
 import { hashToken, tokenTag } from "./tokens.ts";
 
 export interface Login {
@@ -89,4 +89,24 @@ export function createSessions(
       }
     },
   };
+}
+
+const ORDER_DIGITS = 10;
+const NAME = /~([0-9a-z]{10})$/;
+/** 2024-01-01 in microseconds: no login is older. */
+const FIRST_ORDER = 1_704_067_200_000_000;
+
+/**
+ * The name by which a client continues its session: the session's id and the order of its login, so
+ * that the order is known also if the store has lost the login.
+ */
+function sessionName(sessionId: string, order: number): string {
+  return `${sessionId}~${order.toString(36).padStart(ORDER_DIGITS, "0")}`;
+}
+
+/** The claim of a name; "" claims nothing, it is a login. */
+function claimOf(name: string): Claim | undefined {
+  if (name === "") return undefined;
+  const order = Number.parseInt(NAME.exec(name)?.[1] ?? "", 36);
+  return order >= FIRST_ORDER ? { order } : { label: name };
 }

@@ -3,9 +3,11 @@
 // only after that right was judged, and nothing more from the moment on that it is in doubt.
 
 import { BrokerError } from "./errors.ts";
-import { type Entrant, FollowerTable } from "./follower-table.ts";
+import { type ChannelView, viewedKey } from "./ids.ts";
+import type { Interest } from "./interest.ts";
 import {
   type ChannelEvent,
+  type ChannelKey,
   channelKey,
   GROUP_CHANNEL,
   groupTopic,
@@ -13,10 +15,8 @@ import {
   type Topic,
   userTopic,
 } from "./model.ts";
-import type { Cluster, ClusterEvent } from "./ports.ts";
+import type { ClusterEvent, StreamStore } from "./ports.ts";
 import { cursorAfter, eventsFrom, type StreamCursor } from "./stream-pieces.ts";
-import type { StreamStore } from "./stream-ports.ts";
-import { type ChannelView, viewedKey } from "./view.ts";
 
 /** Who reads. */
 export interface StreamSink {
@@ -33,7 +33,7 @@ export interface Following {
 }
 
 /** A user by whose right somebody reads. */
-export interface FollowViewer {
+interface FollowViewer {
   readonly uid: string;
   /** Whether the user may read on, as the store has it now. Must not reject. */
   mayStay(): Promise<boolean>;
@@ -59,16 +59,18 @@ export interface StreamFollowers {
   close(): void;
 }
 
-export interface FollowerParts {
+interface FollowerParts {
   readonly store: Pick<StreamStore, "stream" | "streamTextOffset">;
-  readonly interest: Pick<Cluster, "listen" | "unlisten">;
+  readonly interest: Pick<Interest, "listen" | "unlisten">;
   readonly maxFollowers: number;
   /** Of one user. 0 = no bound of its own. */
   readonly maxFollowersPerUser: number;
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
-interface Follower extends Entrant {
+interface Follower {
+  readonly key: ChannelKey;
+  readonly topics: ReadonlySet<Topic>;
   readonly clientMsgNo: string;
   readonly sink: StreamSink;
   readonly viewer: FollowViewer | undefined;
@@ -83,7 +85,7 @@ interface Follower extends Entrant {
 
 export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
   const { store, maxFollowers, maxFollowersPerUser } = parts;
-  const table = new FollowerTable<Follower>(parts.interest);
+  const table = new FollowerTable(parts.interest);
 
   function leave(follower: Follower): void {
     follower.status = "over";
@@ -202,10 +204,15 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
       const key = viewedKey(view);
       assertRoom(viewer);
       const follower: Follower = {
-        ...{ key, topics: topicsOf(view, viewer), clientMsgNo, sink, viewer },
+        key,
+        topics: topicsOf(view, viewer),
+        clientMsgNo,
+        sink,
+        viewer,
         cursor: { index: fromIndex, textOffset: 0 },
         status: "coming",
-        ...{ isBehind: false, turn: 0 },
+        isBehind: false,
+        turn: 0,
       };
       try {
         await begin(follower, fromIndex);
@@ -259,4 +266,77 @@ function beyond({ nextIndex }: StreamSnapshot): BrokerError {
     message: `from is beyond the stream's next index, ${nextIndex}`,
     details: [{ path: "from", message: "is beyond the stream" }],
   });
+}
+
+/** The followers of this node. Maps: followers by channel, by viewer, by topic. A topic is listened to while it has one. */
+class FollowerTable {
+  readonly #interest: Pick<Interest, "listen" | "unlisten">;
+  readonly #all = new Set<Follower>();
+  readonly #byKey = new Map<ChannelKey, Set<Follower>>();
+  readonly #byViewer = new Map<string, Set<Follower>>();
+  readonly #byTopic = new Map<Topic, Set<Follower>>();
+
+  constructor(interest: Pick<Interest, "listen" | "unlisten">) {
+    this.#interest = interest;
+  }
+
+  get size(): number {
+    return this.#all.size;
+  }
+
+  /** All of them as they are now. */
+  all(): readonly Follower[] {
+    return [...this.#all];
+  }
+
+  /** Those in the channel; may be gone through while they leave. */
+  inChannel(key: ChannelKey): Iterable<Follower> {
+    return this.#byKey.get(key) ?? [];
+  }
+
+  /** Those who read by that user's right. */
+  ofViewer(uid: string): ReadonlySet<Follower> {
+    return this.#byViewer.get(uid) ?? new Set();
+  }
+
+  /** In at once; resolves when all of its topics are listened to. Throws `unavailable`; it is in all the same. */
+  async enter(follower: Follower): Promise<void> {
+    const { key, topics, viewer } = follower;
+    this.#all.add(follower);
+    add(this.#byKey, key, follower);
+    if (viewer !== undefined) add(this.#byViewer, viewer.uid, follower);
+    for (const topic of topics) add(this.#byTopic, topic, follower);
+    await Promise.all([...topics].map((topic) => this.#interest.listen(topic)));
+  }
+
+  /** Harmless when it is not in. */
+  leave(follower: Follower): void {
+    const { key, topics, viewer } = follower;
+    if (!this.#all.delete(follower)) return;
+    remove(this.#byKey, key, follower);
+    if (viewer !== undefined) remove(this.#byViewer, viewer.uid, follower);
+    for (const topic of topics)
+      if (remove(this.#byTopic, topic, follower))
+        this.#interest.unlisten(topic);
+  }
+}
+
+function add(
+  map: Map<string, Set<Follower>>,
+  name: string,
+  follower: Follower,
+): void {
+  const those = map.get(name) ?? new Set();
+  map.set(name, those.add(follower));
+}
+
+/** Tells whether none is left. */
+function remove(
+  map: Map<string, Set<Follower>>,
+  name: string,
+  follower: Follower,
+): boolean {
+  const those = map.get(name);
+  those?.delete(follower);
+  return those?.size === 0 && map.delete(name);
 }

@@ -3,20 +3,45 @@
 // What a stream may do next is decided by the store's atomic step.
 
 import { BrokerError } from "./errors.ts";
+import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
 import {
   type ChannelRef,
   channelKey,
+  isWellFormed,
+  RESERVED_EVENT_PREFIX,
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
   type StreamSnapshot,
   type StreamState,
   SYSTEM_UID,
+  TOOL_CALL_EVENTS,
 } from "./model.ts";
-import type { ChannelStore, Clock, Publisher } from "./ports.ts";
+import type {
+  ChannelStore,
+  Clock,
+  Publisher,
+  StreamDraft,
+  StreamStep,
+  StreamStore,
+} from "./ports.ts";
 import { createSendRule } from "./send-rule.ts";
-import { assertStreamName, classify, type EventInput } from "./stream-input.ts";
-import type { StreamDraft, StreamStep, StreamStore } from "./stream-ports.ts";
-import { type ChannelView, viewedKey } from "./view.ts";
 
-export type { EventInput } from "./stream-input.ts";
+export interface EventInput {
+  readonly channel: ChannelRef;
+  /** Empty: the system. */
+  readonly fromUid: string;
+  /** Names the stream or message the event belongs to. */
+  readonly clientMsgNo: string;
+  /** The producer's own id of the event: the same one again is a retry. Undefined: the server makes one. */
+  readonly eventId: string | undefined;
+  readonly type: string;
+  readonly data: string;
+  /** Unix milliseconds; undefined: now. */
+  readonly timestampMs: number | undefined;
+  /** A start ends the channel's active stream first. */
+  readonly force: boolean;
+}
 
 export interface Streams {
   /**
@@ -39,7 +64,7 @@ export interface Streams {
   close(): Promise<void>;
 }
 
-export interface StreamParts {
+interface StreamParts {
   readonly store: ChannelStore & StreamStore;
   readonly publisher: Publisher;
   readonly clock: Clock;
@@ -144,6 +169,52 @@ export function createStreams(parts: StreamParts): Streams {
       await looking;
     },
   };
+}
+
+/** What the event has to do with streams. */
+type EventClass = "stream" | "tool_call" | "custom";
+
+/** Throws `event_type_empty`, `bad_request`, `bad_id`, `too_large`. */
+export function classify(input: EventInput, maxDataBytes: number): EventClass {
+  const { type, data } = input;
+  if (type === "") throw new BrokerError("event_type_empty");
+  const found = classOf(type);
+  if (found === undefined) throw notAllowed("event.type", "a reserved type");
+  assertStreamName(input.channel, input.clientMsgNo);
+  if (input.fromUid !== "") assertId(input.fromUid, "from_uid");
+  if (input.eventId !== undefined) assertLabel(input.eventId, "event.id");
+  if (found === "custom") assertLabel(type, "event.type");
+  if (!isWellFormed(data))
+    throw notAllowed("event.data", "Unicode with half of a character");
+  if (Buffer.byteLength(data) > maxDataBytes)
+    throw new BrokerError("too_large", {
+      message: `event.data exceeds ${maxDataBytes} bytes`,
+      details: [{ path: "event.data", message: "too large" }],
+    });
+  return found;
+}
+
+/** What names a stream. Throws `bad_id`, `bad_request`. */
+export function assertStreamName(
+  channel: ChannelRef,
+  clientMsgNo: string,
+): void {
+  assertId(channel.id, "channel_id");
+  assertLabel(clientMsgNo, "client_msg_no");
+}
+
+function classOf(type: string): EventClass | undefined {
+  if (type === STREAM_CONTENT || type === STREAM_START || type === STREAM_END)
+    return "stream";
+  if (TOOL_CALL_EVENTS.has(type)) return "tool_call";
+  return type.startsWith(RESERVED_EVENT_PREFIX) ? undefined : "custom";
+}
+
+function notAllowed(path: string, message: string): BrokerError {
+  return new BrokerError("bad_request", {
+    message: `${path} is ${message}`,
+    details: [{ path, message: `is ${message}` }],
+  });
 }
 
 function toDraft(input: EventInput): StreamDraft {

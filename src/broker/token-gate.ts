@@ -9,20 +9,20 @@ import { BrokerError } from "./errors.ts";
 import { KnownPairs } from "./known-pairs.ts";
 import type { Clock, Throttle } from "./ports.ts";
 
-export interface TokenLimits {
+interface TokenLimits {
   /** Failures of a network within the window after which it is held off. */
   readonly attempts: number;
   readonly windowS: number;
 }
 
-export interface TokenGateParts {
+interface TokenGateParts {
   readonly throttle: Throttle;
   readonly limits: TokenLimits;
   readonly clock: Clock;
 }
 
 /** Who presents a token. */
-export interface TokenBearer {
+interface TokenBearer {
   readonly address: string;
   readonly uid: string;
 }

@@ -10,9 +10,13 @@ import {
   GROUP_CHANNEL,
   type StreamSnapshot,
 } from "../broker/model.ts";
-import type { ChannelStore, Cluster, MessageStore } from "../broker/ports.ts";
+import type {
+  ChannelStore,
+  Cluster,
+  MessageStore,
+  StreamStore,
+} from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
-import type { StreamStore } from "../broker/stream-ports.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { TimeSlice } from "../lib/time-slice.ts";

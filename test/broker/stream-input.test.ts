@@ -7,7 +7,7 @@ import {
   assertStreamName,
   classify,
   type EventInput,
-} from "../../src/broker/stream-input.ts";
+} from "../../src/broker/streams.ts";
 import { group } from "./node-names.ts";
 
 const MAX_BYTES = 100;

@@ -13,8 +13,8 @@ import type {
   ConversationChange,
   ConversationStore,
   MessageStore,
+  StreamStore,
 } from "../../src/broker/ports.ts";
-import type { StreamStore } from "../../src/broker/stream-ports.ts";
 import type { Random } from "../support/random.ts";
 import { ALL_OF_THEM, newestFirst } from "./conversation-bench.ts";
 import type { ConversationModel, Seen } from "./conversation-model.ts";

@@ -1,4 +1,4 @@
-// The contract of `SessionStore` in broker/session-ports.ts with that of `Cluster`: who is logged in and online, as a suite every store runs beside its
+// The contract of `SessionStore` in broker/ports.ts with that of `Cluster`: who is logged in and online, as a suite every store runs beside its
 // cluster. Session ids and uids are made unique per case, so that a driver with shared storage may run it against one server.
 
 import type { Test } from "tap";

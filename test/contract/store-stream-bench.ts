@@ -9,7 +9,7 @@ import {
   STREAM_START,
   type StreamSnapshot,
 } from "../../src/broker/model.ts";
-import type { StreamDraft, StreamStep } from "../../src/broker/stream-ports.ts";
+import type { StreamDraft, StreamStep } from "../../src/broker/ports.ts";
 import type { Bench } from "./store-bench.ts";
 
 export const KEY: ChannelKey = "2:g";

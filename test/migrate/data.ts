@@ -8,8 +8,11 @@ import {
   STREAM_END,
   STREAM_START,
 } from "../../src/broker/model.ts";
-import type { CommandDraft, Store } from "../../src/broker/ports.ts";
-import type { StreamDraft } from "../../src/broker/stream-ports.ts";
+import type {
+  CommandDraft,
+  Store,
+  StreamDraft,
+} from "../../src/broker/ports.ts";
 import {
   ALL,
   draftOf,

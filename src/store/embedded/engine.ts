@@ -8,8 +8,8 @@ import type {
   ConversationStore,
   ManagerStore,
   SessionStore,
+  StreamStore,
 } from "../../broker/ports.ts";
-import type { StreamStore } from "../../broker/stream-ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
 import type { Appends } from "./appends.ts";
 import { ChannelTables } from "./channel-tables.ts";

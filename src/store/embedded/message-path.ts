@@ -3,7 +3,7 @@
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { ChannelKey } from "../../broker/model.ts";
-import type { StreamStore } from "../../broker/stream-ports.ts";
+import type { StreamStore } from "../../broker/ports.ts";
 import { Appends } from "./appends.ts";
 import { ChannelRows } from "./channel-rows.ts";
 import { Checkpoint } from "./checkpoint.ts";

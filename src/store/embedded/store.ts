@@ -9,10 +9,10 @@ import type {
   MessageStore,
   SessionStore,
   Store,
+  StreamStore,
   UserState,
   UserStore,
 } from "../../broker/ports.ts";
-import type { StreamStore } from "../../broker/stream-ports.ts";
 import {
   createLifecycle,
   type Lifecycle,

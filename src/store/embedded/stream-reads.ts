@@ -2,7 +2,7 @@
 // settled, nor a stream whose message is past the retention time.
 
 import type { ChannelKey, Message } from "../../broker/model.ts";
-import type { StreamStore } from "../../broker/stream-ports.ts";
+import type { StreamStore } from "../../broker/ports.ts";
 import { withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import { decodeRecord, peekTimes } from "./record.ts";

@@ -7,7 +7,7 @@ import {
   STREAM_END,
   STREAM_START,
 } from "../../broker/model.ts";
-import type { StreamDraft, StreamStep } from "../../broker/stream-ports.ts";
+import type { StreamDraft, StreamStep } from "../../broker/ports.ts";
 import type { LiveStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import type { StreamPlacements } from "./stream-placements.ts";

@@ -1,7 +1,7 @@
 // The port's calls that change streams: checked here, decided in their turn of the queue. No state but the parts'.
 
 import { BrokerError } from "../../broker/errors.ts";
-import type { StreamDraft, StreamStore } from "../../broker/stream-ports.ts";
+import type { StreamDraft, StreamStore } from "../../broker/ports.ts";
 import type { Appends } from "./appends.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "./call.ts";
 import {

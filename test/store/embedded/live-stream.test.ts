@@ -2,7 +2,7 @@
 
 import t from "tap";
 import { STREAM_CONTENT, STREAM_START } from "../../../src/broker/model.ts";
-import type { StreamDraft } from "../../../src/broker/stream-ports.ts";
+import type { StreamDraft } from "../../../src/broker/ports.ts";
 import { createNativeProtocol } from "../../../src/protocol/native/native.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { codeOf } from "../../contract/store-bench.ts";

@@ -9,8 +9,7 @@ import {
   STREAM_END,
   STREAM_START,
 } from "../../../src/broker/model.ts";
-import type { Store } from "../../../src/broker/ports.ts";
-import type { StreamDraft } from "../../../src/broker/stream-ports.ts";
+import type { Store, StreamDraft } from "../../../src/broker/ports.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-bench.ts";

@@ -8,8 +8,7 @@ import {
   STREAM_END,
   STREAM_START,
 } from "../../../src/broker/model.ts";
-import type { ClusterEvent } from "../../../src/broker/ports.ts";
-import type { StreamDraft } from "../../../src/broker/stream-ports.ts";
+import type { ClusterEvent, StreamDraft } from "../../../src/broker/ports.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-bench.ts";

@@ -7,8 +7,8 @@ import type {
   Clock,
   ConversationStore,
   MessageStore,
+  StreamStore,
 } from "../../../src/broker/ports.ts";
-import type { StreamStore } from "../../../src/broker/stream-ports.ts";
 import type { ChannelFeed } from "../../../src/redis/channel-feed.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import type { RedisStoreParts } from "../../../src/store/redis/parts.ts";

@@ -2,7 +2,7 @@
 // version is known, and says each time whether it is still the newest. State: the streams that were read last, bounded by what they hold.
 
 import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
-import type { StreamStore } from "../../../broker/stream-ports.ts";
+import type { StreamStore } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";

@@ -10,7 +10,7 @@ import {
   streamPayload,
   TOOL_CALL_EVENTS,
 } from "../../../broker/model.ts";
-import type { StreamDraft } from "../../../broker/stream-ports.ts";
+import type { StreamDraft } from "../../../broker/ports.ts";
 import { usersOf } from "../../../redis/keys.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { encodeExtra, encodeRecord } from "../../../redis/wire.ts";

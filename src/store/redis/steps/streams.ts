@@ -5,7 +5,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_START } from "../../../broker/model.ts";
-import type { StreamStep, StreamStore } from "../../../broker/stream-ports.ts";
+import type { StreamStep, StreamStore } from "../../../broker/ports.ts";
 import { KeyedSequencer } from "../../../lib/keyed-sequencer.ts";
 import { BUCKETS, bucketOf, usersOf } from "../../../redis/keys.ts";
 import { isMessages, STREAM_STATES } from "../../../redis/wire.ts";
