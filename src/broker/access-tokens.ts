@@ -1,5 +1,6 @@
-// Access tokens: giving them, whose they are, and taking them back. A token counts as long as its account has the password, the role and the
-// permissions that it had when the token was given. State: a short-lived bounded cache of token hashes. Never keeps a plain token.
+// Access tokens: issue, look up, revoke. A token is valid while its account has the password, role
+// and permissions of the time of issue. State: a short-lived bounded cache of token hashes. Never
+// keeps a plain token.
 
 import { createHmac, randomBytes } from "node:crypto";
 import type { AccountIdentity } from "./manager-accounts.ts";
@@ -7,7 +8,7 @@ import type { ManagerAccount } from "./model.ts";
 import type { Clock, ManagerStore } from "./ports.ts";
 import { hashesEqual, hashToken } from "./tokens.ts";
 
-/** How long this node believes what the store said of a token: the longest a logout at another node goes unnoticed here. */
+/** Time-to-live of the cache: the longest time a logout at another node goes unnoticed here. */
 const CACHE_MS = 5000;
 const CACHE_ENTRIES = 1000;
 const TOKEN_BYTES = 32;
@@ -15,7 +16,7 @@ const TOKEN_FORM = /^[A-Za-z0-9_-]{43}$/;
 
 interface AccessTokensParts {
   readonly store: Omit<ManagerStore, "putPasswordOnce">;
-  /** Undefined: an account that is not configured, or no more; it has no valid tokens. */
+  /** Undefined: the account is not configured; it has no valid tokens. */
   readonly accountOf: (username: string) => AccountIdentity | undefined;
   readonly clock: Clock;
 }
@@ -28,14 +29,14 @@ interface CachedOwner {
 export class AccessTokens {
   readonly #parts: AccessTokensParts;
   readonly #owners = new Map<string, CachedOwner>();
-  /** Grows with each token that is taken back, so that an answer the store gave before is not cached after it. */
+  /** Grows with each revoked token, so that an older answer of the store is not cached after it. */
   #revocations = 0;
 
   constructor(parts: AccessTokensParts) {
     this.#parts = parts;
   }
 
-  /** 256 random bits, base64url: shown this once, only its hash is kept. Throws as the store does. */
+  /** 256 random bits, base64url; only its hash is kept. Throws as the store does. */
   async give(known: AccountIdentity, expiresAtMs: number): Promise<string> {
     const token = randomBytes(TOKEN_BYTES).toString("base64url");
     const hash = hashToken(token);
@@ -47,7 +48,7 @@ export class AccessTokens {
     return token;
   }
 
-  /** Whose valid token it is. Throws as the store does. */
+  /** The account of a valid token. Throws as the store does. */
   async account(token: string): Promise<ManagerAccount | undefined> {
     if (!TOKEN_FORM.test(token)) return undefined;
     const hash = hashToken(token);
@@ -66,7 +67,7 @@ export class AccessTokens {
     return account;
   }
 
-  /** Harmless when it is not valid. Throws as the store does. */
+  /** Harmless if it is not valid. Throws as the store does. */
   async takeBack(token: string): Promise<void> {
     const hash = hashToken(token);
     await this.#parts.store.removeAccessToken(hash);
@@ -74,7 +75,10 @@ export class AccessTokens {
     this.#owners.delete(keyOf(hash));
   }
 
-  /** Undefined: the account is gone, or is not what it was; tokens of builds that stored the username alone have ended too. */
+  /**
+   * Undefined: the account was removed or changed, or the token is of a build that stored the
+   * username alone.
+   */
   #accountFor(token: string, owner: string): ManagerAccount | undefined {
     const known = this.#parts.accountOf(usernameOf(owner));
     if (known === undefined) return undefined;
@@ -94,8 +98,9 @@ export class AccessTokens {
 }
 
 /**
- * What the store keeps of a token's owner. The tag binds the token to the account's fingerprint; its key is the token, which is stored nowhere,
- * so that nobody who reads the store can try passwords against it.
+ * A token's owner as the store keeps it. The tag binds the token to the account's fingerprint; its
+ * key is the token, which is stored nowhere, so that a reader of the store cannot try passwords
+ * against it.
  */
 function ownerText(
   token: string,

@@ -1,5 +1,6 @@
-// Channels and their members: creating, changing, adding and removing. Notifies the live sessions of added members, and again when a call is repeated:
-// a node may have died between the change and the notification. Of removed members the store's step notifies. State: none; the store decides.
+// Channels and their members: creating, changing, adding and removing. Notifies the live sessions
+// of added members, also in a repeated call, because a node may have died between change and
+// notification. The store's step notifies removed members. State: none; the store decides.
 
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
@@ -11,21 +12,31 @@ import {
 } from "./model.ts";
 import type { Announcer, ChannelStore, Membership } from "./ports.ts";
 
-/** Where an added member could not be notified, calls throw `unavailable` or `overloaded`; repeated they notify again. */
+/**
+ * If an added member could not be notified, calls throw `unavailable` or `overloaded`; a repeated
+ * call notifies again.
+ */
 export interface Channels {
   /**
-   * Creates a channel. Throws `channel_exists`; with `disband` set on an existing one disbands that instead [decisions: Create again].
+   * Creates a channel. Throws `channel_exists`; with `disband` set on an existing one disbands that
+   * instead [decisions: Create again].
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   /** Changes the given flags. Throws `channel_not_found`. */
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;
-  /** Throws `channel_not_found`, `channel_disbanded`. Live sessions of the added users receive the channel at once. */
+  /**
+   * Throws `channel_not_found`, `channel_disbanded`. Live sessions of the added users receive the
+   * channel at once.
+   */
   addSubscribers(
     channel: ChannelRef,
     uids: readonly string[],
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<void>;
-  /** All or nothing. Throws `channel_not_found`, `not_in_channel`, `channel_disbanded`. Live sessions stop receiving at once. */
+  /**
+   * All or nothing. Throws `channel_not_found`, `not_in_channel`, `channel_disbanded`. Live
+   * sessions stop receiving at once.
+   */
   removeSubscribers(
     channel: ChannelRef,
     uids: readonly string[],
@@ -43,14 +54,14 @@ export function createChannels(ports: {
     channel: ChannelRef,
     uids: readonly string[],
   ): Promise<void> {
-    if (channel.type !== GROUP_CHANNEL) return; // a contact list moves no session
+    if (channel.type !== GROUP_CHANNEL) return; // a contact list has no sessions
     const channelId = channel.id;
     await publisher.announce(
       uids.map((uid) => ({ kind: "addition", uid, channelId })),
     );
   }
 
-  /** Notifies those of `uids` that are members. */
+  /** Notifies the members among `uids`. */
   async function announceMembers(
     channel: ChannelRef,
     uids: readonly string[],
@@ -87,7 +98,7 @@ export function createChannels(ports: {
       const all = [...new Set(uids)];
       const isDone = await store.addSubscribers(channel, all, options);
       if (!isDone) throw await missingOrDisbanded(store, channel);
-      await announce(channel, all); // also those that were members before: this may be a retry
+      await announce(channel, all); // also earlier members: this may be a retry
     },
 
     async removeSubscribers(channel, uids, membership) {

@@ -1,9 +1,13 @@
-// Who gets a command [decisions: sync_once, subscribers on send]: a copy to keep, or only word while online. State: none.
+// The audience of a command [decisions: sync_once, subscribers on send]: a kept copy each, or a
+// push to online sessions only. State: none.
 
 import { type ChannelRef, GROUP_CHANNEL, SYSTEM_UID } from "./model.ts";
 import type { ChannelStore } from "./ports.ts";
 
-/** `tell`: only who is online; `recipients` undefined: everyone in the channel. `keep`: a copy for each recipient. */
+/**
+ * `tell`: online sessions only; `recipients` undefined: the whole channel. `keep`: a copy for each
+ * recipient.
+ */
 export type Audience =
   | {
       readonly kind: "tell";
@@ -12,21 +16,20 @@ export type Audience =
   | {
       readonly kind: "keep";
       readonly recipients: readonly string[];
-      /** Told while online: the sender, whose other devices learn of it without a copy. */
+      /** The sender, whose other online devices get it without a copy. */
       readonly alsoTell: readonly string[];
     };
 
-/** A command as far as its audience goes. */
 export interface CommandAddress {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** The only ones to get it, as far as they belong to the channel; undefined: all of it. */
+  /** Its recipients, if they belong to the channel; undefined: the whole channel. */
   readonly subscribers: readonly string[] | undefined;
-  /** Not to be kept for anybody. */
+  /** No copies are kept. */
   readonly noPersist: boolean;
 }
 
-/** In a large group nothing is kept per member: a command reaches who is online. */
+/** A large group keeps nothing per member: a command reaches online sessions only. */
 export async function audienceOf(
   command: CommandAddress,
   store: Pick<ChannelStore, "groupFacts" | "members" | "membersAmong">,

@@ -1,10 +1,13 @@
-// What a message's payload must be: reads its type and, when asked to be strict, checks the fields of the known types
-// [spec: Message payload content; decisions: payload]. Pure.
+// The content rules of payloads: reads the type and, if strict, checks the fields of the known
+// types [spec: Message payload content; decisions: payload]. Pure.
 
 import { integerField } from "../lib/json-scan.ts";
 import { BrokerError } from "./errors.ts";
 
-/** `json`: an object with an integer type. `strict`: also the fields of the known types. `opaque`: any bytes. */
+/**
+ * `json`: an object with an integer type. `strict`: also the fields of the known types. `opaque`:
+ * any bytes.
+ */
 export type ContentValidation = "json" | "strict" | "opaque";
 
 export const COMMAND_TYPE = 99;
@@ -105,7 +108,7 @@ function isReply(value: unknown): boolean {
 const decoder = new TextDecoder();
 
 /**
- * The payload's `type`, or 0 where content is opaque and says nothing. Throws `bad_payload` on what `validation` refuses.
+ * The payload's `type`, or 0 if it is opaque and has none. Throws `bad_payload`.
  */
 export function contentType(
   payload: Uint8Array,
@@ -123,7 +126,7 @@ export function contentType(
 function checkFields(payload: Uint8Array, type: number): void {
   const fields = type > 1000 ? SYSTEM : KNOWN_TYPES.get(type);
   if (fields === undefined) return;
-  const content: Content = JSON.parse(decoder.decode(payload)); // an object: it has a type
+  const content: Content = JSON.parse(decoder.decode(payload)); // an object: checked above
   for (const [name, is] of fields)
     if (!is(content[name]))
       throw new BrokerError("bad_payload", {

@@ -1,5 +1,5 @@
-// A user's conversations: the list with unread counts, and read positions that move both ways [DESIGN §2.4]. Lists are
-// made a few at a time, in turns between users. State: who waits for a list.
+// A user's conversations: the list with unread counts, and read positions that move both ways
+// [DESIGN §2.4]. A few lists are made at a time, in turns between users. State: the waiting lists.
 
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { BrokerError } from "./errors.ts";
@@ -11,41 +11,46 @@ import type {
   ConversationStore,
 } from "./ports.ts";
 
-/** Lists made at once: each takes a stretch of every turn of the event loop. */
+/** Lists made at once: each takes a slice of every turn of the event loop. */
 const LISTS_AT_ONCE = 4;
-/** Lists of one user that wait: as many as it may have sessions, by default. */
+/** Waiting lists of one user: as many as it may have sessions by default. */
 const MAX_LISTS_WAITING = 100;
 
-/** Whose conversation, and which session asks; undefined: none, all sessions hear of it. */
+/** `origin`: the session that changes it, which is not notified; undefined: all sessions are. */
 interface ChangeOwner {
   readonly uid: string;
   readonly origin: string | undefined;
 }
 
-/** Which of a user's conversations, newest first. */
 interface ConversationRange {
-  /** How many of the newest to leave out. */
+  /** Skipped from the newest. */
   readonly offset: number;
   readonly limit: number;
-  /** Bytes of messages, streams included, after which a page ends early; it holds at least one conversation if there is one. */
+  /**
+   * Bytes of messages, streams included, after which a page ends early; it holds at least one
+   * conversation if there is one.
+   */
   readonly maxBytes: number;
 }
 
 export interface ConversationPage {
   readonly conversations: readonly Conversation[];
-  /** There are more behind the last one: ask with the offset moved on by as many as these. */
+  /** There are more: ask again with the offset moved on by the length of this page. */
   readonly more: boolean;
-  /** How many conversations were looked at to find the newest. */
+  /** Conversations read to find the newest. */
   readonly looked: number;
 }
 
 export interface Conversations {
-  /** A page, newest message first; conversations without a shown message are left out. Throws `bad_id`, `overloaded`. */
+  /**
+   * A page, newest message first; conversations without a shown message are left out. Throws
+   * `bad_id`, `overloaded`.
+   */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
-  /** All of them without what their messages hold, newest message first: to choose from. Throws `bad_id`, `overloaded`. */
+  /** All of them without payloads, newest message first. Throws `bad_id`, `overloaded`. */
   heads(uid: string): Promise<readonly ConversationHead[]>;
   /**
-   * Moves the read position or hides what there is; the user's other sessions hear of it at once. `by.origin`: the session that asks.
+   * Moves the read position or hides the messages; the user's other sessions are notified at once.
    * Throws `not_in_channel`, `bad_request`, `bad_id`.
    */
   change(
@@ -88,7 +93,7 @@ export function createConversations({
     const channels = all.slice(offset).map(({ channel }) => channel);
     const bounds = { limit, maxBytes };
     const page = await store.readConversations(uid, channels, bounds);
-    // a newer message may have come into one of them meanwhile
+    // a newer message may have been stored meanwhile
     const conversations = newestFirst(page.conversations);
     return { conversations, more: page.more, looked: all.length };
   }
@@ -121,7 +126,7 @@ function newestFirst<T extends Conversation | ConversationHead>(
   const timeOf = ({ last }: T) => last?.timestampMs ?? 0;
   const idOf = ({ last }: T) => last?.messageId ?? 0;
   return conversations.toSorted(
-    (a, b) => timeOf(b) - timeOf(a) || idOf(b) - idOf(a), // ids of channels on Redis say nothing within a call
+    (a, b) => timeOf(b) - timeOf(a) || idOf(b) - idOf(a), // ids of different channels on Redis have no order within a call
   );
 }
 

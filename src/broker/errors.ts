@@ -1,10 +1,10 @@
-// The one table of everything that can be refused or fail, and the one table of reasons to close a client's connection.
-// Each edge (HTTP, native, …) maps every code of it; a new code does not compile until it is mapped everywhere.
+// The table of errors, and the table of reasons to close a client's connection. Each edge (HTTP,
+// native, …) maps every code of it; a new code does not compile until it is mapped everywhere.
 
 interface ErrorMeaning {
-  /** The sentence a caller reads when the thrower has nothing more precise to say. */
+  /** The sentence a caller reads if the thrower gives no more precise one. */
   readonly message: string;
-  /** Whether the same call may succeed later without being changed. */
+  /** Whether the same call may succeed later. */
   readonly retry: boolean;
 }
 
@@ -55,7 +55,7 @@ export const ERRORS = {
   },
   stream_not_found: { message: "Stream does not exist", retry: false },
   stream_closed: { message: "Stream is already closed", retry: false },
-  /** Asked for by a reader; `stream_not_found` is what its producer hears. */
+  /** For a reader; a producer gets `stream_not_found`. */
   stream_unknown: { message: "There is no such stream", retry: false },
   not_connected: {
     message: "The first frame must be a connect",
@@ -74,7 +74,7 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** Why a sender may not send into a channel. */
+/** Reasons why a sender may not send into a channel. */
 export type SendRefusal = Extract<
   ErrorCode,
   | "channel_disbanded"
@@ -90,11 +90,11 @@ export interface ErrorDetail {
   readonly message: string;
 }
 
-/** The only error that crosses a room. Its message is meant for the caller and holds no secret. */
+/** The only error that crosses a room. Its message is for the caller and holds no secret. */
 export class BrokerError extends Error {
   readonly code: ErrorCode;
   readonly details: readonly ErrorDetail[] | undefined;
-  /** Whole milliseconds after which a retry makes sense, where that is known. */
+  /** Whole milliseconds after which a retry makes sense, if known. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
@@ -132,8 +132,9 @@ export function isAway(error: unknown): boolean {
 }
 
 /**
- * Why a client's connection is closed, as WebSocket close codes. The range tells the client what to do:
- * 4000–4099 reconnect at once and resume, 4100–4199 reconnect after a pause, 4200–4299 do not reconnect.
+ * Reasons to close a client's connection, as WebSocket close codes. The range tells the client what
+ * to do: 4000–4099 reconnect at once and resume, 4100–4199 reconnect after a pause, 4200–4299 do
+ * not reconnect.
  */
 export const CLOSE_REASONS = {
   draining: { code: 4000, message: "The node is going away" },

@@ -1,4 +1,5 @@
-// Interest in topics shared by several parts of a node: a topic is listened to while any of them wants it. Map: topics to who wants them.
+// Subscriptions to topics shared by several parts of a node: a topic is listened to while any of
+// them wants it. Map: topics to their owners.
 
 import type { Topic } from "./model.ts";
 import type { Cluster } from "./ports.ts";
@@ -8,7 +9,10 @@ export type Interest = Pick<Cluster, "listen" | "subscribe" | "unlisten">;
 /** Each owner listens and unlistens as if it were alone; both are idempotent for it. */
 export function shareInterest(cluster: Interest): { owner(): Interest } {
   const owners = new Map<Topic, readonly Interest[]>();
-  /** `alone`: the list of this owner only, which all its topics share: there are as many as users and groups. */
+  /**
+   * `alone`: the list of one owner, shared by its topics, of which there are as many as users and
+   * groups.
+   */
   function own(topic: Topic, owner: Interest, alone: readonly Interest[]) {
     const those = owners.get(topic);
     if (those === undefined) owners.set(topic, alone);
@@ -19,7 +23,7 @@ export function shareInterest(cluster: Interest): { owner(): Interest } {
       const self: Interest = {
         async listen(topic) {
           own(topic, self, alone);
-          await cluster.listen(topic); // also when another owner's is still under way
+          await cluster.listen(topic); // also while another owner's call is under way
         },
         async subscribe(topic) {
           own(topic, self, alone);

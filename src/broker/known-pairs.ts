@@ -1,5 +1,6 @@
-// The pairs of a client network and a name that presented the right credential. Such a pair keeps room of its own for failures, so that a guesser in
-// the same network does not lock it out. State: the pairs with their failures since; bounded, the one that was right longest ago leaves first.
+// Pairs of a client network and a name that presented the right credential. Such a pair has
+// failures of its own, so that a guesser in the same network does not lock it out. State: the pairs
+// with their failures since; bounded, the pair whose success is oldest is dropped first.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 
@@ -26,7 +27,7 @@ export class KnownPairs {
   }
 }
 
-/** An address holds no space. */
+/** Addresses contain no space. */
 function pairOf(network: string, name: string): string {
   return `${network} ${name}`;
 }

@@ -1,4 +1,5 @@
-// The sessions this node serves, as the store has to have them. Maps: sessions by id and by uid, ids of those to be confirmed, now or later.
+// The sessions this node serves, as the store must have them. Maps: sessions by id and by uid, ids
+// of sessions to confirm now or later.
 
 import type { LoggedIn } from "./ports.ts";
 
@@ -9,7 +10,7 @@ export class LocalSessions {
   readonly #byUid = new Map<string, readonly LoggedIn[]>();
   /** Ids of sessions that may have lost the right to go on, or their entry. */
   readonly unconfirmed = new Set<string>();
-  /** Ids of sessions to be confirmed with `confirmDeferred`, unless somebody asks about them before. */
+  /** Ids of sessions to confirm with `confirmDeferred`, unless they are confirmed before. */
   readonly #deferred = new Set<string>();
   #cursor: Iterator<LoggedIn> | undefined;
 
@@ -29,13 +30,12 @@ export class LocalSessions {
     return this.#byUid.get(uid) ?? NONE;
   }
 
-  /** These are to be confirmed, as far as they are this node's. */
+  /** Marks those of them that this node serves. */
   confirmSoon(sessions: Iterable<LoggedIn>): void {
     for (const { session } of sessions)
       if (this.has(session.sessionId)) this.unconfirmed.add(session.sessionId);
   }
 
-  /** All are to be confirmed with `confirmDeferred`. */
   deferAll(): void {
     for (const id of this.#sessions.keys()) this.#deferred.add(id);
   }
@@ -45,16 +45,16 @@ export class LocalSessions {
     this.#deferred.clear();
   }
 
-  /** The store is asked about the session now. */
+  /** The session is being confirmed. */
   asked(sessionId: string): void {
     this.unconfirmed.delete(sessionId);
     this.#deferred.delete(sessionId);
   }
 
-  /** The next `count` of all at most are to be confirmed, behind those of the call before; at the end it begins again with the call after. */
+  /** Marks the next `count` sessions in turn; after the last it begins again with the next call. */
   confirmNextSoon(count: number): void {
     for (let left = count; left > 0; left--) {
-      this.#cursor ??= this.#sessions.values(); // stays right while sessions come and go
+      this.#cursor ??= this.#sessions.values(); // stays valid while sessions come and go
       const { done, value } = this.#cursor.next();
       if (done === true) {
         this.#cursor = undefined;
@@ -64,7 +64,7 @@ export class LocalSessions {
     }
   }
 
-  /** The session is in; in place of an earlier login of the same. */
+  /** Replaces an earlier login of the same session. */
   add(entered: LoggedIn): void {
     const { sessionId, uid } = entered.session;
     this.forget(sessionId);
@@ -72,7 +72,7 @@ export class LocalSessions {
     this.#byUid.set(uid, this.of(uid).concat(entered)); // exactly as long as needed, unlike a spread
   }
 
-  /** The session is not served any more; says whether it was one of this node's. */
+  /** Returns whether this node served it. */
   forget(sessionId: string): boolean {
     this.asked(sessionId);
     const found = this.#sessions.get(sessionId);

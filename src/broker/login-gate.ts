@@ -1,6 +1,7 @@
-// Decides whether a manager's login may be tried, and how soon: a client network has so many failures in the window, also when attempts run at
-// once; a username with too many failures only slows down, since a right password from another network must be served. State: the attempts under
-// way per network, and the pairs of network and username that logged in. The counts are the Throttle's.
+// Limits guessing of managers' passwords: a client network has a number of failures in the window,
+// concurrent attempts included; a username with too many failures is only slowed down, because the
+// right password from another network must be served. State: attempts under way per network, and
+// the pairs of network and username that logged in. The Throttle has the counts.
 
 import { networkOf } from "../lib/network.ts";
 import { BrokerError } from "./errors.ts";
@@ -8,35 +9,38 @@ import { KnownPairs } from "./known-pairs.ts";
 import type { Throttle } from "./ports.ts";
 
 export interface LoginLimits {
-  /** Failures within the window after which a network's further attempts are refused, and a username's wait. */
+  /**
+   * Failures within the window after which a network's further attempts are refused, and a
+   * username's wait.
+   */
   readonly attempts: number;
   readonly windowS: number;
 }
 
 /** Attempts of this node, running or waiting; further ones are refused as overloaded. */
 const MAX_UNDER_WAY = 512;
-/** Of one network; while half of all places are taken, one. Pairs that logged in before are not among them. */
+/** Of one network; one while half of all places are taken. Excludes pairs that logged in before. */
 const MAX_OF_NETWORK = 16;
 /** Of one network's pairs that logged in before. */
 const MAX_KNOWN_OF_NETWORK = 32;
 /** Places beyond `MAX_UNDER_WAY`, for such pairs only. */
 const RESERVED_FOR_KNOWN = 64;
-/** What an attempt at a username with too many failures waits. */
+/** The wait of an attempt at a username with too many failures. */
 const SLOW_MS = 1000;
 
 interface Attempts {
   /** Running or waiting. */
   underWay: number;
-  /** Those that were let through and have not settled. */
+  /** Admitted and not settled. */
   pending: number;
 }
 
 interface Network {
   readonly key: string;
-  /** Of pairs that logged in before and have failures left of their own. */
+  /** Of pairs that logged in before and have failures left. */
   readonly known: Attempts;
   readonly others: Attempts;
-  /** Decisions about it come one after the other. */
+  /** Serializes decisions about it. */
   admission: Promise<void>;
   settlement: Deferred;
 }
@@ -59,9 +63,10 @@ export class LoginGate {
   }
 
   /**
-   * Runs `verify` when the network may try and counts its answer: a failure against network and username, a success clears the username's count.
-   * `rank` says how soon it should come where many wait, lower first: users that logged in from their network before, then networks by
-   * their failures. Throws `too_many_attempts` with the seconds left, `overloaded`. What `verify` throws counts as nothing.
+   * Runs `verify` if the network may try and counts the result: a failure against network and
+   * username, a success clears the username's count. `rank` orders waiting checks, lower first:
+   * users that logged in from their network before, then networks by their failures. Throws
+   * `too_many_attempts` with the seconds left, `overloaded`. An error of `verify` is not counted.
    */
   async attempt(
     { username, address }: LoginName,
@@ -139,7 +144,10 @@ export class LoginGate {
     await new Promise((resolve) => setTimeout(resolve, SLOW_MS));
   }
 
-  /** Waits while attempts under way, should they all fail, would use up what the network has left. Resolves with the rank. */
+  /**
+   * Waits while the attempts under way could use up the network's failures. Resolves with the
+   * rank.
+   */
   async #admit(
     state: Network,
     network: string,
@@ -158,7 +166,10 @@ export class LoginGate {
     }
   }
 
-  /** Pending is read before the count: an attempt that fails in between is counted twice for a moment, never missed. */
+  /**
+   * Pending is read before the count: an attempt that fails in between is counted twice for a
+   * moment, never missed.
+   */
   async #decide(
     state: Network,
     ownFailures: number | undefined,

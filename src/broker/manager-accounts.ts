@@ -1,5 +1,5 @@
-// From configuration to accounts that can log in: checks them, hashes plain passwords, and makes the first `admin` where none is set.
-// State: none. Never keeps or returns a plain password.
+// From configuration to accounts: checks them, hashes plain passwords, and makes the first `admin`
+// if none is set. State: none. Never keeps or returns a plain password.
 
 import { createHash, randomBytes } from "node:crypto";
 import { BrokerError } from "./errors.ts";
@@ -11,7 +11,7 @@ import {
 } from "./passwords.ts";
 import type { ManagerStore } from "./ports.ts";
 
-/** What a control-plane call may need; `*` is all of them [decisions: Roles and permissions]. */
+/** Permissions of control-plane calls; `*` is all of them [decisions: Roles and permissions]. */
 export const PERMISSIONS = [
   "users:write",
   "channels:write",
@@ -34,17 +34,16 @@ const ROLE_PERMISSIONS: Readonly<Record<ManagerRole, readonly Permission[]>> = {
   viewer: ["system:read"],
 };
 
-/** A manager as configured: exactly one of `passwordHash` and `password` is set, "" counts as not set. */
+/** A configured manager: exactly one of `passwordHash` and `password` is set; "" is not set. */
 export interface AccountConfig {
   readonly username: string;
   readonly passwordHash?: string;
   readonly password?: string;
   readonly role: ManagerRole;
-  /** In place of the role's; empty or absent: the role's. */
+  /** Empty or absent: the role's. */
   readonly permissions?: readonly string[];
 }
 
-/** An account with what its password is checked against. */
 export interface KnownAccount {
   readonly account: ManagerAccount;
   readonly password: PasswordHash;
@@ -52,14 +51,17 @@ export interface KnownAccount {
   readonly fingerprint: Uint8Array;
 }
 
-/** An account with a value that changes with its password, its role or its permissions, and is equal on all nodes. Never stored or sent. */
+/**
+ * An account with a value that changes with its password, its role or its permissions, and is
+ * equal on all nodes. Never stored or sent.
+ */
 export type AccountIdentity = Pick<KnownAccount, "account" | "fingerprint">;
 
 const FIRST_ADMIN: AccountConfig = { username: "admin", role: "admin" };
 
 /**
- * The account of a name as `knownAccounts` or `firstAdmin` makes it, without the store. Throws as `knownAccounts`, and `unavailable` where
- * the password of `admin` is in the store only.
+ * The account of a name as `knownAccounts` or `firstAdmin` makes it, without the store. Throws as
+ * `knownAccounts`, and `unavailable` if the password of `admin` is in the store only.
  */
 export function configuredAccount(
   configured: readonly AccountConfig[],
@@ -78,7 +80,7 @@ export function configuredAccount(
   return identityOf(config);
 }
 
-/** The accounts by username. Throws `bad_request` with a sentence naming what is wrong in the configuration. */
+/** The accounts by username. Throws `bad_request` with a sentence about the configuration. */
 export async function knownAccounts(
   configured: readonly AccountConfig[],
 ): Promise<ReadonlyMap<string, KnownAccount>> {
@@ -95,8 +97,9 @@ export async function knownAccounts(
 }
 
 /**
- * The one account of a server without configured ones: `admin` with the given password, else with a random one made on the first start of
- * the store's life, which `announce` gets to tell the operator; the store keeps its hash.
+ * The account of a server without configured ones: `admin` with the given password, else with a
+ * random one made at the first start on a store, which `announce` shows the operator; the store
+ * keeps its hash.
  */
 export async function firstAdmin(
   adminPassword: string,

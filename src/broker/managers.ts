@@ -1,5 +1,5 @@
-// The accounts of the control plane: logging in, giving access tokens and taking them back. State: the accounts. Never keeps or tells a plain
-// password or token.
+// The accounts of the control plane: login, access tokens, logout. State: the accounts. Never keeps
+// or logs a plain password or token.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { AccessTokens } from "./access-tokens.ts";
@@ -15,11 +15,11 @@ import type { ManagerAccount } from "./model.ts";
 import { decoyHash, PasswordChecker, type PasswordHash } from "./passwords.ts";
 import type { Clock, ManagerStore, Throttle } from "./ports.ts";
 
-// Each check takes a processor for tens of milliseconds and one of the process's four I/O threads: one at a time, however many guess.
+// A check takes tens of milliseconds of CPU and one of the four I/O threads: one at a time.
 const PASSWORD_CHECKS = { maxRunning: 1, maxWaiting: 256 };
 
 export interface Login {
-  /** 256 random bits, base64url. Shown this once; only its hash is kept. */
+  /** 256 random bits, base64url; only its hash is kept. */
   readonly token: string;
   readonly expireS: number;
   readonly account: ManagerAccount;
@@ -27,22 +27,26 @@ export interface Login {
 
 export interface Managers {
   /**
-   * Makes the accounts ready; call once the store has started. Throws `bad_request` with a sentence when the configured ones cannot be
-   * used. Safe to call twice.
+   * Loads the accounts; call it once the store has started. Throws `bad_request` with a sentence if
+   * the configured ones cannot be used. Safe to call twice.
    */
   start(): Promise<void>;
-  /** Throws `bad_credentials`, `too_many_attempts` (with the seconds to wait), `overloaded`, `unavailable`. */
+  /**
+   * Throws `bad_credentials`, `too_many_attempts` (with the seconds to wait), `overloaded`,
+   * `unavailable`.
+   */
   login(
     username: string,
     password: string,
     clientAddress: string,
   ): Promise<Login>;
   /**
-   * Whose valid token it is. A revoked one is refused at once here, and within 5 s on other nodes of the same data, as is one that expired. A token
-   * ends with its account, and with a change of the account's password, role or permissions.
+   * The account of a valid token. A revoked token is refused at once here and within 5 s on other
+   * nodes, as is an expired one. A token ends with its account, and with a change of the account's
+   * password, role or permissions.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
-  /** Revokes a token; harmless when it is not valid. */
+  /** Revokes a token; harmless if it is not valid. */
   logout(token: string): Promise<void>;
 }
 
@@ -55,7 +59,7 @@ export interface ManagersParts {
   readonly adminPassword?: string;
   readonly clock: Clock;
   readonly limits: LoginLimits & { readonly tokenTtlS: number };
-  /** Tells the operator the password that was just made; called at most once in the store's life. */
+  /** Shows the operator a generated password; called at most once per store. */
   announcePassword(username: string, password: string): void;
 }
 
@@ -80,7 +84,9 @@ export function createManagers(parts: ManagersParts): Managers {
     decoys = [...accounts.values()].map(({ password }) => decoyHash(password));
   }
 
-  /** The same for each call with a username, so that its cost does not reveal which accounts exist. */
+  /**
+   * The same for each call with a username, so that its cost does not reveal which accounts exist.
+   */
   function decoyOf(username: string): PasswordHash {
     const mac = createHmac("sha256", decoySecret).update(username);
     const at = mac.digest().readUInt32BE() % decoys.length;

@@ -1,5 +1,6 @@
-// Sending a message and reading history: the path of DESIGN §3. State: that of the send rule.
-// Delivery is not called from here: the store publishes what it stored, in the order it stored it.
+// Sending a message and reading history: the path of DESIGN §3. State: that of the send rule, and
+// the commands under way per user. The store publishes stored messages in their order; nothing is
+// delivered from here.
 
 import { KeyedWindow, type Pass } from "../lib/keyed-window.ts";
 import { type Audience, audienceOf } from "./commands.ts";
@@ -27,16 +28,16 @@ import type {
 } from "./ports.ts";
 import { createSendRule } from "./send-rule.ts";
 
-/** How many copies of commands a sender may make. */
+/** Limits the copies of commands that a sender makes. */
 interface CopyLimit {
-  /** Asked once before so many copies are stored. Throws `rate_limited`. */
+  /** Called once before the copies are stored. Throws `rate_limited`. */
   admit(copies: number): void;
 }
 
 export interface SendInput {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** Undefined: it is made of the message's id, and a retry is a new message. */
+  /** Undefined: made of the message's id; a retry is a new message. */
   readonly clientMsgNo: string | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
   /** Seconds until it leaves history; 0 = never. */
@@ -44,11 +45,11 @@ export interface SendInput {
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
   readonly payload: Uint8Array;
-  /** Restricts who gets it; only for commands. */
+  /** Restricts the recipients; only for commands. */
   readonly subscribers: readonly string[] | undefined;
-  /** The session it came in on, which gets no push of it. */
+  /** The sending session, which gets no push of it. */
   readonly origin: string | undefined;
-  /** Undefined: none, as for backends. */
+  /** Undefined: unlimited, as for backends. */
   readonly copyLimit?: CopyLimit | undefined;
 }
 
@@ -61,7 +62,7 @@ interface MessageLimits {
 
 export interface Sent {
   readonly messageId: number;
-  /** 0 when the message has no place in the channel (not stored, or a command, whose copies count in their inboxes). */
+  /** 0 if it is not stored, or a command, whose copies have a place in their inboxes. */
   readonly messageSeq: number;
   readonly clientMsgNo: string;
 }
@@ -73,15 +74,19 @@ export interface HistoryPage extends HistorySlice {
 
 export interface Messages {
   /**
-   * Resolves once the message is durable. Throws a `SendRefusal` code, `bad_id`, `bad_request`, `bad_payload`, `too_large`, `unavailable`,
-   * `overloaded`, `rate_limited`. Sends of one origin into one channel keep their order.
+   * Resolves once the message is durable. Throws a `SendRefusal` code, `bad_id`, `bad_request`,
+   * `bad_payload`, `too_large`, `unavailable`, `overloaded`, `rate_limited`. Sends of one origin
+   * into one channel keep their order.
    */
   send(input: SendInput): Promise<Sent>;
-  /** A page of history, the limit capped. Asks no permission: callers decide who may see. Throws `bad_id`, `bad_request`. */
+  /**
+   * A page of history, the limit capped. Checks no permission: callers do. Throws `bad_id`,
+   * `bad_request`.
+   */
   history(view: ChannelView, range: HistoryRange): Promise<HistoryPage>;
 }
 
-/** Copies of one session's user on their way into inboxes; a larger command goes alone. */
+/** Copies of one user's commands under way into inboxes; a larger command goes alone. */
 const COPIES_AT_ONCE = 1000;
 /** Commands of one user that wait for its earlier ones. */
 const MAX_WAITING_COMMANDS = 4096;
@@ -93,7 +98,10 @@ export function createMessages(
   const rule = createSendRule(store);
   const commands = new KeyedWindow(COPIES_AT_ONCE, MAX_WAITING_COMMANDS);
 
-  /** At once, unless a command of the same origin into the same channel, which came before it, is still being judged. */
+  /**
+   * At once, unless an earlier command of the same origin into the same channel is still being
+   * judged.
+   */
   function sendMessage(draft: MessageDraft): Promise<Appended> {
     const turn = rule.turn(laneOf(draft.origin, draft));
     return turn === undefined
@@ -101,7 +109,7 @@ export function createMessages(
       : turn.then(() => store.append(draft));
   }
 
-  /** Who gets it, or why nobody does: a command that is refused costs no list of members. */
+  /** Its audience, or the refusal, which is found without a list of members. */
   async function judgeCommand(
     input: SendInput,
   ): Promise<SendRefusal | Audience> {
@@ -111,7 +119,7 @@ export function createMessages(
     return refused ?? audienceOf({ ...input, noPersist }, store);
   }
 
-  /** Of a session's user in the order and the measure that its earlier commands allow; a backend's calls wait for nothing. */
+  /** A session's command waits for its user's earlier ones; a backend's does not wait. */
   async function sendCommand(
     input: SendInput,
     draft: MessageDraft,
@@ -173,13 +181,13 @@ export function createMessages(
       const newest = range.reverse ? slice.messages[0] : slice.messages.at(-1);
       return {
         ...slice,
-        headSeq: Math.max(headSeq, newest?.messageSeq ?? 0), // one may come between the two reads
+        headSeq: Math.max(headSeq, newest?.messageSeq ?? 0), // a message may be stored between the reads
       };
     },
   };
 }
 
-/** One connection's sends into one channel keep their order; calls over HTTP have none to keep. */
+/** One connection's sends into one channel keep their order; HTTP calls have no order. */
 function laneOf(
   origin: string | undefined,
   { key }: MessageDraft,
@@ -187,7 +195,7 @@ function laneOf(
   return origin === undefined ? undefined : `${origin} ${key}`;
 }
 
-/** Throws on what no sender may do; tells whether it is a command. */
+/** Throws for an invalid message; returns whether it is a command. */
 function checkMessage(input: SendInput, limits: MessageLimits): boolean {
   assertId(input.fromUid, "from_uid");
   assertId(input.channel.id, "channel_id");
@@ -211,7 +219,6 @@ function checkMessage(input: SendInput, limits: MessageLimits): boolean {
   return isCommand;
 }
 
-/** The place it asks for. */
 function toDraft(input: SendInput): MessageDraft {
   const { noPersist, redDot } = input.header;
   return {

@@ -1,5 +1,6 @@
-// The nouns of the domain: users' devices, sessions, channels, messages, and the names derived from them.
-// Values only; no state and no I/O. Every room may read this file; only `broker/` decides anything with it.
+// The nouns of the domain: users' devices, sessions, channels, messages, and the names derived from
+// them. Values only; no state and no I/O. Every room may read this file; only `broker/` decides
+// anything with it.
 
 export const PERSON_CHANNEL = 1;
 export const GROUP_CHANNEL = 2;
@@ -15,7 +16,10 @@ export const MAIN_DEVICE = 1;
 /** `0` secondary, `1` main: main devices of one user and flag end each other [spec: Rule]. */
 export type DeviceLevel = typeof SECONDARY_DEVICE | typeof MAIN_DEVICE;
 
-/** The sender that is no person: exempt from channel rules, cannot connect or register [decisions: System uid]. */
+/**
+ * The sender that is no person: exempt from channel rules, cannot connect or register [decisions:
+ * System uid].
+ */
 export const SYSTEM_UID = "____system";
 
 export const MAX_ID_LENGTH = 128;
@@ -23,7 +27,10 @@ export const MAX_ID_LENGTH = 128;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
 const FORBIDDEN_IN_IDS = /[@#&\u0000-\u001f\u007f-\u009f]/;
 
-/** 1 to 128 characters, no control characters, none of `@ # &`; well-formed Unicode, so that it survives UTF-8 [decisions: Limits]. */
+/**
+ * 1 to 128 characters, no control characters, none of `@ # &`; well-formed Unicode, so that it
+ * survives UTF-8 [decisions: Limits].
+ */
 export function isId(value: string): boolean {
   return (
     value.length > 0 &&
@@ -47,8 +54,8 @@ export interface ChannelRef {
 }
 
 /**
- * The one name of a channel whoever speaks: `2:<group>`, or `1:<lower uid>@<higher uid>` for a pair.
- * Unambiguous because ids never contain `@`.
+ * The one name of a channel whoever speaks: `2:<group>`, or `1:<lower uid>@<higher uid>` for a
+ * pair. Unambiguous because ids never contain `@`.
  */
 export type ChannelKey = string;
 
@@ -114,7 +121,10 @@ export interface Message {
   readonly stream: StreamSnapshot | undefined;
 }
 
-/** The channel of what `fromUid` sent as `uid` names it: in a conversation each calls it by the other's uid. */
+/**
+ * The channel of what `fromUid` sent as `uid` names it: in a conversation each calls it by the
+ * other's uid.
+ */
 export function channelSeenBy(
   uid: string,
   { channel, fromUid }: Pick<Message, "channel" | "fromUid">,
@@ -129,7 +139,10 @@ export function channelSeenBy(
 export const STREAM_START = "___TextMessageStart";
 export const STREAM_CONTENT = "___TextMessageContent";
 export const STREAM_END = "___TextMessageEnd";
-/** Events of a tool call: kept with the stream of their clientMsgNo while that is active, else only pushed. */
+/**
+ * Events of a tool call: kept with the stream of their clientMsgNo while that is active, else only
+ * pushed.
+ */
 export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallStart",
   "___ToolCallArgs",
@@ -139,7 +152,10 @@ export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
 /** Types that begin so are the interface's own; any other type is a custom event. */
 export const RESERVED_EVENT_PREFIX = "___";
 
-/** `cancelled`: by a viewer or by another stream's forced start. `interrupted`: its producer fell silent. */
+/**
+ * `cancelled`: by a viewer or by another stream's forced start. `interrupted`: its producer fell
+ * silent.
+ */
 export type StreamState = "active" | "closed" | "cancelled" | "interrupted";
 
 /** Where an event stands in its stream. */
@@ -156,7 +172,10 @@ export interface StreamPlace {
   readonly state: StreamState;
 }
 
-/** Something a producer told a channel [spec: Event]. Immutable, shared by every receiver on a node. */
+/**
+ * Something a producer told a channel [spec: Event]. Immutable, shared by every receiver on a
+ * node.
+ */
 export interface ChannelEvent {
   readonly key: ChannelKey;
   /** The channel as the producer named it. */
@@ -211,7 +230,10 @@ export function streamPayload(text: string): Uint8Array {
 
 // --- Commands and conversations -----------------------------------------------------------------------------------------
 
-/** One recipient's copy of a command. `inboxSeq` counts the recipient's inbox from 1; 0: pushed only, nothing is kept to acknowledge. */
+/**
+ * One recipient's copy of a command. `inboxSeq` counts the recipient's inbox from 1; 0: pushed
+ * only, nothing is kept to acknowledge.
+ */
 export interface CommandCopy {
   readonly uid: string;
   readonly inboxSeq: number;
@@ -248,7 +270,10 @@ export type MessageHead = Pick<
   "messageId" | "messageSeq" | "clientMsgNo" | "timestampMs"
 >;
 
-/** A conversation that has a message to show, without that message's content: what lists are sorted and chosen by. */
+/**
+ * A conversation that has a message to show, without that message's content: what lists are sorted
+ * and chosen by.
+ */
 export interface ConversationHead extends Omit<Conversation, "last"> {
   readonly last: MessageHead;
 }
@@ -280,7 +305,10 @@ export interface SessionRecord {
   readonly level: DeviceLevel;
   /** The client's own name for the device; a new session with the same one replaces the old. */
   readonly deviceId: string;
-  /** Which token it logged in with, so that a change of token ends the sessions of the old one only; "" without authentication. */
+  /**
+   * Which token it logged in with, so that a change of token ends the sessions of the old one
+   * only; "" without authentication.
+   */
   readonly tokenTag: string;
 }
 
@@ -299,7 +327,10 @@ export interface ManagerAccount {
 }
 export type ManagerRole = "admin" | "operator" | "viewer";
 
-/** A name that pushes travel under: a user's sessions, a group's members' sessions, or who watches a user's presence. */
+/**
+ * A name that pushes travel under: a user's sessions, a group's members' sessions, or who watches
+ * a user's presence.
+ */
 export type Topic = string;
 export const userTopic = (uid: string): Topic => `u:${uid}`;
 export const groupTopic = (channelId: string): Topic => `g:${channelId}`;
@@ -315,7 +346,10 @@ export function firstMessageId(timeMs: number): number {
   return Math.max(1, timeMs - MESSAGE_ID_EPOCH_MS) * MESSAGE_IDS_PER_MS;
 }
 
-/** The clientMsgNo of a message whose sender chose none. Its id says it, so a store need not keep it. */
+/**
+ * The clientMsgNo of a message whose sender chose none. Its id says it, so a store need not keep
+ * it.
+ */
 export function clientMsgNoOf(messageId: number): string {
   return `server-${messageId}`;
 }

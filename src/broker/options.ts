@@ -1,5 +1,6 @@
-// The options of messages, streams and commands (sections `messages`, `content`, `streams`, `commands`). A schema only: no state, read by `config/` and by the documentation.
-// Every key has a type, a default, a unit where it counts something, and a sentence.
+// The options of messages, streams and commands (sections `messages`, `content`, `streams`,
+// `commands`). A schema only: no state, read by `config/` and by the documentation. Every key has a
+// type, a default, a unit where it counts something, and a sentence.
 
 import { Type } from "typebox";
 

@@ -1,5 +1,6 @@
-// Passwords as scrypt hashes: making, reading and checking them. State: the checks that run and wait, both bounded, because each one
-// holds a thread of the pool that the store's disk writes share and 16 MiB of memory.
+// Passwords as scrypt hashes: making, reading and checking them. State: running and waiting checks,
+// both bounded, because each takes a thread of the pool that the store's disk writes use and 16 MiB
+// of memory.
 
 import { randomBytes, scrypt, timingSafeEqual } from "node:crypto";
 import { BrokerError } from "./errors.ts";
@@ -17,13 +18,13 @@ interface Cost {
   readonly p: number;
 }
 
-/** A password hash taken apart. */
+/** A parsed password hash. */
 export interface PasswordHash extends Cost {
   readonly salt: Uint8Array;
   readonly hash: Uint8Array;
 }
 
-/** The password in the form that is kept: `scrypt$N$r$p$salt$hash`, salt and hash in base64. */
+/** The stored form: `scrypt$N$r$p$salt$hash`, salt and hash in base64. */
 export async function hashPassword(password: string): Promise<string> {
   const salt = randomBytes(SALT_BYTES);
   const hash = await derive(password, { ...COST, salt }, HASH_BYTES);
@@ -31,7 +32,7 @@ export async function hashPassword(password: string): Promise<string> {
   return ["scrypt", ...parts, hash.toString("base64")].join("$");
 }
 
-/** Reads the kept form; undefined when it is none, or would cost more than 256 MiB to check. */
+/** Parses the stored form; undefined if it is invalid, or a check would take more than 256 MiB. */
 export function parsePasswordHash(text: string): PasswordHash | undefined {
   const match = FORM.exec(text);
   if (match === null) return undefined;
@@ -45,7 +46,7 @@ export function parsePasswordHash(text: string): PasswordHash | undefined {
   return { N, r, p, salt, hash };
 }
 
-/** A hash that no password has and that costs as much to check as `like`: what an unknown username is checked against. */
+/** A hash that no password has, as costly to check as `like`, for unknown usernames. */
 export function decoyHash(like: Cost = COST): PasswordHash {
   const { N, r, p } = like;
   const salt = randomBytes(SALT_BYTES);
@@ -58,7 +59,7 @@ interface Waiting {
   readonly refuse: (error: BrokerError) => void;
 }
 
-/** Checks passwords, a few at a time: of those that wait the lowest rank first, and of equal ones the first that came. */
+/** Checks passwords, a few at a time; waiting ones by rank, lowest first, then by arrival. */
 export class PasswordChecker {
   readonly #maxRunning: number;
   readonly #maxWaiting: number;
@@ -74,8 +75,8 @@ export class PasswordChecker {
   }
 
   /**
-   * Whether `password` is the one of `kept`, in a time that does not tell. Throws `overloaded` when too many wait and none of them has a
-   * higher rank; the last of the highest rank is refused in its place.
+   * Whether `password` matches `kept`, in constant time. Throws `overloaded` if too many wait and
+   * none of them has a higher rank; else the last of the highest rank is refused in its place.
    */
   async matches(
     password: string,

@@ -1,11 +1,15 @@
-// Who may send where: pure decisions on facts, in the order a refusal is told [decisions: Group rules on send, Personal channel record]. The only
-// implementation: the stores decide by it too, in Redis by a table made from it.
+// Permission to send: pure decisions on facts; the first matching refusal counts [decisions: Group
+// rules on send, Personal channel record]. The only implementation: the stores use it too, Redis by
+// a table made from it.
 
 import type { SendRefusal } from "./errors.ts";
 import { SYSTEM_UID } from "./model.ts";
 import type { GroupFacts, PersonFacts } from "./ports.ts";
 
-/** Why `fromUid` may not send into the group, or undefined. System uids are exempt from all but disband. */
+/**
+ * The refusal of `fromUid` in the group, or undefined. System uids are exempt from all rules but
+ * disband.
+ */
 export function refuseGroupSend(
   facts: GroupFacts,
   fromUid: string,
@@ -19,7 +23,7 @@ export function refuseGroupSend(
   return undefined;
 }
 
-/** Why `fromUid` may not send to `toUid`, or undefined. Users without a record have no rules. */
+/** The refusal of `fromUid` by `toUid`, or undefined. Users without a record have no rules. */
 export function refusePersonSend(
   facts: PersonFacts,
   fromUid: string,

@@ -1,5 +1,6 @@
-// What the domain asks of the outside: a store, a cluster, a clock. Each method is a domain step; its prose is the contract
-// every driver keeps and `test/contract/` checks. A driver that cannot be reached throws BrokerError("unavailable").
+// What the domain asks of the outside: a store, a cluster, a clock. Each method is a domain step;
+// its prose is the contract every driver keeps and `test/contract/` checks. A driver that cannot be
+// reached throws BrokerError("unavailable").
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { BrokerError, CloseReason, SendRefusal } from "./errors.ts";
@@ -29,16 +30,23 @@ export type Clock = () => number;
 
 // --- Store ---------------------------------------------------------------------------------------------------------
 
-/** Every write is durable when its promise resolves: it survives `kill -9` (and power loss where the driver promises it). */
+/**
+ * Every write is durable when its promise resolves: it survives `kill -9` (and power loss where
+ * the driver promises it).
+ */
 export interface UserStore {
   /** The registered device class, or undefined. */
   device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;
   /**
-   * Stores `device` in place of the one before, atomically, and returns that one. One without a token logged out: its main session can then be neither
-   * continued nor confirmed, also where it was not in, and a secondary one not confirmed for a day at least.
+   * Stores `device` in place of the one before, atomically, and returns that one. One without a
+   * token logged out: its main session can then be neither continued nor confirmed, also where it
+   * was not in, and a secondary one not confirmed for a day at least.
    */
   putDevice(device: Device): Promise<Device | undefined>;
-  /** How each of these users stands, in order: what tells cheaply, of many users, where events were missed. */
+  /**
+   * How each of these users stands, in order: what tells cheaply, of many users, where events were
+   * missed.
+   */
   userStates(uids: readonly string[]): Promise<readonly UserState[]>;
 }
 
@@ -49,7 +57,9 @@ export interface UserState {
   readonly inboxSeq: number;
 }
 
-/** Which kind of membership a call is about [spec: temp_subscriber]. A uid may hold both at once. */
+/**
+ * Which kind of membership a call is about [spec: temp_subscriber]. A uid may hold both at once.
+ */
 export type Membership = "permanent" | "temporary";
 
 /** What deciding on a send into a group needs to know. `info` undefined: no such group. */
@@ -70,19 +80,26 @@ export interface PersonFacts {
 
 export interface ChannelStore {
   channel(channel: ChannelRef): Promise<ChannelInfo | undefined>;
-  /** Creates the channel with permanent subscribers in one atomic step; false when the id is taken (nothing changes). */
+  /**
+   * Creates the channel with permanent subscribers in one atomic step; false when the id is taken
+   * (nothing changes).
+   */
   createChannel(
     info: ChannelInfo,
     subscribers: readonly string[],
   ): Promise<boolean>;
-  /** Changes flags atomically and returns the new record; undefined when there is no such channel. `disband` is never unset. */
+  /**
+   * Changes flags atomically and returns the new record; undefined when there is no such channel.
+   * `disband` is never unset.
+   */
   updateChannel(
     channel: ChannelRef,
     flags: ChannelFlags,
   ): Promise<ChannelInfo | undefined>;
   /**
-   * Adds members in one atomic step; false when there is no such channel or it is disbanded. Adding twice is harmless. With `reset` the kind's list
-   * is replaced by the given one, and of a group the step publishes who is removed, as `removeSubscribers` does.
+   * Adds members in one atomic step; false when there is no such channel or it is disbanded. Adding
+   * twice is harmless. With `reset` the kind's list is replaced by the given one, and of a group
+   * the step publishes who is removed, as `removeSubscribers` does.
    */
   addSubscribers(
     channel: ChannelRef,
@@ -90,23 +107,27 @@ export interface ChannelStore {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<boolean>;
   /**
-   * Removes one kind of membership from all listed uids or from none, atomically. One that holds the other kind as well stays a member. Of a group
-   * the step publishes those that are removed, who are members of no kind any more, as a `removal` event in turn with the group's messages: a node
-   * that misses it asks its `GroupJudge`. So a repeated call has nothing to publish again.
+   * Removes one kind of membership from all listed uids or from none, atomically. One that holds
+   * the other kind as well stays a member. Of a group the step publishes those that are removed,
+   * who are members of no kind any more, as a `removal` event in turn with the group's messages: a
+   * node that misses it asks its `GroupJudge`. So a repeated call has nothing to publish again.
    */
   removeSubscribers(
     channel: ChannelRef,
     uids: readonly string[],
     membership: Membership,
   ): Promise<SubscriberRemoval>;
-  /** A driver that has the facts at hand answers at once: they are asked for with every command and event. */
+  /**
+   * A driver that has the facts at hand answers at once: they are asked for with every command and
+   * event.
+   */
   groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
   personFacts(fromUid: string, toUid: string): MaybePromise<PersonFacts>;
   /** The groups `uid` is a member of, of either kind, disbanded ones left out. */
   groupsOf(uid: string): Promise<readonly string[]>;
   /**
-   * Which of these groups are among its `groupsOf`. A caller that listens to the groups and to the user misses no later change.
-   * `channelIds` without repeats.
+   * Which of these groups are among its `groupsOf`. A caller that listens to the groups and to the
+   * user misses no later change. `channelIds` without repeats.
    */
   groupsAmong(
     uid: string,
@@ -117,7 +138,10 @@ export interface ChannelStore {
     /** False: the user may be in others too. */
     readonly isAll: boolean;
   }>;
-  /** For each uid the seq of the group's newest message when it became a member; undefined: the group is not one of its `groupsOf`. */
+  /**
+   * For each uid the seq of the group's newest message when it became a member; undefined: the
+   * group is not one of its `groupsOf`.
+   */
   joinSeqs(
     channelId: string,
     uids: readonly string[],
@@ -132,8 +156,9 @@ export interface ChannelStore {
 }
 
 /**
- * Who judges whether the sender may send: the store, in the step that appends (`check`), or the caller did: the sender may (`granted`), or may not
- * for this reason, and only a retry of what was accepted is answered.
+ * Who judges whether the sender may send: the store, in the step that appends (`check`), or the
+ * caller did: the sender may (`granted`), or may not for this reason, and only a retry of what was
+ * accepted is answered.
  */
 type SendPermission = "check" | "granted" | SendRefusal;
 
@@ -142,7 +167,10 @@ export interface MessageDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /** The sender's own, which is looked up and remembered; "": none, and the message has that of its id (`clientMsgNoOf`). */
+  /**
+   * The sender's own, which is looked up and remembered; "": none, and the message has that of its
+   * id (`clientMsgNoOf`).
+   */
   readonly clientMsgNo: string;
   readonly header: MessageHeader;
   readonly expireS: number;
@@ -159,9 +187,14 @@ export interface MessageDraft {
 export interface Appended {
   readonly messageId: number;
   readonly messageSeq: number;
-  /** The same sender used this clientMsgNo in this channel before: nothing was stored or published. */
+  /**
+   * The same sender used this clientMsgNo in this channel before: nothing was stored or published.
+   */
   readonly duplicate: boolean;
-  /** The sender may not send: nothing was stored or published, and the numbers are 0. Absent: it was accepted. */
+  /**
+   * The sender may not send: nothing was stored or published, and the numbers are 0. Absent: it
+   * was accepted.
+   */
   readonly refused?: SendRefusal;
 }
 
@@ -172,7 +205,10 @@ export interface HistoryRange {
   readonly limit: number;
   /** Newest first; the limit then keeps the newest of the range. */
   readonly reverse: boolean;
-  /** Bytes of content (payloads, and all that streams carry) after which the slice ends early; it holds at least one message if there is one. */
+  /**
+   * Bytes of content (payloads, and all that streams carry) after which the slice ends early; it
+   * holds at least one message if there is one.
+   */
   readonly maxBytes: number;
 }
 
@@ -185,29 +221,42 @@ export interface HistorySlice {
 export interface ResumeSeqs {
   /** The seq of the newest message; 0 when there was none. Its event may not have come yet. */
   readonly headSeq: number;
-  /** The greatest seq, the reader's last at most, through which the reader shares the history: later seqs were reused after a fail-over lost messages. */
+  /**
+   * The greatest seq, the reader's last at most, through which the reader shares the history:
+   * later seqs were reused after a fail-over lost messages.
+   */
   readonly sharedSeq: number;
 }
 
 export interface MessageStore {
   /**
-   * One atomic step: look up (key, fromUid, clientMsgNo), whose answer beats a refusal, else judge the sender by `permissions.ts`, take the
-   * channel's next seq and a growing messageId, store the record, and, once it is durable, publish it as a `message` event. These calls take
-   * their seqs in a channel in their order, and events of a channel are published in the order of their seqs. A message of a group is published
-   * before a read shows it; one of a personal channel may be published after that. The answer waits for no delivery. A concurrent retry gets the
-   * first call's answer, and not before that one is durable. A rejected or refused append leaves no gap and no record. When a call of an `origin` is rejected because the
-   * store could not take it, so are its later ones for that channel which were made before the rejection and are not stored yet.
-   * On a store of several servers the facts of a personal message may be read just before the step.
+   * One atomic step: look up (key, fromUid, clientMsgNo), whose answer beats a refusal, else judge
+   * the sender by `permissions.ts`, take the channel's next seq and a growing messageId, store the
+   * record, and, once it is durable, publish it as a `message` event. These calls take their seqs
+   * in a channel in their order, and events of a channel are published in the order of their seqs.
+   * A message of a group is published before a read shows it; one of a personal channel may be
+   * published after that. The answer waits for no delivery. A concurrent retry gets the first
+   * call's answer, and not before that one is durable. A rejected or refused append leaves no gap
+   * and no record. When a call of an `origin` is rejected because the store could not take it, so
+   * are its later ones for that channel which were made before the rejection and are not stored
+   * yet. On a store of several servers the facts of a personal message may be read just before the
+   * step.
    *
-   * With `header.noPersist` nothing but the memory of clientMsgNo (if there is one) is kept and the seq is 0; it is published in its turn among
-   * the channel's other messages.
+   * With `header.noPersist` nothing but the memory of clientMsgNo (if there is one) is kept and the
+   * seq is 0; it is published in its turn among the channel's other messages.
    */
   append(draft: MessageDraft): Promise<Appended>;
-  /** Messages of the range that have not expired, in seq order (or reverse). Gaps are messages that expired or were trimmed. */
+  /**
+   * Messages of the range that have not expired, in seq order (or reverse). Gaps are messages that
+   * expired or were trimmed.
+   */
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** The seq of the newest published message; 0 when there was none. */
   headSeq(key: ChannelKey): Promise<number>;
-  /** Where a reader goes on that has the messages through `lastSeq`, none of them with an id beyond `lastId` (0: any). */
+  /**
+   * Where a reader goes on that has the messages through `lastSeq`, none of them with an id beyond
+   * `lastId` (0: any).
+   */
   resumeSeqs(
     key: ChannelKey,
     lastSeq: number,
@@ -220,7 +269,10 @@ export interface CommandDraft {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /** The sender's own, which is looked up and remembered; "": none, and the message has that of its id (`clientMsgNoOf`). */
+  /**
+   * The sender's own, which is looked up and remembered; "": none, and the message has that of its
+   * id (`clientMsgNoOf`).
+   */
   readonly clientMsgNo: string;
   readonly header: MessageHeader;
   readonly expireS: number;
@@ -236,25 +288,35 @@ export interface CommandDraft {
 
 export interface InboxStore {
   /**
-   * One atomic step: look up (key, fromUid, clientMsgNo) among commands and messages, else put one copy into each recipient's inbox under
-   * its next inboxSeq, and, once that is durable, publish a `command` event. The answer's messageSeq is 0. A retry finds it, also
-   * through `append`. An inbox over its bound loses its oldest copies.
+   * One atomic step: look up (key, fromUid, clientMsgNo) among commands and messages, else put one
+   * copy into each recipient's inbox under its next inboxSeq, and, once that is durable, publish a
+   * `command` event. The answer's messageSeq is 0. A retry finds it, also through `append`. An
+   * inbox over its bound loses its oldest copies.
    */
   appendCommand(draft: CommandDraft): Promise<Appended>;
-  /** Copies behind `afterSeq` that are neither acknowledged nor expired, oldest first; at least one if there is one, none only at the end. */
+  /**
+   * Copies behind `afterSeq` that are neither acknowledged nor expired, oldest first; at least one
+   * if there is one, none only at the end.
+   */
   readInbox(
     uid: string,
     afterSeq: number,
     page: Pick<HistoryRange, "limit" | "maxBytes">,
   ): Promise<readonly InboxCommand[]>;
-  /** Removes copies durably; returns how many existed. Each unknown seq costs one lookup and no write. */
+  /**
+   * Removes copies durably; returns how many existed. Each unknown seq costs one lookup and no
+   * write.
+   */
   acknowledgeCommands(
     uid: string,
     inboxSeqs: readonly number[],
   ): Promise<number>;
 }
 
-/** What a user asks of a conversation. `read`: everything through `seq`. `unread`: as many unread as that, as far as there are. `delete`: hide all there is. */
+/**
+ * What a user asks of a conversation. `read`: everything through `seq`. `unread`: as many unread
+ * as that, as far as there are. `delete`: hide all there is.
+ */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
   | { readonly kind: "unread"; readonly unread: number }
@@ -267,18 +329,24 @@ export interface ConversationSlice {
 }
 
 /**
- * Conversations of a user: the groups of `groupsOf` and every personal channel with a stored message of or to the user. Nothing is written
- * per message and member. The read position is where the user last set it, or where the user joined the group since, or the newest own
- * message stored after that, whichever is furthest on the way. Unread counts shown messages (neither expired nor past a limit of history) with
- * a red dot behind it; of those that expire 1000 at most, the newest (fewer, while thousands behind them have expired just now). Leaving a
- * group forgets the user's position in it. Large groups: unread 0, positions are not kept.
+ * Conversations of a user: the groups of `groupsOf` and every personal channel with a stored
+ * message of or to the user. Nothing is written per message and member. The read position is where
+ * the user last set it, or where the user joined the group since, or the newest own message stored
+ * after that, whichever is furthest on the way. Unread counts shown messages (neither expired nor
+ * past a limit of history) with a red dot behind it; of those that expire 1000 at most, the newest
+ * (fewer, while thousands behind them have expired just now). Leaving a group forgets the user's
+ * position in it. Large groups: unread 0, positions are not kept.
  */
 export interface ConversationStore {
-  /** All with a shown message, in no order. Costs as much as the user has conversations, whatever their messages hold: no content is read. */
+  /**
+   * All with a shown message, in no order. Costs as much as the user has conversations, whatever
+   * their messages hold: no content is read.
+   */
   conversationsOf(uid: string): Promise<readonly ConversationHead[]>;
   /**
-   * Those of `channels` that have a shown message, in that order, as they stand now; no more than `limit` of them, and no further one
-   * whose message would take the content of all beyond `maxBytes`. Holds at least one if there is one.
+   * Those of `channels` that have a shown message, in that order, as they stand now; no more than
+   * `limit` of them, and no further one whose message would take the content of all beyond
+   * `maxBytes`. Holds at least one if there is one.
    */
   readConversations(
     uid: string,
@@ -290,7 +358,10 @@ export interface ConversationStore {
     uid: string,
     channel: ChannelRef,
   ): Promise<Conversation | undefined>;
-  /** Applies the change in one atomic step and returns how it stands then; both ways, clipped to the channel's seqs. Undefined as above. */
+  /**
+   * Applies the change in one atomic step and returns how it stands then; both ways, clipped to
+   * the channel's seqs. Undefined as above.
+   */
   changeConversation(
     uid: string,
     channel: ChannelRef,
@@ -305,7 +376,10 @@ export interface StreamDraft {
   readonly fromUid: string;
   /** Names the stream within the channel. */
   readonly clientMsgNo: string;
-  /** The producer's own id of the event: the same one again in the same stream is a retry. Undefined: the driver makes one, no retry is known. */
+  /**
+   * The producer's own id of the event: the same one again in the same stream is a retry.
+   * Undefined: the driver makes one, no retry is known.
+   */
   readonly eventId: string | undefined;
   /** STREAM_START, STREAM_CONTENT, STREAM_END or a tool-call event. */
   readonly type: string;
@@ -317,9 +391,11 @@ export interface StreamDraft {
 }
 
 /**
- * What became of it. `done`: applied, or it had been applied before. `running`: a start while another stream is active. `missing`: no
- * such stream, or a tool-call event whose stream is not active. `closed`: a start or content for a stream that ended. `taken`: a start whose
- * clientMsgNo belongs to a plain message. `stopped`: a viewer cancelled the stream; nothing was added. Only `done` can have changed anything.
+ * What became of it. `done`: applied, or it had been applied before. `running`: a start while
+ * another stream is active. `missing`: no such stream, or a tool-call event whose stream is not
+ * active. `closed`: a start or content for a stream that ended. `taken`: a start whose clientMsgNo
+ * belongs to a plain message. `stopped`: a viewer cancelled the stream; nothing was added. Only
+ * `done` can have changed anything.
  */
 export interface StreamStep {
   readonly verdict:
@@ -335,19 +411,30 @@ export interface StreamStep {
 
 export interface StreamStore {
   /**
-   * One atomic step of the stream state machine [spec: Streaming text session; decisions]. A start takes the channel's next seq for the
-   * stream's message (red dot, never expiring by itself, remembered by clientMsgNo like any message) and publishes it as a `message` event
-   * with `stream` at nextIndex 0; then every event that was applied is published as an `event` event with its place, in the order of the
-   * indexes and in turn with the channel's messages, once it is durable. A retry changes and publishes nothing. Content with the event id
-   * of an earlier event is a retry also after the end. An end of an ended stream is `done`.
-   * Throws `too_large` when the stream would exceed its bound, `overloaded` when the node holds too much of active streams.
+   * One atomic step of the stream state machine [spec: Streaming text session; decisions]. A start
+   * takes the channel's next seq for the stream's message (red dot, never expiring by itself,
+   * remembered by clientMsgNo like any message) and publishes it as a `message` event with `stream`
+   * at nextIndex 0; then every event that was applied is published as an `event` event with its
+   * place, in the order of the indexes and in turn with the channel's messages, once it is durable.
+   * A retry changes and publishes nothing. Content with the event id of an earlier event is a retry
+   * also after the end. An end of an ended stream is `done`. Throws `too_large` when the stream
+   * would exceed its bound, `overloaded` when the node holds too much of active streams.
    */
   streamEvent(draft: StreamDraft): Promise<StreamStep>;
-  /** A viewer's wish: ends an active stream as `cancelled`; an ended one stays as it is (`done`). The producer then hears `stopped`. */
+  /**
+   * A viewer's wish: ends an active stream as `cancelled`; an ended one stays as it is (`done`).
+   * The producer then hears `stopped`.
+   */
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamStep>;
-  /** Ends every stream as `interrupted` that had no event since `silentSinceMs` (after a restart every stream gets that time anew). Returns how many. */
+  /**
+   * Ends every stream as `interrupted` that had no event since `silentSinceMs` (after a restart
+   * every stream gets that time anew). Returns how many.
+   */
   interruptStreams(silentSinceMs: number): Promise<number>;
-  /** A stream as durable and published, active or ended; undefined: none. What a read shows of a group has been published before. */
+  /**
+   * A stream as durable and published, active or ended; undefined: none. What a read shows of a
+   * group has been published before.
+   */
   stream(
     key: ChannelKey,
     clientMsgNo: string,
@@ -356,7 +443,10 @@ export interface StreamStore {
   activeStream(key: ChannelKey): MaybePromise<StreamSnapshot | undefined>;
   /** The active streams of all personal channels of `uid`. */
   personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
-  /** UTF-16 units of the stream's text before the event at `index` (at most its nextIndex); undefined: no such stream or index. */
+  /**
+   * UTF-16 units of the stream's text before the event at `index` (at most its nextIndex);
+   * undefined: no such stream or index.
+   */
   streamTextOffset(
     key: ChannelKey,
     clientMsgNo: string,
@@ -364,7 +454,10 @@ export interface StreamStore {
   ): MaybePromise<number | undefined>;
 }
 
-/** One process of a node from start to death: `<node id>:<random>`. One that was declared dead never comes back; its process begins another. */
+/**
+ * One process of a node from start to death: `<node id>:<random>`. One that was declared dead
+ * never comes back; its process begins another.
+ */
 export type Incarnation = string;
 
 /** What a CONNECT says about the session it continues. */
@@ -374,7 +467,9 @@ export type Claim =
       readonly order: number;
     }
   | {
-      /** Any other name: one the client chose for its login and repeats until it has the server's. */
+      /**
+       * Any other name: one the client chose for its login and repeats until it has the server's.
+       */
       readonly label: string;
     };
 
@@ -382,7 +477,10 @@ export type Claim =
 export interface LoginTerms {
   /** The session it continues; undefined: it is a login. */
   readonly claim?: Claim | undefined;
-  /** Of the token that its device must have; the session then has the device's level. Undefined: it needs none. */
+  /**
+   * Of the token that its device must have; the session then has the device's level. Undefined: it
+   * needs none.
+   */
   readonly tokenHash?: Uint8Array | undefined;
 }
 
@@ -393,7 +491,10 @@ export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
 export interface LoggedIn {
   /** With the level that counts. */
   readonly session: SessionRecord;
-  /** The place of its login among the logins of its uid and flag; a continued session has that of the session it continues. */
+  /**
+   * The place of its login among the logins of its uid and flag; a continued session has that of
+   * the session it continues.
+   */
   readonly order: number;
   /** The place of its connection. */
   readonly since: number;
@@ -401,7 +502,10 @@ export interface LoggedIn {
 
 export type LoginResult =
   | ({ readonly kind: "entered" } & LoggedIn & {
-        /** All groups that the user was in then, maybe others too: `ChannelStore.groupsAmong` says which. */
+        /**
+         * All groups that the user was in then, maybe others too: `ChannelStore.groupsAmong` says
+         * which.
+         */
         readonly groups: readonly string[];
       })
   | {
@@ -410,7 +514,10 @@ export type LoginResult =
       readonly reason: CloseReason;
     }
   | {
-      /** The user has no such device, or the device has another token: it is not in, and nothing changed. */
+      /**
+       * The user has no such device, or the device has another token: it is not in, and nothing
+       * changed.
+       */
       readonly kind: "unauthorized";
     };
 
@@ -433,17 +540,23 @@ export type Confirmation =
       readonly error: BrokerError;
     };
 
-/** Each step but `confirmSessions` is atomic, throws `unavailable` (it may have run or not), and publishes `presence` where it changes the user's sessions. */
+/**
+ * Each step but `confirmSessions` is atomic, throws `unavailable` (it may have run or not), and
+ * publishes `presence` where it changes the user's sessions.
+ */
 export interface SessionStore {
   /**
-   * Enters a session under `incarnation`, comparing its token and deciding which sessions it ends: every other main session of the same uid and flag
-   * when it is a main one, any session of the same uid, flag and (non-empty) deviceId, and the session it continues. The ended ones are out when the
-   * promise resolves; their nodes are notified to end them (`end_session`, published here only, once).
+   * Enters a session under `incarnation`, comparing its token and deciding which sessions it ends:
+   * every other main session of the same uid and flag when it is a main one, any session of the
+   * same uid, flag and (non-empty) deviceId, and the session it continues. The ended ones are out
+   * when the promise resolves; their nodes are notified to end them (`end_session`, published here
+   * only, once).
    *
-   * Without a claim it is a login, later than all before. With one it continues an earlier session and keeps the order of its login: a main session
-   * is refused when another device logged in later (whether or not that session is still in) or when it was ended by `endSession`. A claim that is
-   * not known is a login [decisions: resume is no login]. A session that was entered by a token is in the answer of any `sessionsOf` that is called
-   * after the device got another one.
+   * Without a claim it is a login, later than all before. With one it continues an earlier session
+   * and keeps the order of its login: a main session is refused when another device logged in later
+   * (whether or not that session is still in) or when it was ended by `endSession`. A claim that is
+   * not known is a login [decisions: resume is no login]. A session that was entered by a token is
+   * in the answer of any `sessionsOf` that is called after the device got another one.
    */
   login(
     session: SessionRecord,
@@ -453,15 +566,17 @@ export interface SessionStore {
   /** Takes out a session that its node does not serve any more; harmless when it is not in. */
   removeSession(session: SessionName): Promise<void>;
   /**
-   * Takes a session out and tells the node that serves it to end it (`end_session`): whichever node that is, and also when it is not in any more. A main
-   * session that was in cannot be continued. Until it is removed, for a day at least, it cannot be confirmed either.
+   * Takes a session out and tells the node that serves it to end it (`end_session`): whichever node
+   * that is, and also when it is not in any more. A main session that was in cannot be continued.
+   * Until it is removed, for a day at least, it cannot be confirmed either.
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**
-   * Whether sessions that logged in here and were not removed may go on, in order; each is a step of its own. `refused`: a login, `endSession`, or
-   * the device's new token or logout ended it. Else it is in under `incarnation`, also where the store had lost it, and for as long as its node
-   * confirms it once a minute. It never ends a session that logged in later. What cannot be done for one of them `failed`, and says nothing of the
-   * others.
+   * Whether sessions that logged in here and were not removed may go on, in order; each is a step
+   * of its own. `refused`: a login, `endSession`, or the device's new token or logout ended it.
+   * Else it is in under `incarnation`, also where the store had lost it, and for as long as its
+   * node confirms it once a minute. It never ends a session that logged in later. What cannot be
+   * done for one of them `failed`, and says nothing of the others.
    */
   confirmSessions(
     sessions: readonly LoggedIn[],
@@ -473,7 +588,10 @@ export interface SessionStore {
   ): Promise<readonly (readonly SessionEntry[])[]>;
 }
 
-/** The newest main login of a uid and flag. It outlives the session's entry: that a session is gone says nothing about later logins. */
+/**
+ * The newest main login of a uid and flag. It outlives the session's entry: that a session is gone
+ * says nothing about later logins.
+ */
 export interface NewestLogin {
   readonly order: number;
   /** When its newest connection was entered, in the store's count. */
@@ -539,7 +657,10 @@ export type ClusterEvent =
       readonly message: Message;
       /** The session not to push it to. */
       readonly origin: string | undefined;
-      /** Only these users get it (a restricted command that is not kept); undefined: everyone in the channel. */
+      /**
+       * Only these users get it (a restricted command that is not kept); undefined: everyone in
+       * the channel.
+       */
       readonly recipients: readonly string[] | undefined;
     }
   | {
@@ -575,54 +696,71 @@ export type ClusterEvent =
       readonly reason: CloseReason;
     }
   | {
-      /** A device's token is another one, or may be, where that was missed: who serves the user by the old one asks the store. */
+      /**
+       * A device's token is another one, or may be, where that was missed: who serves the user by
+       * the old one asks the store.
+       */
       readonly kind: "credential";
       readonly uid: string;
     }
   | {
-      /** `uid` became a member of the group, and may have been removed since: the store says how it stands. */
+      /**
+       * `uid` became a member of the group, and may have been removed since: the store says how it
+       * stands.
+       */
       readonly kind: "addition";
       readonly uid: string;
       readonly channelId: string;
     }
   | {
-      /** These, or if undefined any, are members of the group no more. Comes before what was sent since, from the step that removed them. */
+      /**
+       * These, or if undefined any, are members of the group no more. Comes before what was sent
+       * since, from the step that removed them.
+       */
       readonly kind: "removal";
       readonly channelId: string;
       readonly uids: readonly string[] | undefined;
     }
   | {
       /**
-       * Never published: the cluster tells its own listener that events of a user's or presence topic may be lost. Messages and streams are
-       * repaired by the cluster itself; for the rest (memberships, commands, ended sessions, presence) who listens reads how it stands now.
+       * Never published: the cluster tells its own listener that events of a user's or presence
+       * topic may be lost. Messages and streams are repaired by the cluster itself; for the rest
+       * (memberships, commands, ended sessions, presence) who listens reads how it stands now.
        */
       readonly kind: "missed";
       readonly topic: Topic;
     };
 
 /**
- * Takes an event to every node that listens to one of its topics: `message`, `event`: the group's, or both users' of a personal channel
- * (a restricted message: the recipients'); `command`: the users' of the copies; `conversation`, `end_session`, `credential`, `addition`:
- * the user's; `presence`: the presence topic of the user; `removal`: the group's.
+ * Takes an event to every node that listens to one of its topics: `message`, `event`: the group's,
+ * or both users' of a personal channel (a restricted message: the recipients'); `command`: the
+ * users' of the copies; `conversation`, `end_session`, `credential`, `addition`: the user's;
+ * `presence`: the presence topic of the user; `removal`: the group's.
  */
 export interface Publisher {
   /** Waits for nothing: what cannot be sent now is lost, and told to nobody. */
   publish(event: ClusterEvent): void;
 }
 
-/** For notifications that must not be lost in silence: of added members, credentials, conversations. */
+/**
+ * For notifications that must not be lost in silence: of added members, credentials,
+ * conversations.
+ */
 export interface Announcer {
   /**
-   * As `publish` of each, in turns however many they are; once resolved they are on their way. Throws `unavailable`, `overloaded` when one could
-   * not be sent, of the others some may be: who repeats the call announces all of them again.
+   * As `publish` of each, in turns however many they are; once resolved they are on their way.
+   * Throws `unavailable`, `overloaded` when one could not be sent, of the others some may be: who
+   * repeats the call announces all of them again.
    */
   announce(events: readonly ClusterEvent[]): Promise<void>;
 }
 
 /**
- * Called after this node may have missed that members of a group were removed, between reading what it missed and telling it. Once resolved, the
- * sessions of users who are no members get nothing more of the group; those of users who became members behind `lastSeq`, through which messages were
- * told, get what was sent since by themselves and not what is told next. Asks the store after the call. Rejects `unavailable`: then nothing is told.
+ * Called after this node may have missed that members of a group were removed, between reading what
+ * it missed and telling it. Once resolved, the sessions of users who are no members get nothing
+ * more of the group; those of users who became members behind `lastSeq`, through which messages
+ * were told, get what was sent since by themselves and not what is told next. Asks the store after
+ * the call. Rejects `unavailable`: then nothing is told.
  */
 export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
 
@@ -651,7 +789,10 @@ export interface NodeRegistry {
 interface Liveness {
   /** Under which this node's sessions are entered. */
   readonly incarnation: Incarnation;
-  /** Whether an incarnation that the store names lives. One that does not is dead, and what is left of it counts for nothing. */
+  /**
+   * Whether an incarnation that the store names lives. One that does not is dead, and what is left
+   * of it counts for nothing.
+   */
   isLive(incarnation: Incarnation): MaybePromise<boolean>;
   /** Resolves once the other nodes count this one among the living again, under `incarnation`. */
   heartbeat(): Promise<void>;
@@ -660,14 +801,16 @@ interface Liveness {
 /** What a cluster asks of its node when the node may have missed something. */
 export interface Resync {
   /**
-   * Ends the sessions of these users that may not go on, and gives back the users of whom that could not be found out. Called before anything that the
-   * node missed of theirs is delivered. Rejects `unavailable`: of all of them.
+   * Ends the sessions of these users that may not go on, and gives back the users of whom that
+   * could not be found out. Called before anything that the node missed of theirs is delivered.
+   * Rejects `unavailable`: of all of them.
    */
   judgeUsers(uids: readonly string[]): Promise<readonly string[]>;
   readonly judgeGroup: GroupJudge;
   /**
-   * The node lives, as the others see it: called with every heartbeat. `isAnew`: under another incarnation than before, or after it had lost the
-   * store, which may have lost this node's sessions.
+   * The node lives, as the others see it: called with every heartbeat. `isAnew`: under another
+   * incarnation than before, or after it had lost the store, which may have lost this node's
+   * sessions.
    */
   beat(isAnew: boolean): void;
 }
@@ -676,22 +819,33 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   readonly nodeId: string;
   /** Who receives this node's events, and makes good what it missed; set once, before start. */
   onEvent(listener: (event: ClusterEvent) => void, resync: Resync): void;
-  /** From the moment the promise resolves, every event published under `topic` reaches this node. Listening twice is listening. */
+  /**
+   * From the moment the promise resolves, every event published under `topic` reaches this node.
+   * Listening twice is listening.
+   */
   listen(topic: Topic): Promise<void>;
-  /** The first half of `listen`: what is published once this is resolved reaches this node, though maybe not before `listen` resolves. */
+  /**
+   * The first half of `listen`: what is published once this is resolved reaches this node, though
+   * maybe not before `listen` resolves.
+   */
   subscribe(topic: Topic): Promise<void>;
   /** Events may still come for a while: to listen again soon costs nothing. */
   unlisten(topic: Topic): void;
-  /** Resolves once everything published to this node's topics before the call has reached the listener. */
+  /**
+   * Resolves once everything published to this node's topics before the call has reached the
+   * listener.
+   */
   barrier(): Promise<void>;
   /**
-   * Undefined: this node misses nothing of the topics that concern the caller, as far as it knows. Else resolves once what it missed has reached the listener, which then knows who lost a
-   * right meanwhile; what was read before is to be read again. Rejects `unavailable` in time.
+   * Undefined: this node misses nothing of the topics that concern the caller, as far as it knows.
+   * Else resolves once what it missed has reached the listener, which then knows who lost a right
+   * meanwhile; what was read before is to be read again. Rejects `unavailable` in time.
    */
   recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined;
   /**
-   * Resolves once everything published to this node's topics before the call has reached the listener, or cannot be had now: `recovery` knows of that.
-   * Undefined: nothing to wait for, or no order between topics (a Redis Cluster).
+   * Resolves once everything published to this node's topics before the call has reached the
+   * listener, or cannot be had now: `recovery` knows of that. Undefined: nothing to wait for, or no
+   * order between topics (a Redis Cluster).
    */
   delivered(): Promise<void> | undefined;
   start(): Promise<void>;

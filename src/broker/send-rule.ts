@@ -1,5 +1,6 @@
-// Who may send where, on the facts of the store: one rule for commands, events and stop buttons; of plain messages the store judges by the same
-// rule. State: the lanes of senders whose facts are waited for, in the order of the calls. Decisions are `permissions.ts`'s.
+// Permission to send, by the store's facts, for commands, events and stop buttons; plain messages
+// are judged in the store, also by `permissions.ts`. State: sequencers of the calls whose facts are
+// being read.
 
 import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -10,8 +11,9 @@ import type { ChannelStore } from "./ports.ts";
 
 interface SendRule {
   /**
-   * Why `fromUid` may not send into `channel`, or undefined; at once where the store has the facts at hand and nobody of the lane waits.
-   * What the caller does in the same breath is in the order of the calls of one lane. `lane` undefined: no order to keep.
+   * The reason why `fromUid` may not send into `channel`, or undefined; synchronous if the store
+   * has the facts in memory and no call waits. Results of one lane come in the order of its calls.
+   * `lane` undefined: no order.
    */
   refusal(
     fromUid: string,
@@ -20,7 +22,7 @@ interface SendRule {
   ): MaybePromise<SendRefusal | undefined>;
   /** `ready`, in the lane's turn. */
   inTurn<T>(lane: string | undefined, ready: Promise<T>): Promise<T>;
-  /** Resolves in the lane's turn; undefined: nobody of the lane waits. */
+  /** Resolves in the lane's turn; undefined: no call of the lane waits. */
   turn(lane: string | undefined): Promise<void> | undefined;
 }
 

@@ -1,7 +1,8 @@
-// Who is online where: the store says which sessions are in, the cluster which of the incarnations that serve them live. Keeps the store in agreement
-// with the sessions this node serves, after anything that may have parted them (the store was away or lost data, events were missed, the node was
-// declared dead, an answer was lost), and once a minute, so that a lost event has no lasting effect and no entry expires. State: the sessions of this
-// node, which of them are to be confirmed, the removals still to be made.
+// The session directory: the store has the sessions, the cluster knows which incarnations live.
+// Confirms this node's sessions at the store after anything that may have separated the two (an
+// outage or data loss of the store, missed events, a node declared dead, a lost reply), and once a
+// minute, so that a lost event has no lasting effect and no entry expires. State: the sessions of
+// this node, which of them must be confirmed, the pending removals.
 
 import { BrokerError, type CloseReason, isAway } from "./errors.ts";
 import { LocalSessions } from "./local-sessions.ts";
@@ -31,7 +32,7 @@ export interface SessionDirectoryParts {
     Cluster,
     "onEvent" | "incarnation" | "isLive" | "heartbeat" | "recovery"
   >;
-  /** Receives failures that no caller gets. */
+  /** Receives errors that no caller gets. */
   readonly onProblem: (error: unknown, what: string) => void;
   /** Interval in which every session is confirmed once, milliseconds; a minute by default. */
   readonly recheckMs?: number;
@@ -42,23 +43,29 @@ const RECHECK_MS = 60_000;
 const CONFIRMED_AT_ONCE = 500;
 const LOOKUPS_AT_ONCE = 256;
 const REMOVED_AT_ONCE = 200;
-/** Over it the oldest pending removal is left to the entry's expiry. */
+/** Beyond it the oldest pending removal is left to the entry's expiry. */
 const MAX_REMOVALS = 100_000;
-/** How long the reason why a session was ended is asked for: after a freeze the connection to the store has to come back first. */
+/**
+ * Deadline for learning why a session was ended: after a freeze the store's connection must
+ * recover first.
+ */
 const ASK_MS = 3000;
 const RETRY_MS = 50;
-/** After something could not be done that is repeated until it is. */
+/** Before a failed step is repeated. */
 const AGAIN_MS = 1000;
 
 export class SessionDirectory {
   readonly #parts: SessionDirectoryParts;
   readonly #local = new LocalSessions();
-  /** Sessions that may be in the store and are not served. */
+  /** Sessions that may be in the store but are not served. */
   readonly #removals = new Map<string, SessionName>();
   #tell: (event: ClusterEvent) => void = () => {};
-  /** How often events of users were lost. */
+  /** Counts losses of users' events. */
   #losses = 0;
-  /** Sessions to be confirmed without a reason; broken, because a beat may be due less than one. */
+  /**
+   * Sessions due for the periodic confirmation; a fraction, because a beat may be due less than
+   * one.
+   */
   #due = 0;
   #beatMs = performance.now();
   #running: Promise<void> | undefined;
@@ -67,12 +74,14 @@ export class SessionDirectory {
     this.#parts = parts;
   }
 
-  /** How many sessions this node serves. */
   get size(): number {
     return this.#local.size;
   }
 
-  /** Who receives the events of this node's cluster, and judges who may see what of a group was missed; set once, before the cluster starts. */
+  /**
+   * Sets the listener of the cluster's events and the judge of missed group messages; once, before
+   * the cluster starts.
+   */
   onEvent(
     listener: (event: ClusterEvent) => void,
     judgeGroup: GroupJudge,
@@ -93,7 +102,7 @@ export class SessionDirectory {
     );
   }
 
-  /** Logs a session in (`SessionStore.login`) that this node serves from then on. */
+  /** Logs in a session (`SessionStore.login`) that this node then serves. */
   async login(
     session: SessionRecord,
     terms: LoginTerms = {},
@@ -106,20 +115,20 @@ export class SessionDirectory {
       if (result.kind !== "entered") return result;
       const { session: mine, order, since } = result;
       this.#local.add({ session: mine, order, since });
-      // What was entered under an incarnation that died meanwhile is ignored.
+      // An entry under an incarnation that died meanwhile is ignored.
       if (cluster.incarnation !== incarnation) await this.#enterAgain(result);
-      if (losses !== this.#losses) this.#confirmSoon([result]); // it may have been ended before it was known here
+      if (losses !== this.#losses) this.#confirmSoon([result]); // its end may have preceded its entry here
       return result;
     } catch (error) {
       const wasIn = this.#local.forget(session.sessionId);
-      if (wasIn || mayHaveRun(error)) this.#removeLater(session); // its caller never will
+      if (wasIn || mayHaveRun(error)) this.#removeLater(session); // the caller will not
       throw error;
     }
   }
 
   /**
-   * Ends a session whose end this node may have missed: it was entered before the node listened to its user. Call once the node does. Throws
-   * `unavailable`.
+   * Ends a session whose end this node may have missed, because it was entered before the node
+   * listened to its user. Call it once the node listens. Throws `unavailable`.
    */
   async check({ uid, sessionId }: SessionName): Promise<void> {
     const [entries = []] = await this.#parts.store.sessionsOf([uid]);
@@ -131,7 +140,10 @@ export class SessionDirectory {
     if (result?.kind === "refused") this.#letGo(found.session, result.reason);
   }
 
-  /** Takes out a session that this node does not serve any more; harmless when it was ended. Where it throws `unavailable`, it is made good later. */
+  /**
+   * Removes a session that this node no longer serves; harmless if it was ended. If it throws
+   * `unavailable`, the removal is repeated later.
+   */
   async remove(session: SessionRecord): Promise<void> {
     this.#local.forget(session.sessionId);
     try {
@@ -143,8 +155,9 @@ export class SessionDirectory {
   }
 
   /**
-   * Why a session that this node cannot serve now may not go on: the node may have been frozen while the user logged in elsewhere. Undefined: it may, or
-   * that cannot be found out in time, or this node was notified of the reason.
+   * The reason why a session that this node cannot serve now may not go on: the node may have been
+   * frozen while the user logged in elsewhere. Undefined: it may go on, or the store did not answer
+   * in time, or this node was notified of the reason.
    */
   async endedBy({ sessionId }: SessionName): Promise<CloseReason | undefined> {
     const deadline = performance.now() + ASK_MS;
@@ -158,7 +171,7 @@ export class SessionDirectory {
         this.#letGo(found.session, result.reason);
         return result.reason;
       } catch (error) {
-        if (!isAway(error) || performance.now() > deadline) return undefined; // the caller has an error to report already
+        if (!isAway(error) || performance.now() > deadline) return undefined; // the caller already reports an error
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS).unref());
       }
     }
@@ -194,7 +207,7 @@ export class SessionDirectory {
     for (const uid of uids) this.#tell({ kind: "credential", uid }); // its event may be lost
     const all = uids.flatMap((uid) => this.#local.of(uid));
     if (all.length === 0) return [];
-    // While the others take this node for dead, its sessions may be in though they were ended.
+    // While others take this node for dead, ended sessions may still be in the store.
     await this.#parts.cluster.heartbeat();
     const left = await this.#confirm(all, {
       isDue: (id) => this.#local.has(id), // others ended meanwhile
@@ -222,8 +235,9 @@ export class SessionDirectory {
   }
 
   /**
-   * Confirms all sessions, since the store was away or this node was dead for the others. Users whose topics were lost with the store are judged when
-   * these are back, which confirms their sessions; those that were not in time are confirmed then. Never rejects.
+   * Confirms all sessions after an outage of the store or a death of this node. Users whose topics
+   * were lost are judged when these are back, which confirms their sessions; the rest is confirmed
+   * at the deadline. Never rejects.
    */
   async #confirmAnew(): Promise<void> {
     this.#local.deferAll();
@@ -233,7 +247,7 @@ export class SessionDirectory {
     this.#proceed();
   }
 
-  /** Goes on with what is to be done: called with every sign that the store answers. */
+  /** Continues pending work; called whenever the store answers. */
   #proceed(): void {
     const count = this.#local.unconfirmed.size + this.#removals.size;
     if (count === 0 || this.#running !== undefined) return;
@@ -246,12 +260,15 @@ export class SessionDirectory {
       });
   }
 
-  /** False: something is left for the next beat. Neither half keeps the other from its turn: of a Redis Cluster one server may be away. */
+  /**
+   * False: work is left for the next beat. Neither half blocks the other: one server of a Redis
+   * Cluster may be away.
+   */
   async #run(): Promise<boolean> {
     const isRemoved = await this.#removeAll();
     const { unconfirmed } = this.#local;
     const all = [...unconfirmed].flatMap((id) => this.#local.get(id) ?? []);
-    const isDue = (id: string) => unconfirmed.has(id); // else it was asked about meanwhile
+    const isDue = (id: string) => unconfirmed.has(id); // else it was confirmed meanwhile
     let left: readonly LoggedIn[] = all;
     try {
       left = await this.#confirm(all, { isDue, unknown() {} });
@@ -262,8 +279,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Ends those of the sessions that may not go on, and gives back those of which that cannot be found out now. Of one where it never can, for another
-   * reason than that the store is away, `unknown` is called.
+   * Ends the sessions that may not go on, and returns those without an answer yet. `unknown` is
+   * called for a session whose confirmation failed for another reason than an outage.
    */
   async #confirm(
     all: readonly LoggedIn[],
@@ -304,14 +321,14 @@ export class SessionDirectory {
     const results = await store.confirmSessions(some, cluster.incarnation);
     for (const [place, { session }] of some.entries())
       if (results[place]?.kind === "confirmed")
-        if (!this.#local.has(session.sessionId)) this.#removeLater(session); // it may have been entered again behind its removal
+        if (!this.#local.has(session.sessionId)) this.#removeLater(session); // it may have been entered again after its removal
     return results;
   }
 
   async #enterAgain(entered: LoggedIn): Promise<void> {
     const [result] = await this.#ask([entered]);
     if (result?.kind === "failed") throw result.error;
-    if (result?.kind !== "confirmed") throw new BrokerError("unavailable"); // another one came in between
+    if (result?.kind !== "confirmed") throw new BrokerError("unavailable"); // another login came in between
   }
 
   #letGo({ uid, sessionId }: SessionRecord, reason: CloseReason): void {
@@ -319,7 +336,9 @@ export class SessionDirectory {
     this.#tell({ kind: "end_session", uid, sessionId, reason });
   }
 
-  /** A session that nobody serves may be in the store: it is removed as soon as the store answers. */
+  /**
+   * The store may have a session that is not served: it is removed as soon as the store answers.
+   */
   #removeLater(session: SessionName): void {
     this.#removals.set(session.sessionId, session);
     const oldest = this.#removals.keys().next();
@@ -345,7 +364,7 @@ export class SessionDirectory {
       await this.#parts.store.removeSession(session);
     } catch (error) {
       if (isAway(error)) return;
-      this.#failed(error); // it would fail each time: the entry is left to its expiry
+      this.#failed(error); // it would fail again: the entry is left to its expiry
     }
     this.#removals.delete(session.sessionId);
   }
@@ -357,7 +376,7 @@ export class SessionDirectory {
   }
 }
 
-/** A call that was refused before it was tried has no cause. */
+/** A call that was refused before it was sent has no cause. */
 function mayHaveRun(error: unknown): boolean {
   return isAway(error) && error instanceof Error && error.cause !== undefined;
 }

@@ -1,4 +1,5 @@
-// Device sessions: how a connect is logged in, which decides whether it may and whom it ends. State: none; the hub closes sockets.
+// Device sessions: a connect is logged in at the store, which admits it and decides which sessions
+// it ends. State: none; the hub closes sockets.
 
 import { BrokerError, type CloseReason } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
@@ -19,11 +20,13 @@ export interface Login {
   readonly uid: string;
   readonly token: string;
   readonly flag: DeviceFlag;
-  /** The client's own name for the device; empty: none, replaces nothing. */
+  /** The client's name for the device; empty: none, no session is replaced. */
   readonly deviceId: string;
-  /** What the client claims; counts only when authentication is off. */
+  /** The level the client claims; used only without authentication. */
   readonly level: DeviceLevel | undefined;
-  /** The name of the session it continues, or the client's own for this login; empty: none, it is a login. */
+  /**
+   * The name of the session it continues, or the client's own name for this login; empty: a login.
+   */
   readonly continues: string;
 }
 
@@ -31,22 +34,22 @@ export type Opened =
   | {
       readonly kind: "open";
       readonly record: SessionRecord;
-      /** By which the client continues it. */
+      /** For continuing it. */
       readonly name: string;
-      /** All groups that the user may be in. */
+      /** A superset of the user's groups. */
       readonly groups: readonly string[];
     }
   | {
-      /** It cannot be continued, and the client is not to come back by itself. */
+      /** It cannot be continued, and the client must not reconnect by itself. */
       readonly kind: "ended";
       readonly reason: CloseReason;
     };
 
 export interface Sessions {
   /**
-   * Opens a session and ends those it must: main devices of the same flag are *kicked*, the same device is *replaced* [decisions: Kick rule]. One
-   * that continues an earlier session is no login: it ends nobody but that one [decisions: resume is no login]. Throws `unauthorized`,
-   * `reserved_uid`, `bad_id`.
+   * Opens a session and ends others: main devices of the same flag are *kicked*, the same device is
+   * *replaced* [decisions: Kick rule]. A session that continues an earlier one is no login and ends
+   * only that one [decisions: resume is no login]. Throws `unauthorized`, `reserved_uid`, `bad_id`.
    */
   open(login: Login): Promise<Opened>;
 }
@@ -62,7 +65,7 @@ export function createSessions(
       if (login.deviceId !== "" && !isId(login.deviceId))
         throw new BrokerError("bad_id", { message: "deviceId is not valid" });
       const tokenHash = clientAuth === "token" ? hashToken(token) : undefined;
-      // Named one by one: V8 keeps what is spread from a rest in a slower and larger form.
+      // Field by field: V8 stores objects made by spreading in a slower and larger form.
       const asked: SessionRecord = {
         sessionId: login.sessionId,
         nodeId: login.nodeId,

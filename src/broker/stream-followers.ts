@@ -1,6 +1,7 @@
-// Readers of one stream outside any session (HTTP): each gets every event from where it asked, in order, at its own pace. State: who follows.
-// What a follower missed while it took nothing is read from the store again and comes merged. One that reads by a user's right is given what was read
-// only after that right was judged, and nothing more from the moment on that it is in doubt.
+// Followers of a stream outside any session (HTTP): each gets every event from its index, in order,
+// at its own pace. State: the followers. Events missed while paused are read from the store and
+// merged. A follower that reads by a user's right gets nothing from the moment that right may have
+// changed until it has been checked.
 
 import { BrokerError } from "./errors.ts";
 import { type ChannelView, viewedKey } from "./ids.ts";
@@ -18,11 +19,10 @@ import {
 import type { ClusterEvent, StreamStore } from "./ports.ts";
 import { cursorAfter, eventsFrom, type StreamCursor } from "./stream-pieces.ts";
 
-/** Who reads. */
 export interface StreamSink {
-  /** Takes one event. False: it wants no more until `resume`. */
+  /** Takes one event. False: no more until `resume`. */
   push(event: ChannelEvent): boolean;
-  /** The stream is over and all of it was pushed, or it cannot be read on: nothing comes any more. */
+  /** The stream has ended and all of it was pushed, or it cannot be read on. */
   ended(): void;
 }
 
@@ -32,10 +32,10 @@ export interface Following {
   stop(): void;
 }
 
-/** A user by whose right somebody reads. */
+/** The user by whose right a follower reads. */
 interface FollowViewer {
   readonly uid: string;
-  /** Whether the user may read on, as the store has it now. Must not reject. */
+  /** Whether the user may read on, by the store. Must not reject. */
   mayStay(): Promise<boolean>;
 }
 
@@ -44,16 +44,19 @@ export interface FollowTarget {
   readonly clientMsgNo: string;
   /** The index of the first event wanted. */
   readonly fromIndex: number;
-  /** Asked after each read of the store, which follows whenever the user's right may have changed. Undefined: whoever asks has a right of its own. */
+  /** Checked after each read of the store. Undefined: the caller has a right of its own. */
   readonly viewer?: FollowViewer | undefined;
 }
 
 export interface StreamFollowers {
-  /** Throws `stream_unknown`, `bad_id`, `bad_request` (an index the stream has not reached), `overloaded` at a bound, `unavailable`. */
+  /**
+   * Throws `stream_unknown`, `bad_id`, `bad_request` (an index the stream has not reached),
+   * `overloaded` at a bound, `unavailable`.
+   */
   follow(target: FollowTarget, sink: StreamSink): Promise<Following>;
   /** A listener of the cluster's events. */
   heard(event: ClusterEvent): void;
-  /** Some of the group's members may be none any more. */
+  /** Members of the group may have been removed. */
   doubtGroup(channelId: string): void;
   /** Ends every follower. */
   close(): void;
@@ -63,7 +66,7 @@ interface FollowerParts {
   readonly store: Pick<StreamStore, "stream" | "streamTextOffset">;
   readonly interest: Pick<Interest, "listen" | "unlisten">;
   readonly maxFollowers: number;
-  /** Of one user. 0 = no bound of its own. */
+  /** Of one user. 0 = unlimited. */
   readonly maxFollowersPerUser: number;
   readonly onProblem: (error: unknown, what: string) => void;
 }
@@ -75,11 +78,11 @@ interface Follower {
   readonly sink: StreamSink;
   readonly viewer: FollowViewer | undefined;
   cursor: StreamCursor;
-  /** `coming`: its sink has not been promised anything yet. */
+  /** `coming`: `follow` has not resolved. */
   status: "coming" | "reading" | "live" | "paused" | "over";
-  /** While it reads: an event came that the read may not show. */
+  /** An event was published during the read, which may lack it. */
   isBehind: boolean;
-  /** Grows with each read that begins: an older one that comes back has no say. */
+  /** Grows with each read; the result of an older read is dropped. */
   turn: number;
 }
 
@@ -99,7 +102,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     if (status !== "over" && status !== "coming") sink.ended();
   }
 
-  /** Pushes one event; false when no further one may follow now. */
+  /** Pushes one event; false if no further one may follow now. */
   function give(follower: Follower, event: ChannelEvent): boolean {
     if (event.stream === undefined) return true;
     follower.cursor = cursorAfter(event, event.stream);
@@ -110,7 +113,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     return follower.status !== "over" && wantsMore;
   }
 
-  /** Reads what the store has behind the cursor until nothing new came meanwhile, then goes live. */
+  /** Reads from the cursor until no event was published during the read, then goes live. */
   async function catchUp(follower: Follower): Promise<void> {
     follower.status = "reading";
     follower.turn += 1;
@@ -120,7 +123,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
       const snapshot = await store.stream(follower.key, follower.clientMsgNo);
       const mayStay = (await follower.viewer?.mayStay()) ?? true;
       if (follower.turn !== turn) return;
-      if (!mayStay || snapshot === undefined) return finish(follower); // it left history
+      if (!mayStay || snapshot === undefined) return finish(follower); // expired
       for (const event of eventsFrom(snapshot, follower.cursor))
         if (!give(follower, event)) return;
       if (snapshot.state !== "active") return finish(follower);
@@ -135,7 +138,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     });
   }
 
-  /** One whose sink takes nothing is given nothing: it only ends. */
+  /** A paused follower gets no events: it is ended or left as it is. */
   async function judgePaused(
     follower: Follower,
     viewer: FollowViewer,
@@ -145,7 +148,10 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     if (follower.turn === turn && !mayStay) finish(follower);
   }
 
-  /** The right of those followers' viewer may have changed: they get nothing until it was judged. One that is coming is judged when it has come. */
+  /**
+   * The viewer's right may have changed: checks it before the next event. `coming` ones check it
+   * anyway.
+   */
   function doubt(followers: Iterable<Follower>): void {
     for (const follower of followers) {
       const { viewer, status } = follower;
@@ -195,7 +201,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
       if (follower.status === "reading") follower.isBehind = true;
       if (follower.status !== "live") continue;
       if (stream.index === follower.cursor.index) give(follower, event);
-      else if (stream.nextIndex > follower.cursor.index) run(follower); // something was missed, or comes merged with what it has
+      else if (stream.nextIndex > follower.cursor.index) run(follower); // a gap, or merged content that it has in part
     }
   }
 
@@ -247,7 +253,7 @@ function isOver({ status }: Follower): boolean {
   return status === "over";
 }
 
-/** Where the stream's events come, and what is told of the viewer. */
+/** Topics of the stream's events and of changes of the viewer's right. */
 function topicsOf(
   { channel, uid }: ChannelView,
   viewer: FollowViewer | undefined,
@@ -268,7 +274,9 @@ function beyond({ nextIndex }: StreamSnapshot): BrokerError {
   });
 }
 
-/** The followers of this node. Maps: followers by channel, by viewer, by topic. A topic is listened to while it has one. */
+/**
+ * Maps: followers by channel, by viewer, by topic. A topic is listened to while it has a follower.
+ */
 class FollowerTable {
   readonly #interest: Pick<Interest, "listen" | "unlisten">;
   readonly #all = new Set<Follower>();
@@ -284,22 +292,22 @@ class FollowerTable {
     return this.#all.size;
   }
 
-  /** All of them as they are now. */
   all(): readonly Follower[] {
     return [...this.#all];
   }
 
-  /** Those in the channel; may be gone through while they leave. */
+  /** May be iterated while they leave. */
   inChannel(key: ChannelKey): Iterable<Follower> {
     return this.#byKey.get(key) ?? [];
   }
 
-  /** Those who read by that user's right. */
   ofViewer(uid: string): ReadonlySet<Follower> {
     return this.#byViewer.get(uid) ?? new Set();
   }
 
-  /** In at once; resolves when all of its topics are listened to. Throws `unavailable`; it is in all the same. */
+  /**
+   * Added at once; resolves when its topics are listened to. Throws `unavailable`; it stays added.
+   */
   async enter(follower: Follower): Promise<void> {
     const { key, topics, viewer } = follower;
     this.#all.add(follower);
@@ -309,7 +317,7 @@ class FollowerTable {
     await Promise.all([...topics].map((topic) => this.#interest.listen(topic)));
   }
 
-  /** Harmless when it is not in. */
+  /** Safe to call twice. */
   leave(follower: Follower): void {
     const { key, topics, viewer } = follower;
     if (!this.#all.delete(follower)) return;
@@ -330,7 +338,7 @@ function add(
   map.set(name, those.add(follower));
 }
 
-/** Tells whether none is left. */
+/** Whether it was the last. */
 function remove(
   map: Map<string, Set<Follower>>,
   name: string,

@@ -1,4 +1,5 @@
-// A snapshot of a stream back into events, neighbouring content merged: what a reader gets that joins late or lags. Pure.
+// Turns a snapshot of a stream into events, neighbouring content merged, for a reader that joins
+// late or lags. Pure.
 
 import {
   type ChannelEvent,
@@ -12,13 +13,16 @@ import {
   type StreamState,
 } from "./model.ts";
 
-/** How far a reader is: it has every event before `index`, which is `textOffset` UTF-16 units of text. */
+/** A reader's position: it has every event before `index`, `textOffset` UTF-16 units of text. */
 export interface StreamCursor {
   readonly index: number;
   readonly textOffset: number;
 }
 
-/** Everything from `cursor` to the snapshot's nextIndex, in order. Merged and reconstructed events carry the time of the stream's start. */
+/**
+ * Everything from `cursor` to the snapshot's nextIndex, in order. Merged and reconstructed events
+ * carry the time of the stream's start.
+ */
 export function eventsFrom(
   snapshot: StreamSnapshot,
   cursor: StreamCursor,
@@ -56,7 +60,7 @@ export function eventsFrom(
   return events;
 }
 
-/** Where a reader is that has had the event that stands there in its stream. */
+/** The position after an event. */
 export function cursorAfter(
   { type, data }: Pick<ChannelEvent, "type" | "data">,
   { nextIndex, textOffset }: StreamPlace,
@@ -65,7 +69,7 @@ export function cursorAfter(
   return { index: nextIndex, textOffset: textOffset + length };
 }
 
-/** Where a reader is that has the whole snapshot. */
+/** The position after the whole snapshot. */
 export function cursorAtEnd({
   nextIndex,
   text,
@@ -74,7 +78,8 @@ export function cursorAtEnd({
 }
 
 /**
- * What an event tells a reader that is at `cursor`: all of it, the rest of merged content that the reader has in part, or undefined: nothing.
+ * The part of an event that is new at `cursor`: all of it, the rest of merged content, or undefined
+ * if nothing is.
  */
 export function restOf(
   event: ChannelEvent,

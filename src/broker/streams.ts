@@ -1,6 +1,6 @@
-// Events of channels: streaming text, tool calls, custom events [spec: Event, Streaming text session; decisions: Messages and events].
-// State: the timer that ends silent streams, the count of event ids made here, that of the send rule.
-// What a stream may do next is decided by the store's atomic step.
+// Events of channels: streaming text, tool calls, custom events [spec: Event, Streaming text
+// session; decisions: Messages and events]. State: the timer that ends silent streams, the count of
+// event ids, that of the send rule. The store's atomic step decides the next state of a stream.
 
 import { BrokerError } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
@@ -33,7 +33,7 @@ export interface EventInput {
   readonly fromUid: string;
   /** Names the stream or message the event belongs to. */
   readonly clientMsgNo: string;
-  /** The producer's own id of the event: the same one again is a retry. Undefined: the server makes one. */
+  /** The producer's id of the event: a repeated one is a retry. Undefined: the server makes one. */
   readonly eventId: string | undefined;
   readonly type: string;
   readonly data: string;
@@ -45,20 +45,25 @@ export interface EventInput {
 
 export interface Streams {
   /**
-   * Applies one event. Resolves once it is durable (a custom event: told to who is online), with the state of its stream if there is one:
-   * `cancelled` tells the producer that a viewer stopped it and that nothing was added. Throws `event_type_empty`, `stream_running`,
-   * `stream_not_found`, `stream_closed`, `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded`, `unavailable`.
+   * Applies one event. Resolves once it is durable (a custom event: published to online sessions),
+   * with the state of its stream, if any: `cancelled` means that a viewer stopped the stream and
+   * nothing was added. Throws `event_type_empty`, `stream_running`, `stream_not_found`,
+   * `stream_closed`, `bad_request`, `bad_id`, `too_large`, a `SendRefusal` code, `overloaded`,
+   * `unavailable`.
    */
   post(input: EventInput): Promise<{ readonly state: StreamState | undefined }>;
-  /** The stop button of a viewer, who must be allowed to send. Resolves to how the stream stands. Throws `stream_unknown`, a `SendRefusal` code. */
+  /**
+   * A viewer's stop button; the viewer must be allowed to send. Resolves to the stream's state.
+   * Throws `stream_unknown`, a `SendRefusal` code.
+   */
   cancel(
     uid: string,
     channel: ChannelRef,
     clientMsgNo: string,
   ): Promise<StreamState>;
-  /** Asks no permission: callers decide who may see. Throws `stream_unknown`, `bad_id`. */
+  /** Checks no permission: callers do. Throws `stream_unknown`, `bad_id`. */
   read(view: ChannelView, clientMsgNo: string): Promise<StreamSnapshot>;
-  /** From now on silent streams are ended. */
+  /** Begins to end silent streams. */
   start(): void;
   /** Safe to call twice. */
   close(): Promise<void>;
@@ -68,7 +73,7 @@ interface StreamParts {
   readonly store: ChannelStore & StreamStore;
   readonly publisher: Publisher;
   readonly clock: Clock;
-  /** Distinguishes the event ids of this process from any other's. */
+  /** Makes event ids unique in the cluster. */
   readonly nodeId: string;
   readonly onProblem: (error: unknown, what: string) => void;
   readonly limits: {
@@ -92,7 +97,7 @@ export function createStreams(parts: StreamParts): Streams {
     return `${clock().toString(36)}-${eventCount.toString(36)}-${parts.nodeId}`;
   }
 
-  function tell(draft: StreamDraft): void {
+  function publish(draft: StreamDraft): void {
     const { key, channel, fromUid, clientMsgNo, type, data } = draft;
     publisher.publish({
       kind: "event",
@@ -127,12 +132,12 @@ export function createStreams(parts: StreamParts): Streams {
       const code = refused instanceof Promise ? await refused : refused;
       if (code !== undefined) throw new BrokerError(code);
       if (kind === "custom") {
-        tell(draft);
+        publish(draft);
         return { state: undefined };
       }
       const step = await store.streamEvent(draft);
       if (kind === "stream") return outcome(step);
-      if (step.verdict === "missing") tell(draft); // belongs to no active stream
+      if (step.verdict === "missing") publish(draft); // of no active stream
       return { state: step.state };
     },
 
@@ -171,7 +176,6 @@ export function createStreams(parts: StreamParts): Streams {
   };
 }
 
-/** What the event has to do with streams. */
 type EventClass = "stream" | "tool_call" | "custom";
 
 /** Throws `event_type_empty`, `bad_request`, `bad_id`, `too_large`. */
@@ -194,7 +198,7 @@ export function classify(input: EventInput, maxDataBytes: number): EventClass {
   return found;
 }
 
-/** What names a stream. Throws `bad_id`, `bad_request`. */
+/** Throws `bad_id`, `bad_request`. */
 export function assertStreamName(
   channel: ChannelRef,
   clientMsgNo: string,
@@ -222,7 +226,7 @@ function toDraft(input: EventInput): StreamDraft {
   const fromUid = input.fromUid || SYSTEM_UID;
   const key = channelKey(channel, fromUid);
   const { force } = input;
-  // one literal, as it is made for every chunk: spreads cost a microsecond or two
+  // one literal: it is made for every chunk, and spreads cost a microsecond or two
   return {
     key,
     channel,
@@ -236,7 +240,7 @@ function toDraft(input: EventInput): StreamDraft {
   };
 }
 
-/** The verdict as the producer hears it [spec: Error messages of /event]. */
+/** The verdict as the producer's reply [spec: Error messages of /event]. */
 function outcome({ verdict, state }: StreamStep): {
   readonly state: StreamState | undefined;
 } {

@@ -1,6 +1,7 @@
-// Decides how fast clients' tokens are checked: a client network with too many failures is held off, its attempts are checked one after the other and
-// slowly. Networks without failures pay no round trip. State: per network the failures this node knows of and the attempts under way or waiting;
-// the pairs of network and user that connected. All bounded, the attempts by the connections they come on.
+// Limits guessing of clients' tokens: the attempts of a network with too many failures are checked
+// slowly, one after the other. Networks without failures pay no round trip. State: per network the
+// failures this node knows of and the attempts under way or waiting; the pairs of network and user
+// that connected. All bounded, attempts by their connections.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
@@ -10,7 +11,7 @@ import { KnownPairs } from "./known-pairs.ts";
 import type { Clock, Throttle } from "./ports.ts";
 
 interface TokenLimits {
-  /** Failures of a network within the window after which it is held off. */
+  /** Failures of a network within the window after which it is slowed down. */
   readonly attempts: number;
   readonly windowS: number;
 }
@@ -21,18 +22,22 @@ interface TokenGateParts {
   readonly clock: Clock;
 }
 
-/** Who presents a token. */
 interface TokenBearer {
   readonly address: string;
   readonly uid: string;
 }
 
 const MAX_NETWORKS = 100_000;
-/** Between two checks of a network that is held off. */
+/** Between two checks of a slowed-down network. */
 const SLOW_MS = 500;
-/** Attempts of one such network that wait; the last one's turn comes before `client.authTimeoutMs`. */
+/**
+ * Attempts of one such network that wait; the last one's turn comes before `client.authTimeoutMs`.
+ */
 const MAX_WAITING = 8;
-/** Checks of one network at once, or of one pair that connected before: so many more than the limit can fail. */
+/**
+ * Checks of one network at once, or of one pair that connected before: so many more than the limit
+ * can fail.
+ */
 const MAX_CHECKS = 32;
 
 interface Held {
@@ -65,9 +70,10 @@ export class TokenGate {
   }
 
   /**
-   * Runs `check`, in its network's turn where that is held off, and counts it as a failure when it throws `unauthorized`. Whether the network is
-   * held off is decided when the attempt's turn comes. The count is shared by the cluster; a node learns others' failures with its own next
-   * one. Throws `rate_limited` with the seconds to wait, and what `check` throws.
+   * Runs `check`, in turn if the network is slowed down, and counts a failure if it throws
+   * `unauthorized`. Whether the network is slowed down is decided when the attempt's turn comes.
+   * The cluster shares the count; a node learns others' failures with its own next one. Throws
+   * `rate_limited` with the seconds to wait, and what `check` throws.
    */
   async attempt<T>(
     { address, uid }: TokenBearer,
@@ -75,7 +81,7 @@ export class TokenGate {
   ): Promise<T> {
     const network = networkOf(address);
     const isKnown = this.#hasOwnRoom(network, uid);
-    const key = isKnown ? `${network} ${uid}` : network; // an address holds no space
+    const key = isKnown ? `${network} ${uid}` : network; // addresses contain no space
     const outcome = await this.#inTurn(key, async () =>
       this.#isHeldOff(network, uid)
         ? undefined
@@ -164,7 +170,7 @@ export class TokenGate {
       count: before.count + 1,
       endsAtMs: before === NONE ? clock() + windowMs : before.endsAtMs,
     };
-    this.#failing.set(network, own); // counts at once, whatever the cluster says later
+    this.#failing.set(network, own); // counts at once, before the cluster answers
     const shared = await throttle
       .addFailure(`token:${network}`, windowMs)
       .catch(ignoreOutage);
@@ -177,7 +183,7 @@ export class TokenGate {
 
 const NONE: Held = { count: 0, endsAtMs: 0 };
 
-/** The node goes on counting by itself. */
+/** Without the cluster the node counts alone. */
 function ignoreOutage(error: unknown): undefined {
   if (!(error instanceof BrokerError)) throw error;
   return undefined;

@@ -1,4 +1,4 @@
-// Users as the backend sees them: their devices' tokens, logging devices out, online status. State: none.
+// Users: tokens of their devices, logging devices out, online status. State: none.
 
 import type { CloseReason } from "./errors.ts";
 import { assertId, assertUserUid } from "./ids.ts";
@@ -14,11 +14,14 @@ import type { Announcer, SessionStore, UserStore } from "./ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
 import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
 
-/** Where somebody could not be told, calls throw `unavailable`; repeated they make it good. */
+/**
+ * If a session could not be notified, calls throw `unavailable`; a repeated call notifies again.
+ */
 export interface Users {
   /**
-   * Registers or refreshes a device class's token; the new one holds at once, and who serves the user by the old one is told. A changed token
-   * on a main device ends that flag's live main sessions; an equal one ends only what a call that failed halfway left of the old token
+   * Registers or refreshes a device class's token; the new one is valid at once, and nodes that
+   * serve the user by the old one are notified. A changed token on a main device ends that flag's
+   * live main sessions; an equal token ends only sessions of the old one that a failed call left
    * [decisions: /user/token again]. Throws `bad_id`, `reserved_uid`.
    */
   setToken(input: {
@@ -27,7 +30,7 @@ export interface Users {
     readonly flag: DeviceFlag;
     readonly level: DeviceLevel;
   }): Promise<void>;
-  /** Makes the tokens of these device classes worthless and ends their sessions. Throws `bad_id`. */
+  /** Removes the tokens of these device classes and ends their sessions. Throws `bad_id`. */
   quitDevice(uid: string, flags: readonly DeviceFlag[]): Promise<void>;
   /** One record per uid, in order, duplicates included. Throws `bad_id`. */
   onlineStatus(uids: readonly string[]): Promise<readonly Presence[]>;
@@ -40,7 +43,7 @@ export function createUsers(ports: {
 }): Users {
   const { store, directory, publisher } = ports;
 
-  /** Also those of a node that counts as dead: it may come back. */
+  /** Also sessions of a dead node, which may come back. */
   async function endSessions(
     uid: string,
     reason: CloseReason,
@@ -51,7 +54,7 @@ export function createUsers(ports: {
     await Promise.all(doomed.map((one) => store.endSession(one, reason)));
   }
 
-  /** Who serves the user looks at once whether it still may. */
+  /** Nodes that serve the user check its sessions at once. */
   async function doubt(uid: string): Promise<void> {
     await publisher.announce([{ kind: "credential", uid }]);
   }
@@ -73,7 +76,7 @@ export function createUsers(ports: {
             one.flag === flag &&
             one.level === MAIN_DEVICE &&
             one.tokenTag !== tag &&
-            !(isEqual && one.tokenTag === ""), // it logged in without any
+            !(isEqual && one.tokenTag === ""), // it logged in without a token
         );
     },
 

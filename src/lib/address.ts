@@ -1,4 +1,5 @@
-// Listen addresses as text: `host:port`, `[ipv6]:port`, `:port`. Pure; resolves no names and opens nothing.
+// Listen addresses as text: `host:port`, `[ipv6]:port`, `:port`. Pure; resolves no names and opens
+// nothing.
 
 /** Where to listen. `port` 0 lets the system choose. */
 export interface Address {
@@ -10,7 +11,10 @@ export interface Address {
 const WITH_BRACKETS = /^\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]:(\d{1,5})$/;
 const PLAIN = /^([A-Za-z0-9._-]*):(\d{1,5})$/;
 
-/** Reads `host:port`; without a host (`:5200`) it means every IPv4 address. Undefined when it is no address. */
+/**
+ * Reads `host:port`; without a host (`:5200`) it means every IPv4 address. Undefined when it is no
+ * address.
+ */
 export function parseAddress(text: string): Address | undefined {
   const match = WITH_BRACKETS.exec(text) ?? PLAIN.exec(text);
   if (match === null) return undefined;
@@ -24,7 +28,10 @@ export function formatAddress({ host, port }: Address): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-/** Whether only this machine can reach a listener on `host`. A name other than `localhost` counts as reachable. */
+/**
+ * Whether only this machine can reach a listener on `host`. A name other than `localhost` counts
+ * as reachable.
+ */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
   return (
@@ -34,7 +41,10 @@ export function isLoopback(host: string): boolean {
   );
 }
 
-/** Whether two addresses are one listener. Port 0 names a fresh port each time, so two of them never are. */
+/**
+ * Whether two addresses are one listener. Port 0 names a fresh port each time, so two of them
+ * never are.
+ */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && a.host === b.host;
 }

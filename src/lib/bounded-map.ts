@@ -1,4 +1,5 @@
-// A map with a bound: the entry that was put in first leaves first. For caches of what can be looked up again.
+// A map with a bound: the entry that was put in first leaves first. For caches of what can be
+// looked up again.
 
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();

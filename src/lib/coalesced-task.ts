@@ -1,4 +1,5 @@
-// One task for many callers: calls during a run share the next run. State: the current and the next run.
+// One task for many callers: calls during a run share the next run. State: the current and the next
+// run.
 
 export class CoalescedTask {
   readonly #step: () => Promise<void>;

@@ -1,4 +1,5 @@
-// CRC-32 (IEEE 802.3), native where Node has it (20.15, 22.2 and later), else by table. No state but the table.
+// CRC-32 (IEEE 802.3), native where Node has it (20.15, 22.2 and later), else by table. No state
+// but the table.
 
 import * as zlib from "node:zlib";
 

@@ -1,5 +1,6 @@
-// A queue that serves its keys in turn: each key with waiting items gets the same share of the work, however much it queues (deficit round robin).
-// An item's size is its share of the work. State: the waiting items of each key, in the order of the keys' turns.
+// A queue that serves its keys in turn: each key with waiting items gets the same share of the
+// work, however much it queues (deficit round robin). An item's size is its share of the work.
+// State: the waiting items of each key, in the order of the keys' turns.
 
 export interface Sized {
   readonly size: number;
@@ -18,7 +19,10 @@ interface Flow<Item> {
 
 /** Work of one key's turn. An item that is larger waits for as many turns as it takes. */
 const QUANTUM = 500;
-/** Taken items are cut off when there are that many, and as many as are left: `shift` of a long array moves all of it. */
+/**
+ * Taken items are cut off when there are that many, and as many as are left: `shift` of a long
+ * array moves all of it.
+ */
 const MIN_CUT = 64;
 
 export class FairQueue<Item extends Sized> {
@@ -32,7 +36,10 @@ export class FairQueue<Item extends Sized> {
     this.#max = max;
   }
 
-  /** What is free is left to keys that queue less: a key may queue as much as is free, alone half of the queue. */
+  /**
+   * What is free is left to keys that queue less: a key may queue as much as is free, alone half
+   * of the queue.
+   */
   isFull(key: string): boolean {
     const { size, bytes } = this.#flows.get(key) ?? { size: 0, bytes: 0 };
     return (
@@ -72,7 +79,10 @@ export class FairQueue<Item extends Sized> {
     return item;
   }
 
-  /** Items that fit into what is left of their keys' turns, out of turn; no larger than `maxSize` in all. */
+  /**
+   * Items that fit into what is left of their keys' turns, out of turn; no larger than `maxSize`
+   * in all.
+   */
   takeSmall(maxSize: number): Item[] {
     const taken: Item[] = [];
     let left = maxSize;

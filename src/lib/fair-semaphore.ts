@@ -1,6 +1,7 @@
-// A semaphore that is fair between keys: a number of steps run at once, and the next permit goes round among the keys that wait, however many
-// steps each of them has waiting. A permit is released in the next turn of the event loop, so that steps which end at once do not fill one.
-// State: the free permits, and the waiting steps by key.
+// A semaphore that is fair between keys: a number of steps run at once, and the next permit goes
+// round among the keys that wait, however many steps each of them has waiting. A permit is released
+// in the next turn of the event loop, so that steps which end at once do not fill one. State: the
+// free permits, and the waiting steps by key.
 
 export class FairSemaphore {
   readonly #maxWaiting: number;
@@ -16,7 +17,10 @@ export class FairSemaphore {
     this.#full = full;
   }
 
-  /** Runs `step` when it is its turn, at once where there is a place now, and gives back what it gives. */
+  /**
+   * Runs `step` when it is its turn, at once where there is a place now, and gives back what it
+   * gives.
+   */
   async run<T>(key: string, step: () => Promise<T> | T): Promise<T> {
     if (this.#free > 0) this.#free -= 1;
     else await this.#turn(key);

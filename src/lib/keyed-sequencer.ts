@@ -1,5 +1,6 @@
-// Keeps calls of one key in order although their preparations take different times: each call continues in
-// the order in which it entered, without waiting for what earlier calls do next. State: the last call per key.
+// Keeps calls of one key in order although their preparations take different times: each call
+// continues in the order in which it entered, without waiting for what earlier calls do next.
+// State: the last call per key.
 
 export class KeyedSequencer {
   readonly #last = new Map<string, Promise<unknown>>();
@@ -21,9 +22,9 @@ export class KeyedSequencer {
   }
 
   /**
-   * Waits for `ready` and for the turns of earlier calls of `key`, then returns the result of `ready`. Code
-   * that runs synchronously after the await is in order. After a rejected `ready` the following calls
-   * continue or fail, as `followers` says.
+   * Waits for `ready` and for the turns of earlier calls of `key`, then returns the result of
+   * `ready`. Code that runs synchronously after the await is in order. After a rejected `ready` the
+   * following calls continue or fail, as `followers` says.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {
     const before = this.#last.get(key);

@@ -1,5 +1,6 @@
-// Work of each key begins in the order it came, while what is under way of that key is below a bound; keys do not wait for each other. The size of
-// the work is known only once it has begun. State: the work under way and waiting of each busy key.
+// Work of each key begins in the order it came, while what is under way of that key is below a
+// bound; keys do not wait for each other. The size of the work is known only once it has begun.
+// State: the work under way and waiting of each busy key.
 
 export interface Pass {
   /** Resolves when the work may begin. */

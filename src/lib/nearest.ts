@@ -1,6 +1,9 @@
 // Finds the name somebody probably meant. Pure.
 
-/** The candidate that differs least from `name`, ignoring case and separators; undefined when none is close. */
+/**
+ * The candidate that differs least from `name`, ignoring case and separators; undefined when none
+ * is close.
+ */
 export function nearest(
   name: string,
   candidates: Iterable<string>,

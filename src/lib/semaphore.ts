@@ -1,5 +1,5 @@
-// Semaphore: a fixed number of tasks run at once, further ones wait in order. State: free permits, waiting
-// tasks. The queue has no limit of its own; callers must limit it.
+// Semaphore: a fixed number of tasks run at once, further ones wait in order. State: free permits,
+// waiting tasks. The queue has no limit of its own; callers must limit it.
 
 export class Semaphore {
   #free: number;

@@ -1,9 +1,13 @@
-// Long work in short slices: says when a slice of the event loop is used up and lets everything else run. Slices that share `Turns` alternate:
-// one of them per iteration of the event loop, however many wait. State: when the slice began; the slices that wait.
+// Long work in short slices: says when a slice of the event loop is used up and lets everything
+// else run. Slices that share `Turns` alternate: one of them per iteration of the event loop,
+// however many wait. State: when the slice began; the slices that wait.
 
 /** Steps between two reads of the clock. */
 const STEPS_PER_READ = 4;
-/** The longest slice, and the share of a busy event loop that a slice may take: with a fixed length the work would all but stop there. */
+/**
+ * The longest slice, and the share of a busy event loop that a slice may take: with a fixed length
+ * the work would all but stop there.
+ */
 const MAX_MS = 10;
 const SHARE = 1 / 4;
 
@@ -15,7 +19,10 @@ export class Turns {
     return this.#waiting.length > 0;
   }
 
-  /** Resolves in a later iteration of the event loop: one caller per iteration, in the order of the calls. */
+  /**
+   * Resolves in a later iteration of the event loop: one caller per iteration, in the order of the
+   * calls.
+   */
   next(): Promise<void> {
     return new Promise((resolve) => {
       if (this.#waiting.push(resolve) === 1) setImmediate(this.#wake);
@@ -35,7 +42,10 @@ export class TimeSlice {
   #sinceMs = performance.now();
   #steps = 0;
 
-  /** `ms`: how long the work may hold an event loop that is not busy at a time; a busy one for up to MAX_MS. */
+  /**
+   * `ms`: how long the work may hold an event loop that is not busy at a time; a busy one for up
+   * to MAX_MS.
+   */
   constructor(ms = 1, turns = new Turns()) {
     this.#leastMs = ms;
     this.#ms = ms;
@@ -57,7 +67,10 @@ export class TimeSlice {
     this.#ms = Math.max(this.#leastMs, Math.min(share, MAX_MS));
   }
 
-  /** Begins `step` with each item, resting in between. Resolves when all have ended; rejects with the first failure once all have begun. */
+  /**
+   * Begins `step` with each item, resting in between. Resolves when all have ended; rejects with
+   * the first failure once all have begun.
+   */
   async each<Item, Result>(
     items: Iterable<Item>,
     step: (item: Item) => Promise<Result>,

@@ -1,4 +1,5 @@
-// A rate limit in two numbers: tokens refill with time up to a burst; each use takes what it costs. Not asked often enough to need a timer.
+// A rate limit in two numbers: tokens refill with time up to a burst; each use takes what it costs.
+// Not asked often enough to need a timer.
 
 /** The two numbers, shared by all buckets of a kind. */
 export interface RateLimit {
@@ -23,8 +24,8 @@ export class TokenBucket {
   }
 
   /**
-   * Takes `cost` and returns 0 if there is a token at all: what costs more than there is leaves a debt. Else takes nothing, deepens the debt
-   * and returns the milliseconds to wait.
+   * Takes `cost` and returns 0 if there is a token at all: what costs more than there is leaves a
+   * debt. Else takes nothing, deepens the debt and returns the milliseconds to wait.
    */
   take(nowMs: number, cost = 1): number {
     const waitMs = this.waitMs(nowMs);
