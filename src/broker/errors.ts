@@ -125,8 +125,8 @@ export class BrokerError extends Error {
   }
 }
 
-/** Whether it may go well next time as it is: the store is away, or the node busy. */
-export function isAway(error: unknown): boolean {
+/** Whether the same call may succeed later: the store is away, or overloaded. */
+export function isTransient(error: unknown): boolean {
   if (!(error instanceof BrokerError)) return false;
   return error.code === "unavailable" || error.code === "overloaded";
 }

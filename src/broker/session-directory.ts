@@ -4,7 +4,7 @@
 // minute, so that a lost event has no lasting effect and no entry expires. State: the sessions of
 // this node, which of them must be confirmed, the pending removals.
 
-import { BrokerError, type CloseReason, isAway } from "./errors.ts";
+import { BrokerError, type CloseReason, isTransient } from "./errors.ts";
 import { LocalSessions } from "./local-sessions.ts";
 import {
   DEVICE_FLAGS,
@@ -149,7 +149,7 @@ export class SessionDirectory {
     try {
       await this.#parts.store.removeSession(session);
     } catch (error) {
-      if (isAway(error)) this.#removeLater(session);
+      if (isTransient(error)) this.#removeLater(session);
       throw error;
     }
   }
@@ -171,7 +171,8 @@ export class SessionDirectory {
         this.#letGo(found.session, result.reason);
         return result.reason;
       } catch (error) {
-        if (!isAway(error) || performance.now() > deadline) return undefined; // the caller already reports an error
+        if (!isTransient(error) || performance.now() > deadline)
+          return undefined; // the caller already reports an error
         await new Promise((resolve) => setTimeout(resolve, RETRY_MS).unref());
       }
     }
@@ -305,7 +306,7 @@ export class SessionDirectory {
         if (result?.kind === "refused") this.#letGo(one.session, result.reason);
         if (result?.kind !== "failed") continue;
         this.#failed(result.error);
-        if (isAway(result.error)) {
+        if (isTransient(result.error)) {
           left.push(one);
           away += 1;
         } else unknown(one);
@@ -363,14 +364,14 @@ export class SessionDirectory {
     try {
       await this.#parts.store.removeSession(session);
     } catch (error) {
-      if (isAway(error)) return;
+      if (isTransient(error)) return;
       this.#failed(error); // it would fail again: the entry is left to its expiry
     }
     this.#removals.delete(session.sessionId);
   }
 
   #failed(error: unknown): false {
-    if (!isAway(error))
+    if (!isTransient(error))
       this.#parts.onProblem(error, "Sessions could not be confirmed");
     return false;
   }
@@ -378,7 +379,9 @@ export class SessionDirectory {
 
 /** A call that was refused before it was sent has no cause. */
 function mayHaveRun(error: unknown): boolean {
-  return isAway(error) && error instanceof Error && error.cause !== undefined;
+  return (
+    isTransient(error) && error instanceof Error && error.cause !== undefined
+  );
 }
 
 /** The flag of the main session if there is one, else the lowest [decisions: Online status]. */

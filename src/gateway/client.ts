@@ -6,7 +6,7 @@ import {
   CLOSE_REASONS,
   type CloseReason,
   type ErrorCode,
-  isAway,
+  isTransient,
 } from "../broker/errors.ts";
 import type { SessionRecord } from "../broker/model.ts";
 import {
@@ -223,7 +223,7 @@ export class Client implements ConnectionHandler {
       this.#connected(joining(plan.groups));
       await welcome(session, { name, ref: connect.ref, plan }, opening);
     } catch (error) {
-      const ended = isAway(error) ? await this.#endedBy() : undefined;
+      const ended = isTransient(error) ? await this.#endedBy() : undefined;
       if (ended !== undefined) return this.end(ended);
       if (this.#isOver() && error instanceof BrokerError) return;
       this.#failed(connect.ref, error);

@@ -2,7 +2,7 @@
 // store is asked by few at a time, and again until it answers; meanwhile sessions stay as they are. State: the users to be looked at, the reads that
 // have not begun, the sessions whose memberships are being read.
 
-import { BrokerError, isAway } from "../broker/errors.ts";
+import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
 import type { ChannelStore, UserState, UserStore } from "../broker/ports.ts";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -95,7 +95,7 @@ export class Resync {
       const uids = users.map(([uid]) => uid);
       states = await this.#reads.run(() => store.userStates(uids));
     } catch (error) {
-      if (isAway(error)) {
+      if (isTransient(error)) {
         await new Promise((go) => setTimeout(go, retryMs).unref());
         for (const [uid, sessionsOf] of users) this.missed(uid, sessionsOf);
         return;

@@ -2,7 +2,7 @@
 // topics that the suites look at. Each place has keys of its own on one server or Cluster.
 
 import { randomUUID } from "node:crypto";
-import { isAway } from "../../../src/broker/errors.ts";
+import { isTransient } from "../../../src/broker/errors.ts";
 import {
   groupTopic,
   type Topic,
@@ -48,7 +48,7 @@ function createNode(
 ): SweptStore {
   const onProblem = (error: unknown, what: string) => {
     if (what === "A received event could not be handled") return; // a listener that throws is one of the suites' cases
-    if (isAway(error) && what.startsWith("Missed messages")) return; // the node closes while it reads
+    if (isTransient(error) && what.startsWith("Missed messages")) return; // the node closes while it reads
     throw error;
   };
   const link = new RedisLink(settings, {

@@ -2,7 +2,7 @@
 // cluster as it was at the last heartbeat. An incarnation that was declared dead is never used again: the node goes on as another one.
 
 import { randomBytes } from "node:crypto";
-import { BrokerError, isAway } from "../../../broker/errors.ts";
+import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import type { Incarnation, NodeInfo } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { MaybePromise } from "../../../lib/maybe-promise.ts";
@@ -234,7 +234,8 @@ export class Registry {
       return await link.run(heartbeat, this.#keys, args, VITAL);
     } catch (error) {
       // Redis refuses heartbeats, as when it is full: those of the other nodes too, none of which takes this one for dead.
-      if (isAway(error) && !isUnanswered(error)) this.#refusedAtMs = sentAtMs;
+      if (isTransient(error) && !isUnanswered(error))
+        this.#refusedAtMs = sentAtMs;
       throw error;
     }
   }
@@ -245,7 +246,7 @@ export class Registry {
 
   /** Redis away is reported by the link; anything else is reported here. */
   #failed(error: unknown): void {
-    if (isAway(error)) return;
+    if (isTransient(error)) return;
     this.#parts.onProblem(error, "The heartbeat could not be written to Redis");
   }
 }

@@ -1,7 +1,7 @@
 // Runs catch-ups: a bounded number at a time, each retried until it succeeds or the sequencer is closed.
 // State: running catch-ups.
 
-import { isAway } from "../../../broker/errors.ts";
+import { isTransient } from "../../../broker/errors.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { begin, type CatchUpFeed, catchUp, startMidway } from "./catch-up.ts";
@@ -73,7 +73,7 @@ export class CatchUpQueue {
     try {
       await begin(sequencer, feed);
     } catch (error) {
-      if (isAway(error)) throw error;
+      if (isTransient(error)) throw error;
       onProblem(error, "The position of a channel could not be read");
       void this.catchUp(sequencer);
     }
@@ -100,7 +100,7 @@ export class CatchUpQueue {
         });
       } catch (error) {
         onProblem(error, "Missed messages of a channel could not be read");
-        await running.failed(isAway(error));
+        await running.failed(isTransient(error));
       }
     this.#running.delete(sequencer); // no await since the last look at `again`
   }

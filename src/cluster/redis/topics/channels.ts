@@ -1,7 +1,7 @@
 // The channels that a node follows, each with its sequencer: a group's topic carries one channel, a user's
 // topic the personal channels of that user. State: users' topics; the sequencers of personal channels.
 
-import { isAway } from "../../../broker/errors.ts";
+import { isTransient } from "../../../broker/errors.ts";
 import type { ChannelKey, Topic } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
@@ -201,7 +201,7 @@ export class Channels {
         feed.personalChannelsSince(uid, sinceMs),
       );
     } catch (error) {
-      if (isAway(error)) throw error;
+      if (isTransient(error)) throw error;
       sequencers.onProblem(error, "The channels of a user could not be read");
       return [];
     }

@@ -2,7 +2,7 @@
 // recipient's inbox by steps of their own, behind which the note is removed: a retry at any node, or for an hour a sweep, finishes what a dead one left.
 // State: the order of each channel's commands, the groups of recipients in flight, how much is held in memory, counts.
 
-import { BrokerError, isAway } from "../../../broker/errors.ts";
+import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId } from "../../../broker/model.ts";
 import type { Appended, CommandDraft } from "../../../broker/ports.ts";
 import { KeyedLock } from "../../../lib/keyed-lock.ts";
@@ -259,9 +259,9 @@ export class Commands {
     const { onProblem } = this.#parts;
     let isAwayReported = false;
     const failed = (error: unknown) => {
-      if (!isAway(error) || !isAwayReported)
+      if (!isTransient(error) || !isAwayReported)
         onProblem(error, "A command could not be given to all its recipients"); // the others go on
-      isAwayReported ||= isAway(error);
+      isAwayReported ||= isTransient(error);
     };
     const how = { silent: new Set(), isStopped, failed };
     const semaphore = new Semaphore(BUCKETS_AT_ONCE);

@@ -3,7 +3,7 @@
 // user's sessions are notified: they may have connected without it. Nothing is lost with `redis.minReplicas`. State: those entries, bounded; it ends with
 // the process.
 
-import { isAway } from "../../../broker/errors.ts";
+import { isTransient } from "../../../broker/errors.ts";
 import { slotOf } from "../../../redis/slots.ts";
 import type { RedisStoreParts } from "../parts.ts";
 
@@ -109,7 +109,7 @@ export class IndexRepairs {
       await this.#parts.add(entry.groupId, entry.uid);
       return true;
     } catch (error) {
-      if (!isAway(error)) {
+      if (!isTransient(error)) {
         const what = "The group index of a user could not be repaired";
         this.#parts.onProblem(error, what);
         return true;

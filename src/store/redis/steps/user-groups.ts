@@ -3,7 +3,7 @@
 // what it finds wrong, but no young entry and none that was entered again: so no entry is missing behind that script. State: index repairs.
 
 import { randomUUID } from "node:crypto";
-import { isAway } from "../../../broker/errors.ts";
+import { isTransient } from "../../../broker/errors.ts";
 import type { ChannelStore } from "../../../broker/ports.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import { bucketOf } from "../../../redis/keys.ts";
@@ -99,7 +99,7 @@ export class UserGroups {
     const isAll = [...index.keys()].every((id) => asked.has(id));
     if (isAll)
       this.#remove(uid, index, groups).catch((error: unknown) => {
-        if (!isAway(error))
+        if (!isTransient(error))
           this.#parts.onProblem(error, "The group index could not be repaired");
       });
     return { groups, isAll };
