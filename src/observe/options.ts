@@ -9,7 +9,7 @@ export const logOptions = Type.Object(
       {
         default: "info",
         description:
-          "Least severe level that is written. Mistakes of clients are `debug`, ours are `error`.",
+          "Least severe level that is written. Errors of clients are `debug`, errors of the server `error`.",
       },
     ),
   },

@@ -242,8 +242,15 @@ function callOpener(
 ): (res: HttpResponse, req: NativeRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
   const headerNames = [...endpoint.headers, ...headers];
-  const parts = { headerNames, onError, turnEnd, limits };
-  const target = { method, path, params: NO_PARAMS, ...parts };
+  const target = {
+    method,
+    path,
+    params: NO_PARAMS,
+    headerNames,
+    onError,
+    turnEnd,
+    limits,
+  };
   if (paramCount === 0) return (res, req) => new HttpCall(res, req, target);
   return (res, req) => {
     const params = readParams(req, paramCount);
@@ -275,8 +282,15 @@ function serveOther(
   if (isMalformed(res, req, context)) return;
   const path = req.getUrl();
   const method = req.getCaseSensitiveMethod();
-  const parts = { headerNames: endpoint.headers, onError, turnEnd, limits };
-  const target = { method, path, params: NO_PARAMS, ...parts };
+  const target = {
+    method,
+    path,
+    params: NO_PARAMS,
+    headerNames: endpoint.headers,
+    onError,
+    turnEnd,
+    limits,
+  };
   const allow = allowed(path);
   const isWrongMethod = allow !== "" && !allow.split(", ").includes(method);
   const call = new HttpCall(res, req, target);

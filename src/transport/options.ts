@@ -2,7 +2,6 @@
 
 import { Type } from "typebox";
 
-/** Section `sockets`: how many connections this node holds, over both listeners. */
 export const socketsOptions = Type.Object(
   {
     max: Type.Integer({
@@ -11,7 +10,7 @@ export const socketsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "sockets",
       description:
-        "Sockets this node holds over both listeners: HTTP, client sockets, and connections that have sent nothing yet. Further ones are closed at once. 0, or more than the system allows: the process's limit of open files less a reserve for files and Redis.",
+        "Limit of sockets over both listeners: HTTP, client sockets, and connections without a request yet. Further ones are closed at once. 0, or more than the system allows: the process's limit of open files less a reserve for files and Redis.",
     }),
     maxUnauthenticatedPerAddress: Type.Integer({
       default: 256,
@@ -19,7 +18,7 @@ export const socketsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "sockets",
       description:
-        "Sockets of one client address (an IPv4 address, or an IPv6 network of 64 bits) that have not shown a valid credential; further ones are closed at once. It never exceeds half of all sockets. Behind a proxy every client has the proxy's address: raise it, or set 0 (unlimited) and limit at the proxy.",
+        "Limit of unauthenticated sockets of one client address (an IPv4 address, or an IPv6 network of 64 bits); further ones are closed at once. It never exceeds half of all sockets. Behind a proxy every client has the proxy's address: raise it, or set 0 (unlimited) and limit at the proxy.",
     }),
   },
   { additionalProperties: false },
