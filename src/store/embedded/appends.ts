@@ -1,4 +1,4 @@
-// The path of a message through the store: queue → place → one journal write per event-loop turn → settle (show to reads, publish, answer).
+// The path of a message through the store: queue → place → one WAL write per event-loop turn → settle (show to reads, publish, answer).
 // With `durability = disk` the next batch is written when the disk has the one before. Owns the queue and the batch waiting for the disk. Must
 // never answer or publish before the batch is durable, and never reorder a channel. Hot: no await and no closure per message.
 
@@ -18,8 +18,8 @@ import {
   stepCall,
 } from "./call.ts";
 import type { FirstToCome } from "./dedupe.ts";
-import type { FolderLock } from "./folder-lock.ts";
-import type { Journal } from "./journal.ts";
+import type { FolderLock } from "./engine/folder-lock.ts";
+import type { Wal } from "./engine/wal.ts";
 import type { Judge } from "./permissions.ts";
 import type { Placing } from "./placing.ts";
 import type { Tail, TailRecord } from "./tail.ts";
@@ -32,13 +32,13 @@ const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 
 interface Batch {
   readonly calls: readonly Call[];
-  /** Where the journal ended after it. */
-  readonly end: Journal["position"];
+  /** Where the WAL ended after it. */
+  readonly end: Wal["position"];
 }
 
 export interface AppendsParts {
   readonly tail: Tail;
-  readonly journal: Journal;
+  readonly wal: Wal;
   readonly owner: Pick<FolderLock, "assertHeld">;
   readonly placing: Placing;
   readonly clock: Clock;
@@ -58,17 +58,17 @@ export class Appends {
   #unsynced: Batch | undefined;
   /** Resolves when it is settled or taken back. */
   #syncing: Promise<void> | undefined;
-  #settledEnd: Journal["position"];
+  #settledEnd: Wal["position"];
   #appended = 0;
   #duplicates = 0;
 
   constructor(parts: AppendsParts) {
     this.#parts = parts;
-    this.#settledEnd = parts.journal.position;
+    this.#settledEnd = parts.wal.position;
   }
 
-  /** Everything in the journal before it is settled. */
-  get settledEnd(): Journal["position"] {
+  /** Everything in the WAL before it is settled. */
+  get settledEnd(): Wal["position"] {
     return this.#settledEnd;
   }
 
@@ -165,7 +165,7 @@ export class Appends {
   }
 
   #commit(calls: readonly Call[]): void {
-    const { journal, owner, placing, synced } = this.#parts;
+    const { wal, owner, placing, synced } = this.#parts;
     let isWritten: boolean;
     try {
       owner.assertHeld();
@@ -176,7 +176,7 @@ export class Appends {
       this.#fail(calls, cause);
       return;
     }
-    const batch = { calls, end: journal.position };
+    const batch = { calls, end: wal.position };
     if (!synced || !isWritten) {
       this.#settle(batch);
       return;
@@ -238,7 +238,7 @@ export class Appends {
   #write(calls: readonly Call[]): boolean {
     const frame = this.#parts.placing.frame();
     if (frame === undefined) return false;
-    this.#parts.journal.write(frame);
+    this.#parts.wal.write(frame);
     const kept = Buffer.from(frame);
     for (const { record, step } of calls) {
       if (record !== undefined) record.bytes = kept;
@@ -250,7 +250,7 @@ export class Appends {
   /** Settles the batch once the disk has it. */
   async #sync(batch: Batch): Promise<void> {
     try {
-      await this.#parts.journal.sync();
+      await this.#parts.wal.sync();
       this.#settle(batch);
     } catch (cause) {
       this.#parts.onProblem(

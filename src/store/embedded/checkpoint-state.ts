@@ -1,14 +1,14 @@
-// How far the database has the journal: one stored fact. No state of its own.
+// How far the database has the WAL: one stored fact. No state of its own.
 
 import { fieldsOf, type Tables } from "./database.ts";
-import type { JournalPosition } from "./segment.ts";
+import type { WalPosition } from "./engine/segment.ts";
 
 const STATE = "journal";
 const VERSION = 1;
 
 export interface CheckpointState {
   /** The database has everything before it. */
-  readonly position: JournalPosition;
+  readonly position: WalPosition;
   /** No message id up to here is given again. */
   readonly lastMessageId: number;
 }

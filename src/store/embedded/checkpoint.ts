@@ -1,14 +1,14 @@
-// Moves the tail into the database, in the background and in short steps, and deletes the journal it makes superfluous.
+// Moves the tail into the database, in the background and in short steps, and deletes the WAL it makes superfluous.
 // Owns the timer, the one run under way and the counts. Order is everything: records first, in phases (see moving.ts); then, once all of them
-// are committed, the journal position; then the tail lets go; and only when the disk has all of it are old segments deleted. A crash in
+// are committed, the WAL position; then the tail lets go; and only when the disk has all of it are old segments deleted. A crash in
 // between means that some records are written again with the same keys and values.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock } from "../../broker/ports.ts";
 import { putCheckpointState } from "./checkpoint-state.ts";
 import { commit, flushed } from "./database.ts";
+import type { Wal } from "./engine/wal.ts";
 import { freeze, type Memory, thaw } from "./frozen.ts";
-import type { Journal } from "./journal.ts";
 import { type MovingParts, phases, takeNumbers } from "./moving.ts";
 import type { TailRecord } from "./tail.ts";
 
@@ -22,10 +22,10 @@ const STEPS_UNDER_WAY = 2;
 const MAX_LOOK_MS = 50;
 
 export interface CheckpointParts extends MovingParts, Memory {
-  readonly journal: Journal;
+  readonly wal: Wal;
   readonly appends: {
-    /** Everything in the journal before it is settled. */
-    readonly settledEnd: Journal["position"];
+    /** Everything in the WAL before it is settled. */
+    readonly settledEnd: Wal["position"];
     /** Records that are placed and not settled. */
     unsettled(): Iterable<TailRecord>;
   };
@@ -68,8 +68,8 @@ export class Checkpoint {
   /** The checkpoint of an orderly end: afterwards the database, on the disk, has everything and no segment is needed. Throws `unavailable`. */
   async last(): Promise<void> {
     await this.#move(false);
-    const { tables, journal, ids } = this.#parts;
-    const segment = journal.position.segment + 1;
+    const { tables, wal, ids } = this.#parts;
+    const segment = wal.position.segment + 1;
     const state = {
       position: { segment, offset: 0 },
       lastMessageId: ids.floor,
@@ -141,7 +141,7 @@ export class Checkpoint {
     thaw(this.#parts, frozen);
     conversationRows.kept(channels, (key) => tail.peek(key));
     this.#done++;
-    this.#dropJournal(state.position);
+    this.#dropSegments(state.position);
   }
 
   /** Commits a phase in steps, one per event-loop turn, with a few steps on their way to the disk at a time. */
@@ -160,12 +160,12 @@ export class Checkpoint {
     if (failures.length > 0) throw failures[0];
   }
 
-  #dropJournal(position: Journal["position"]): void {
+  #dropSegments(position: Wal["position"]): void {
     if (position.segment <= this.#droppedBefore) return;
     this.#droppedBefore = position.segment;
-    const { tables, journal, onProblem } = this.#parts;
+    const { tables, wal, onProblem } = this.#parts;
     this.#dropping = flushed(tables)
-      .then(() => journal.dropBefore(position))
+      .then(() => wal.dropBefore(position))
       .catch((error: Error) =>
         onProblem(error, "Old journal segments could not be deleted"),
       );

@@ -3,7 +3,7 @@
 import type { BrokerError } from "../../broker/errors.ts";
 import type { Clock, Publisher } from "../../broker/ports.ts";
 import type { DatabaseWrites } from "./database.ts";
-import type { JournalFiles } from "./journal.ts";
+import type { WalFiles } from "./engine/wal.ts";
 
 /** Plain values of the store's configuration (see `store/options.ts`) and the ports the store uses. */
 export interface EmbeddedOptions {
@@ -36,7 +36,7 @@ export interface EmbeddedOptions {
    */
   readonly onLost: (error: BrokerError) => void;
   /** Only for tests that make files fail. */
-  readonly files?: JournalFiles;
+  readonly files?: WalFiles;
   /** Only for tests that make the database fail. */
   readonly databaseWrites?: DatabaseWrites;
 }

@@ -18,10 +18,11 @@ import type { Checkpoint } from "./checkpoint.ts";
 import { ConversationRows } from "./conversation-rows.ts";
 import { commit, DATA_FORMAT, openTables, type Tables } from "./database.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
-import { FolderLock, HEARTBEAT_FILE } from "./folder-lock.ts";
+import { FolderLock, HEARTBEAT_FILE } from "./engine/folder-lock.ts";
+import { closeToOthers } from "./engine/private-files.ts";
+import type { Wal } from "./engine/wal.ts";
 import type { History } from "./history.ts";
 import type { Inbox } from "./inbox.ts";
-import type { Journal } from "./journal.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import { createManagerTables } from "./managers.ts";
 import {
@@ -34,7 +35,6 @@ import { createLoginSweep, createNewestLogins } from "./newest-logins.ts";
 import { openConversations } from "./open-conversations.ts";
 import { openInbox } from "./open-inbox.ts";
 import { createJudge } from "./permissions.ts";
-import { closeToOthers } from "./private-files.ts";
 import { createSessions } from "./sessions.ts";
 import { removeStrays } from "./stream-strays.ts";
 import { Sweep } from "./sweep.ts";
@@ -56,7 +56,7 @@ export interface Engine {
   readonly inbox: Inbox;
   readonly conversations: ConversationStore;
   readonly tail: Tail;
-  readonly journal: Journal;
+  readonly wal: Wal;
   readonly owner: FolderLock;
   readonly checkpoint: Checkpoint;
   readonly sweep: Sweep;
@@ -69,10 +69,10 @@ const DATABASE = "lmdb";
 
 /** Throws `internal` with a sentence when the data cannot be read, `unavailable` when the folder is in use or cannot be written. */
 export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
-  const journalFolder = join(options.path, JOURNAL);
+  const walFolder = join(options.path, JOURNAL);
   const tables = openFolder(options);
   const owner = new FolderLock(tables, options.path, options.onLost);
-  const held = { tables, owner, journalFolder };
+  const held = { tables, owner, walFolder };
   try {
     await owner.acquire();
     return await openOwned(options, held);
@@ -123,7 +123,7 @@ async function openOwned(
   await removeStrays(tables, onProblem);
   const judge = createJudge(channelTables);
   const path = openMessagePath(options, { ...held, conversationRows, judge });
-  const { appends, placing, dedupe, ids, history, tail, journal } = path;
+  const { appends, placing, dedupe, ids, history, tail, wal } = path;
   const { checkpoint, live, streams, streamRows, rows, surplus, logRows } =
     path;
   const secure = createSecure(tables, options.durability === "disk");
@@ -158,7 +158,7 @@ async function openOwned(
     headSeq: (key) => history.headSeq(key),
   });
   return {
-    ...{ tables, appends, streams, live, history, tail, journal },
+    ...{ tables, appends, streams, live, history, tail, wal },
     owner: held.owner,
     inbox: inboxes.inbox,
     ...{ checkpoint, sweep },

@@ -1,4 +1,4 @@
-// An embedded store's folder as the source of a move, and what its binary rows say. It is opened as a node opens it: one process at a time, the journal
+// An embedded store's folder as the source of a move, and what its binary rows say. It is opened as a node opens it: one process at a time, the WAL
 // brought into the database first. Nothing else of it is changed but a name that tells it apart. State: the open store.
 
 import { randomUUID } from "node:crypto";

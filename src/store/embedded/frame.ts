@@ -1,7 +1,7 @@
-// The journal frame of the batch under way: records with their lengths, behind room for the frame's header. Owns the reused buffer. Hot.
+// The WAL frame of the batch under way: records with their lengths, behind room for the frame's header. Owns the reused buffer. Hot.
 
+import { FRAME_HEADER_BYTES } from "./engine/segment.ts";
 import { encodeRecord, maxRecordBytes, type StoredRecord } from "./record.ts";
-import { FRAME_HEADER_BYTES } from "./segment.ts";
 import {
   type EncodedEvent,
   encodeStreamRecord,

@@ -3,7 +3,7 @@
 
 import { firstMessageId } from "../../broker/model.ts";
 
-/** How far a ceiling is set ahead: a second's worth of ids that no stored message carries costs one journal record. */
+/** How far a ceiling is set ahead: a second's worth of ids that no stored message carries costs one WAL record. */
 const CEILING_AHEAD = 4_096_000;
 
 export class MessageIds {
@@ -27,12 +27,12 @@ export class MessageIds {
     return this.#last;
   }
 
-  /** A ceiling to journal before `id`, which no stored record carries, may be shown; undefined while an earlier one covers it. */
+  /** A ceiling to log before `id`, which no stored record carries, may be shown; undefined while an earlier one covers it. */
   ceilingFor(id: number): number | undefined {
     return id <= this.#ceiling ? undefined : id + CEILING_AHEAD;
   }
 
-  /** The ceiling goes into the journal with the batch under way. */
+  /** The ceiling goes into the WAL with the batch under way. */
   ceilingKept(ceiling: number): void {
     this.#ceiling = ceiling;
   }

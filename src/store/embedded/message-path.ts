@@ -1,5 +1,5 @@
-// Opens and wires the path of messages and streams: journal, tail, queue, checkpoint and what reads of them. No state of its own.
-// What the journal has is replayed before anything else; nothing is taken before the first checkpoint has moved it.
+// Opens and wires the path of messages and streams: WAL, tail, queue, checkpoint and what reads of them. No state of its own.
+// What the WAL has is replayed before anything else; nothing is taken before the first checkpoint has moved it.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { ChannelKey } from "../../broker/model.ts";
@@ -13,10 +13,10 @@ import type { ConversationRows } from "./conversation-rows.ts";
 import type { Tables } from "./database.ts";
 import { DedupeIndex } from "./dedupe.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
-import type { FolderLock } from "./folder-lock.ts";
+import type { FolderLock } from "./engine/folder-lock.ts";
+import { Wal } from "./engine/wal.ts";
 import { Frame } from "./frame.ts";
 import { History } from "./history.ts";
-import { Journal } from "./journal.ts";
 import { LiveStreams } from "./live-streams.ts";
 import { LogRows } from "./log-rows.ts";
 import { MessageIds } from "./message-ids.ts";
@@ -34,7 +34,7 @@ import { Tail } from "./tail.ts";
 /** Where it is kept. */
 export interface LogPlace {
   readonly tables: Tables;
-  readonly journalFolder: string;
+  readonly walFolder: string;
   readonly owner: FolderLock;
   readonly conversationRows: ConversationRows;
   readonly judge: Judge;
@@ -42,7 +42,7 @@ export interface LogPlace {
 
 export type MessagePath = ReturnType<typeof openMessagePath>;
 
-/** Throws `internal` when the journal cannot be read, `unavailable` when it cannot be written. */
+/** Throws `internal` when the WAL cannot be read, `unavailable` when it cannot be written. */
 export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const { tables, owner, conversationRows, judge } = place;
   const { clock, onProblem, publisher } = options;
@@ -50,17 +50,17 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const retentionMs = options.retentionS * 1000;
   const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
   const log = openLog(options, place);
-  const { tail, rows, journal, ids, live, streamRows } = log;
+  const { tail, rows, wal, ids, live, streamRows } = log;
   const logRows = new LogRows(tables);
   const frame = new Frame();
   const placing = new Placing({ tail, rows, dedupe, ids, frame });
   const appends = new Appends({
-    ...{ tail, journal, placing, clock, publisher, synced, onProblem },
+    ...{ tail, wal, placing, clock, publisher, synced, onProblem },
     ...{ owner, judge },
   });
   const surplus = new Surplus(options.maxChannelMessages);
   const checkpoint = new Checkpoint({
-    ...{ tables, rows, dedupe, tail, journal, appends, ids, clock, onProblem },
+    ...{ tables, rows, dedupe, tail, wal, appends, ids, clock, onProblem },
     ...{ live, streamRows, conversationRows, surplus, logRows },
     intervalMs: options.checkpointMs,
   });
@@ -75,35 +75,35 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   };
 }
 
-/** Moves what was replayed into the database, then goes on by itself. Throws `unavailable`, having closed the journal. */
+/** Moves what was replayed into the database, then goes on by itself. Throws `unavailable`, having closed the WAL. */
 export async function startMessagePath({
   checkpoint,
-  journal,
-}: Pick<MessagePath, "checkpoint" | "journal">): Promise<void> {
+  wal,
+}: Pick<MessagePath, "checkpoint" | "wal">): Promise<void> {
   try {
     await checkpoint.first();
   } catch (error) {
-    journal.close();
+    wal.close();
     throw error;
   }
   checkpoint.start();
 }
 
-/** Finishes what is under way. After an orderly end no journal is left; when that fails it stays and is replayed. */
+/** Finishes what is under way. After an orderly end no WAL is left; when that fails it stays and is replayed. */
 export async function closeMessagePath(
-  { appends, checkpoint, journal }: MessagePath,
+  { appends, checkpoint, wal }: MessagePath,
   onProblem: EmbeddedOptions["onProblem"],
 ): Promise<void> {
   await appends.drain();
   await checkpoint.close();
-  const end = journal.position.segment + 1;
+  const end = wal.position.segment + 1;
   try {
     await checkpoint.last();
-    await journal.dropBefore({ segment: end, offset: 0 });
+    await wal.dropBefore({ segment: end, offset: 0 });
   } catch (error) {
     onProblem(error as Error, "The last checkpoint failed"); // BrokerError, or the file system's error
   } finally {
-    journal.close();
+    wal.close();
   }
 }
 
@@ -127,10 +127,10 @@ function openStreams(
   };
 }
 
-/** Replays the journal and begins a new segment of it. */
+/** Replays the WAL and begins a new segment of it. */
 function openLog(
   options: EmbeddedOptions,
-  { tables, journalFolder, owner, conversationRows }: LogPlace,
+  { tables, walFolder, owner, conversationRows }: LogPlace,
 ) {
   const rows = new ChannelRows(tables);
   const loadRow = (key: ChannelKey) => {
@@ -153,7 +153,7 @@ function openLog(
   );
   const state = readCheckpointState(tables);
   const position = state?.position ?? { segment: 1, offset: 0 };
-  const recovered = recover(journalFolder, position, {
+  const recovered = recover(walFolder, position, {
     tail,
     streams,
     assertOwned: () => owner.assertHeldNow(),
@@ -171,12 +171,12 @@ function openLog(
     lastCommandId(tables),
   );
   const ids = new MessageIds(lastId);
-  return { rows, tail, live, streamRows, ids, journal: openJournal() };
+  return { rows, tail, live, streamRows, ids, wal: openWal() };
 
-  function openJournal(): Journal {
+  function openWal(): Wal {
     try {
-      return new Journal({
-        folder: journalFolder,
+      return new Wal({
+        folder: walFolder,
         firstSegment: recovered.nextSegment,
         segmentBytes: options.segmentBytes,
         synced: options.durability === "disk",
@@ -186,7 +186,7 @@ function openLog(
       });
     } catch (cause) {
       throw new BrokerError("unavailable", {
-        message: `The journal in ${journalFolder} cannot be written`,
+        message: `The journal in ${walFolder} cannot be written`,
         cause,
       });
     }

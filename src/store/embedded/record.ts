@@ -1,4 +1,4 @@
-// One journal record ⇄ bytes: the codec of everything the message path stores. The same bytes are the value in the database's log.
+// One WAL record ⇄ bytes: the codec of everything the message path stores. The same bytes are the value in the database's log.
 // Pure. Layout, little-endian: version u8, kind u8, flags u8, channelType u8, expireS u32, timestampMs f64, messageId f64,
 // messageSeq f64, counted f64 (not in version 1), then strings (length u16, UTF-8): key, channelId, fromUid, clientMsgNo, [streamNo],
 // [tagKey]; the rest is the payload.

@@ -1,9 +1,19 @@
-// Brings the tail back after a restart: replays the journal behind the last checkpoint. No state of its own.
+// Brings the tail back after a restart: replays the WAL behind the last checkpoint. No state of its own.
 // Drops an unfinished last write (nobody was told it succeeded) and refuses to go on when anything before valid data is damaged or missing.
 
 import { readFileSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
+import {
+  hasFrameAfter,
+  listSegments,
+  readFrames,
+  readSegmentHeader,
+  SEGMENT_HEADER_BYTES,
+  SEGMENT_VERSION,
+  segmentName,
+  type WalPosition,
+} from "./engine/segment.ts";
 import {
   CEILING_RECORD,
   decodeRecord,
@@ -11,16 +21,6 @@ import {
   recordKind,
   STREAM_RECORD,
 } from "./record.ts";
-import {
-  hasFrameAfter,
-  type JournalPosition,
-  listSegments,
-  readFrames,
-  readSegmentHeader,
-  SEGMENT_HEADER_BYTES,
-  SEGMENT_VERSION,
-  segmentName,
-} from "./segment.ts";
 import type { StreamReplay } from "./stream-replay.ts";
 import { type Tail, tailRecord } from "./tail.ts";
 
@@ -51,7 +51,7 @@ export interface RecoveryTarget {
 /** Replays the segments of `folder` from `position` on into `target`. Throws `internal` with a sentence when it cannot be whole. */
 export function recover(
   folder: string,
-  position: JournalPosition,
+  position: WalPosition,
   target: RecoveryTarget,
 ): Recovered {
   const indexes = listSegments(folder).filter((i) => i >= position.segment);
@@ -145,7 +145,7 @@ function restore(bytes: Buffer, { tail, streams }: RecoveryTarget): number {
   }
   tail.place(record);
   tail.settle(record);
-  // After a power cut the database may be ahead of the journal: a seq that was shown is never given again.
+  // After a power cut the database may be ahead of the WAL: a seq that was shown is never given again.
   if (before.head > channel.head) {
     channel.head = before.head;
     channel.headCounted = before.counted;
@@ -158,7 +158,7 @@ function restore(bytes: Buffer, { tail, streams }: RecoveryTarget): number {
 
 function assertNoGap(
   indexes: readonly number[],
-  position: JournalPosition,
+  position: WalPosition,
   folder: string,
 ): void {
   indexes.forEach((index, i) => {

@@ -25,7 +25,7 @@ export type { EmbeddedOptions } from "./embedded-options.ts";
 
 /** Figures for metrics. Counters start at 0 with each start. */
 export interface EmbeddedStats {
-  /** Messages in the journal and not yet in the database. */
+  /** Messages in the WAL and not yet in the database. */
   readonly tailRecords: number;
   readonly tailBytes: number;
   readonly journalBytes: number;
@@ -49,7 +49,7 @@ export interface EmbeddedStore extends Store {
   stats(): EmbeddedStats;
   /** Removes everything expired now; resolves to the number of messages. The store does it by itself every `sweepIntervalMs`. */
   sweep(): Promise<number>;
-  /** Moves what is journalled into the database now. The store does it by itself every `checkpointMs`. */
+  /** Moves what is logged into the database now. The store does it by itself every `checkpointMs`. */
   checkpoint(): Promise<void>;
 }
 
@@ -193,11 +193,11 @@ function statesOf(
   );
 }
 
-function ping({ journal, owner, checkpoint }: Engine): void {
+function ping({ wal, owner, checkpoint }: Engine): void {
   owner.assertHeld();
   if (checkpoint.failing) throw new BrokerError("unavailable");
   try {
-    journal.probe();
+    wal.probe();
   } catch (cause) {
     throw new BrokerError("unavailable", { cause });
   }
@@ -218,7 +218,7 @@ const NO_STATS: EmbeddedStats = {
 
 function statsOf({
   tail,
-  journal,
+  wal,
   checkpoint,
   appends,
   inbox,
@@ -228,7 +228,7 @@ function statsOf({
   return {
     tailRecords: tail.records,
     tailBytes: tail.bytes,
-    journalBytes: journal.bytes(),
+    journalBytes: wal.bytes(),
     checkpoints: checkpoint.count,
     appends: appended,
     duplicates: duplicates + inbox.counts.duplicates,

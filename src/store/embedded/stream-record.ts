@@ -1,4 +1,4 @@
-// One event of a stream ⇄ bytes: its journal record, and its body, the part of the record that the database keeps. Pure.
+// One event of a stream ⇄ bytes: its WAL record, and its body, the part of the record that the database keeps. Pure.
 // A record, little-endian: version u8, kind u8, unused u16, messageSeq f64, key (length u16, UTF-8), body. A body: type u8, ending u8, flags u8,
 // unused u8, index u32, timestampMs f64, [eventId (length u16, UTF-8)], then the data, UTF-8. It has no version of its own: what holds it does.
 

@@ -1,4 +1,4 @@
-// Brings streams back after a restart: the active ones from the database, then what the journal has of any. What the database has already is
+// Brings streams back after a restart: the active ones from the database, then what the WAL has of any. What the database has already is
 // not taken again. No state but the parts'.
 
 import { BrokerError } from "../../broker/errors.ts";
@@ -36,7 +36,7 @@ export class StreamReplay {
     }
   }
 
-  /** A stream's message from the journal. */
+  /** A stream's message from the WAL. */
   message(channel: TailChannel, message: Message): void {
     const { live, rows } = this.#parts;
     const { key, messageSeq } = message;
@@ -45,7 +45,7 @@ export class StreamReplay {
     live.begin(channel, message, this.#nowMs).show(0);
   }
 
-  /** An event's record from the journal. Throws `internal` when an earlier one of its stream is missing. */
+  /** An event's record from the WAL. Throws `internal` when an earlier one of its stream is missing. */
   event(bytes: Buffer): void {
     const { tail, live, rows } = this.#parts;
     const { stream: name, event, body } = decodeStreamRecord(bytes);

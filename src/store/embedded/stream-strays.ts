@@ -1,10 +1,10 @@
-// Rows of an active stream without its message: a checkpoint of an older build failed half way and the process died. The journal has all of that
+// Rows of an active stream without its message: a checkpoint of an older build failed half way and the process died. The WAL has all of that
 // stream, for it is let go of only when a whole checkpoint is done; so the rows go, and the replay brings the stream back. No state.
 
 import { commit, type Tables } from "./database.ts";
 import { partRange } from "./stream-rows.ts";
 
-/** To be called before the journal is replayed. Throws `unavailable`. */
+/** To be called before the WAL is replayed. Throws `unavailable`. */
 export async function removeStrays(
   tables: Tables,
   onProblem: (error: Error, what: string) => void,

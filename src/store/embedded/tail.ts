@@ -1,4 +1,4 @@
-// The memory of what the journal has and the database does not: per channel its newest messages, and who sent which clientMsgNo.
+// The memory of what the WAL has and the database does not: per channel its newest messages, and who sent which clientMsgNo.
 // Owns the map of active channels (their heads, records and numbers) and the counts that bound all of it.
 // Must never drop a record before the database has committed it.
 

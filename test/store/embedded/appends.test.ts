@@ -2,7 +2,7 @@
 
 import * as fs from "node:fs";
 import t from "tap";
-import type { JournalFiles } from "../../../src/store/embedded/journal.ts";
+import type { WalFiles } from "../../../src/store/embedded/engine/wal.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
 import { retry } from "../../contract/store-inbox-bench.ts";
 import { brittleFiles } from "./brittle-files.ts";
@@ -13,7 +13,7 @@ const turn = () => new Promise(setImmediate);
 /** Files whose syncs wait to be released. */
 function slowFiles() {
   const waiting: (() => void)[] = [];
-  const files: JournalFiles = {
+  const files: WalFiles = {
     ...brittleFiles().files,
     fdatasync: (fd, done) => void waiting.push(() => fs.fdatasync(fd, done)),
   };

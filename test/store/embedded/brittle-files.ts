@@ -1,12 +1,12 @@
 // Files that fail when a test says so.
 
 import * as fs from "node:fs";
-import type { JournalFiles } from "../../../src/store/embedded/journal.ts";
+import type { WalFiles } from "../../../src/store/embedded/engine/wal.ts";
 
 /** Real files of which single calls can be made to fail. */
 export function brittleFiles() {
   const fail = { write: 0, short: 0, truncate: false, sync: false };
-  const files: JournalFiles = {
+  const files: WalFiles = {
     writeSync(fd, data, offset, length, position) {
       if (fail.short > 0) {
         fail.short--;

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import t from "tap";
 import { ChannelRows } from "../../../src/store/embedded/channel-rows.ts";
 import { openTables } from "../../../src/store/embedded/database.ts";
-import { FolderLock } from "../../../src/store/embedded/folder-lock.ts";
+import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { testFolder } from "./folder.ts";
 

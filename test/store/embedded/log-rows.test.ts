@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import t from "tap";
 import { openTables } from "../../../src/store/embedded/database.ts";
-import { FolderLock } from "../../../src/store/embedded/folder-lock.ts";
+import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
 import {
   countIn,
   type EncodedRecord,

@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { commit, openTables } from "../../../src/store/embedded/database.ts";
-import { FolderLock } from "../../../src/store/embedded/folder-lock.ts";
+import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { ALL, openStore, storeIn, testFolder } from "./folder.ts";
 import { startChild } from "./process.ts";

@@ -1,6 +1,7 @@
-// The write side of the journal: append-only segment files in one folder. Owns the open files, the end of the good data and whether the
-// journal is broken for good. Writes are synchronous (into the page cache: they survive the process); `sync` waits for the disk.
-// Must never leave a partial frame before a later one: a failed write is cut off again.
+// The write side of the write-ahead log (WAL): append-only segment files in one folder. Owns the
+// open file, the end of the good data and whether writing failed permanently. Writes are synchronous
+// (into the page cache: they survive the process); `sync` waits for the disk. Must never leave a
+// partial frame before a later one: a failed write is cut off again.
 
 import * as fs from "node:fs";
 import { rm } from "node:fs/promises";
@@ -8,15 +9,15 @@ import { join } from "node:path";
 import type { FolderLock } from "./folder-lock.ts";
 import { PRIVATE_FILE } from "./private-files.ts";
 import {
-  type JournalPosition,
   listSegments,
   newSegmentHeader,
   sealFrame,
   segmentName,
+  type WalPosition,
 } from "./segment.ts";
 
 /** The calls on files that tests make fail. */
-export interface JournalFiles {
+export interface WalFiles {
   writeSync(
     fd: number,
     data: Uint8Array,
@@ -28,7 +29,7 @@ export interface JournalFiles {
   fdatasync(fd: number, done: (error: Error | null) => void): void;
 }
 
-export interface JournalOptions {
+export interface WalOptions {
   readonly folder: string;
   /** Number of the first segment to create; no file has it yet. */
   readonly firstSegment: number;
@@ -40,7 +41,7 @@ export interface JournalOptions {
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /** Hears that no new segment can be opened. */
   readonly onProblem: (error: Error, what: string) => void;
-  readonly files?: JournalFiles;
+  readonly files?: WalFiles;
 }
 
 interface Segment {
@@ -56,20 +57,20 @@ const PROBE = Buffer.alloc(4096);
 const ROLL_RETRY_BYTES = 1024 * 1024;
 const MAX_SEGMENT_BYTES = 1024 * 1024 * 1024;
 
-export class Journal {
+export class Wal {
   readonly #folder: string;
   readonly #segmentBytes: number;
   readonly #synced: boolean;
-  readonly #owner: JournalOptions["owner"];
-  readonly #onProblem: JournalOptions["onProblem"];
-  readonly #files: JournalFiles;
+  readonly #owner: WalOptions["owner"];
+  readonly #onProblem: WalOptions["onProblem"];
+  readonly #files: WalFiles;
   #current: Segment;
   /** Where the current segment ends, or the next attempt to open another one is due. */
   #rollAt: number;
   #broken: Error | undefined;
 
   /** Creates the first segment. Throws what the file system throws. */
-  constructor(options: JournalOptions) {
+  constructor(options: WalOptions) {
     this.#folder = options.folder;
     this.#segmentBytes = options.segmentBytes;
     this.#rollAt = options.segmentBytes;
@@ -86,7 +87,7 @@ export class Journal {
   }
 
   /** End of everything written. */
-  get position(): JournalPosition {
+  get position(): WalPosition {
     return { segment: this.#current.index, offset: this.#current.end };
   }
 
@@ -111,7 +112,7 @@ export class Journal {
 
   /**
    * Resolves when the disk has everything written before the call. No frame is written meanwhile, so a segment before the current one is
-   * there already. A failure breaks the journal: the kernel forgets what it lost.
+   * there already. A failure breaks the WAL: the kernel forgets what it lost.
    */
   async sync(): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken;
@@ -138,7 +139,7 @@ export class Journal {
   }
 
   /** Deletes the segments that lie wholly before `position`. */
-  async dropBefore(position: JournalPosition): Promise<void> {
+  async dropBefore(position: WalPosition): Promise<void> {
     for (const index of listSegments(this.#folder))
       if (index < position.segment)
         await rm(join(this.#folder, segmentName(index)), { force: true });

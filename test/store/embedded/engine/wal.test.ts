@@ -1,20 +1,20 @@
-// The journal's writes when files misbehave, and what its segments leave open or behind.
+// The WAL's writes when files misbehave, and what its segments leave open or behind.
 
 import * as fs from "node:fs";
 import t, { type Test } from "tap";
-import {
-  Journal,
-  type JournalFiles,
-} from "../../../src/store/embedded/journal.ts";
 import {
   FRAME_HEADER_BYTES,
   listSegments,
   readFrames,
   readSegmentHeader,
-} from "../../../src/store/embedded/segment.ts";
-import { codeOf, draftOf } from "../../contract/store-bench.ts";
-import { brittleFiles } from "./brittle-files.ts";
-import { openStore, seqsIn, storeIn, testFolder } from "./folder.ts";
+} from "../../../../src/store/embedded/engine/segment.ts";
+import {
+  Wal,
+  type WalFiles,
+} from "../../../../src/store/embedded/engine/wal.ts";
+import { codeOf, draftOf } from "../../../contract/store-bench.ts";
+import { brittleFiles } from "../brittle-files.ts";
+import { openStore, seqsIn, storeIn, testFolder } from "../folder.ts";
 
 function frameOf(text: string): Buffer {
   const body = Buffer.from(text);
@@ -38,7 +38,7 @@ function textsIn(folder: string): string[] {
   return texts;
 }
 
-function openJournal(
+function openWal(
   t: Test,
   over: { segmentBytes?: number; synced?: boolean } = {},
 ) {
@@ -57,63 +57,63 @@ function openJournal(
     owner: { assertHeldNow() {}, assertWasHeld },
     onProblem: (error: Error) => void problems.push(error),
   };
-  const journal = new Journal({ ...options, files, ...over });
-  t.teardown(() => journal.close());
-  return { folder, fail, journal, problems, lease };
+  const wal = new Wal({ ...options, files, ...over });
+  t.teardown(() => wal.close());
+  return { folder, fail, wal, problems, lease };
 }
 
 t.test("a short write is completed", async (t) => {
-  const { folder, fail, journal } = openJournal(t);
+  const { folder, fail, wal } = openWal(t);
   fail.short = 3;
-  journal.write(frameOf("a".repeat(1000)));
-  journal.write(frameOf("b"));
+  wal.write(frameOf("a".repeat(1000)));
+  wal.write(frameOf("b"));
   t.same(textsIn(folder), ["a".repeat(1000), "b"]);
 });
 
 t.test("a failed write leaves nothing and the next one works", async (t) => {
-  const { folder, fail, journal } = openJournal(t);
-  journal.write(frameOf("a"));
-  const { position } = journal;
+  const { folder, fail, wal } = openWal(t);
+  wal.write(frameOf("a"));
+  const { position } = wal;
   fail.short = 1;
   fail.write = 1;
-  t.throws(() => journal.write(frameOf("b".repeat(100))), { code: "ENOSPC" });
-  t.same(journal.position, position);
+  t.throws(() => wal.write(frameOf("b".repeat(100))), { code: "ENOSPC" });
+  t.same(wal.position, position);
   t.same(textsIn(folder), ["a"]);
   fail.write = 1;
-  t.throws(() => journal.probe(), { code: "ENOSPC" });
-  journal.probe();
-  journal.write(frameOf("c"));
+  t.throws(() => wal.probe(), { code: "ENOSPC" });
+  wal.probe();
+  wal.write(frameOf("c"));
   t.same(textsIn(folder), ["a", "c"]);
 });
 
 t.test(
   "when a failed write cannot be cut off, nothing is ever written again",
   async (t) => {
-    const { fail, journal } = openJournal(t);
+    const { fail, wal } = openWal(t);
     fail.short = 1;
     fail.write = 1;
     fail.truncate = true;
-    t.throws(() => journal.write(frameOf("b".repeat(100))));
+    t.throws(() => wal.write(frameOf("b".repeat(100))));
     fail.truncate = false;
-    t.throws(() => journal.write(frameOf("c")));
-    t.throws(() => journal.probe());
+    t.throws(() => wal.write(frameOf("c")));
+    t.throws(() => wal.probe());
   },
 );
 
 t.test(
   "while no segment can be created the current one grows, with a look each MiB",
   async (t) => {
-    const { folder, fail, journal, problems } = openJournal(t, {
+    const { folder, fail, wal, problems } = openWal(t, {
       segmentBytes: 20,
     });
-    journal.write(frameOf("a"));
+    wal.write(frameOf("a"));
     fail.write = 1;
-    journal.write(frameOf("b"));
+    wal.write(frameOf("b"));
     t.match(problems, [{ code: "ENOSPC" }]);
-    journal.write(frameOf("c"));
+    wal.write(frameOf("c"));
     t.same(listSegments(folder), [1]);
     const long = "d".repeat(1024 * 1024);
-    for (const text of [long, "e", "f"]) journal.write(frameOf(text));
+    for (const text of [long, "e", "f"]) wal.write(frameOf(text));
     t.same(listSegments(folder), [1, 2, 3]);
     t.same(textsIn(folder), ["a", "b", "c", long, "e", "f"]);
     t.equal(problems.length, 1);
@@ -123,12 +123,12 @@ t.test(
 t.test(
   "a segment's file that an owner which lost the folder made is left alone",
   async (t) => {
-    const { folder, journal } = openJournal(t, { segmentBytes: 20 });
-    journal.write(frameOf("a"));
+    const { folder, wal } = openWal(t, { segmentBytes: 20 });
+    wal.write(frameOf("a"));
     fs.writeFileSync(`${folder}/00000002.log`, "");
-    journal.write(frameOf("b"));
+    wal.write(frameOf("b"));
     t.same(listSegments(folder), [1, 2, 3]);
-    t.same(journal.position.segment, 3);
+    t.same(wal.position.segment, 3);
     t.equal(fs.statSync(`${folder}/00000002.log`).size, 0);
   },
 );
@@ -136,27 +136,27 @@ t.test(
 t.test(
   "a frame is cut off again when this process was not the owner after the write",
   async (t) => {
-    const { folder, journal, lease } = openJournal(t);
-    journal.write(frameOf("a"));
+    const { folder, wal, lease } = openWal(t);
+    wal.write(frameOf("a"));
     lease.isHeld = false;
-    t.throws(() => journal.write(frameOf("b")), /lost/);
+    t.throws(() => wal.write(frameOf("b")), /lost/);
     lease.isHeld = true;
-    journal.write(frameOf("c"));
+    wal.write(frameOf("c"));
     t.same(textsIn(folder), ["a", "c"]);
   },
 );
 
 t.test("full segments are closed and old ones deleted", async (t) => {
   for (const synced of [false, true]) {
-    const { folder, journal } = openJournal(t, { segmentBytes: 20, synced });
+    const { folder, wal } = openWal(t, { segmentBytes: 20, synced });
     const openBefore = openFiles(folder);
     for (const text of "abcdef") {
-      journal.write(frameOf(text));
-      if (synced) await journal.sync();
+      wal.write(frameOf(text));
+      if (synced) await wal.sync();
     }
     t.same(textsIn(folder), [..."abcdef"]);
     t.equal(openFiles(folder), openBefore);
-    await journal.dropBefore({ segment: 5, offset: 16 });
+    await wal.dropBefore({ segment: 5, offset: 16 });
     t.same(textsIn(folder), ["e", "f"]);
   }
 });
@@ -228,7 +228,7 @@ t.test(
   "with durability disk an answer waits for the fsync, and later sends share the next one",
   async (t) => {
     const waiting: (() => void)[] = [];
-    const files: JournalFiles = {
+    const files: WalFiles = {
       ...brittleFiles().files,
       fdatasync: (fd, done) => void waiting.push(() => fs.fdatasync(fd, done)),
     };

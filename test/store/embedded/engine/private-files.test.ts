@@ -3,8 +3,8 @@
 import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { draftOf } from "../../contract/store-bench.ts";
-import { openStore, testFolder } from "./folder.ts";
+import { draftOf } from "../../../contract/store-bench.ts";
+import { openStore, testFolder } from "../folder.ts";
 
 /** Path → permissions of all that is in the folder, itself included. */
 function permissionsIn(folder: string): Map<string, string> {

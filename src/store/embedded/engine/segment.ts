@@ -1,10 +1,10 @@
-// The format of the journal's files. A segment is a header and frames; a frame is one write: magic u32, crc32 u32, body length u32, body.
+// The format of the WAL's files. A segment is a header and frames; a frame is one write: magic u32, crc32 u32, body length u32, body.
 // A body is a run of records, each with its length u32 before it. The checksum covers the length and the body and is seeded with the
 // segment's random salt, so that no bytes a user sends can look like a frame. Pure but for reading the folder. All numbers little-endian.
 
 import { randomBytes } from "node:crypto";
 import { readdirSync } from "node:fs";
-import { crc32 } from "../../lib/crc32.ts";
+import { crc32 } from "../../../lib/crc32.ts";
 
 /** The newest segment format this build writes and reads. */
 export const SEGMENT_VERSION = 1;
@@ -14,8 +14,8 @@ export const FRAME_HEADER_BYTES = 12;
 const SEGMENT_MAGIC = 0x4c4a_444a; // "JDJL"
 const FRAME_MAGIC = Buffer.from([0xf5, 0x4a, 0x44, 0xfa]); // no valid UTF-8
 
-/** A place in the journal: everything before it has been read or stored. */
-export interface JournalPosition {
+/** A place in the WAL: everything before it has been read or stored. */
+export interface WalPosition {
   readonly segment: number;
   readonly offset: number;
 }

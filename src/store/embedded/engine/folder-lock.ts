@@ -1,7 +1,7 @@
 // Keeps a second process off the data folder. The owner is a row in the database; taking and giving it up are LMDB transactions, which only
 // one process at a time can be in, so of two that race one wins. Owns the token, the lease and the heartbeat timer.
 // A dead owner does not block: within one boot and pid namespace the pid and its start time decide; across them a silent heartbeat does. An
-// owner that was only paused finds out before it answers anything: see `assertHeld` for the journal and `Fence` for the database.
+// owner that was only paused finds out before it answers anything: see `assertHeld` for the WAL and `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
 import {
@@ -16,8 +16,8 @@ import { hostname } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { TransactionFlags } from "lmdb";
-import { BrokerError } from "../../broker/errors.ts";
-import { fieldsOf, type Tables } from "./database.ts";
+import { BrokerError } from "../../../broker/errors.ts";
+import { fieldsOf, type Tables } from "../database.ts";
 import { PRIVATE_FILE } from "./private-files.ts";
 
 const OWNER = "owner";
@@ -116,7 +116,7 @@ export class FolderLock {
    * To be called between a write outside the database and its answer: the process may have been paused in between. Throws `unavailable`:
    * then nothing of the write may be answered.
    *
-   * When it returns, no other process has begun to read the journal yet: one takes the folder only after SILENCE_MS without a heartbeat, or
+   * When it returns, no other process has begun to read the WAL yet: one takes the folder only after SILENCE_MS without a heartbeat, or
    * waits until this lease is over (`acquire`). So it will find what was written, and the answer stays true however late it leaves.
    */
   assertWasHeld(): void {
