@@ -31,9 +31,15 @@ import {
   operate,
   storedBytes,
 } from "./operations.ts";
-import { ConnectionRate, frameCost, type UserRates } from "./rates.ts";
+import {
+  ConnectionRate,
+  connecting,
+  frameCost,
+  joining,
+  REFUSED_WORK,
+  type UserRates,
+} from "./rates.ts";
 import type { Session } from "./session.ts";
-import { connecting, joining, REFUSED_WORK } from "./work.ts";
 
 /** What all clients of a node share. */
 export interface ClientContext {

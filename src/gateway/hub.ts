@@ -10,8 +10,7 @@ import {
 } from "../broker/model.ts";
 import type { Cluster, ClusterEvent } from "../broker/ports.ts";
 import type { CatchUps } from "./catch-up.ts";
-import type { Group } from "./group.ts";
-import type { Groups } from "./groups.ts";
+import type { Group, Groups } from "./groups.ts";
 import { deliverCommand } from "./inbox.ts";
 import type { GatewayMetrics } from "./metrics.ts";
 import type { Resync } from "./resync.ts";

@@ -21,11 +21,11 @@ import type { FairSemaphore } from "../lib/fair-semaphore.ts";
 import type { Operation, OperationKind } from "../protocol/protocol.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { GatewayMetrics } from "./metrics.ts";
+import { lookups, reading, rowsAhead } from "./rates.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import { isRead, Reads } from "./reads.ts";
 import type { Session } from "./session.ts";
 import type { PresenceWatch } from "./watch.ts";
-import { lookups, reading, rowsAhead } from "./work.ts";
 
 /** What operations need of the broker. */
 export interface OperationPorts {

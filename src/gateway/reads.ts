@@ -6,7 +6,7 @@ import { BrokerError } from "../broker/errors.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { OperationKind } from "../protocol/protocol.ts";
-import type { Rate } from "./work.ts";
+import type { Rate } from "./rates.ts";
 
 /** An answer takes up to a quarter of what a connection may have unread. */
 const READS_AT_ONCE = 4;

@@ -13,8 +13,8 @@ import {
 import { restOf, type StreamCursor } from "../broker/stream-pieces.ts";
 import type { Codec, Frame, Push, Reply } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
+import type { Rate } from "./rates.ts";
 import type { Reads } from "./reads.ts";
-import type { Rate } from "./work.ts";
 
 /** What a held message or event costs beside its payload, about: without it, tiny ones would be held without bound. */
 export const HELD_OVERHEAD_BYTES = 256;

@@ -8,7 +8,7 @@ import {
   type StreamSnapshot,
 } from "../../src/broker/model.ts";
 import { Backlog, PERSONAL } from "../../src/gateway/backlog.ts";
-import { Group } from "../../src/gateway/group.ts";
+import { Group } from "../../src/gateway/groups.ts";
 import { seeded } from "./random.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 

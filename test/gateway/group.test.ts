@@ -3,7 +3,7 @@
 import t from "tap";
 import type { Message } from "../../src/broker/model.ts";
 import { Backlog } from "../../src/gateway/backlog.ts";
-import { Group } from "../../src/gateway/group.ts";
+import { Group } from "../../src/gateway/groups.ts";
 import { seeded } from "./random.ts";
 import { Wire } from "./recorder.ts";
 import { group, type Joiner, World } from "./world.ts";

@@ -1,7 +1,7 @@
 // Commands as bytes: what a server reads of them is what was meant, and what it answers comes back as bytes.
 
 import t from "tap";
-import { EncodedCommand, encodeCommand } from "../../src/redis/command.ts";
+import { EncodedCommand, encodeCommand } from "../../src/redis/client.ts";
 import { startRedis } from "../support/redis.ts";
 
 t.test("arguments are counted in bytes, whatever they are", (t) => {
