@@ -1,7 +1,7 @@
 // Listen addresses as text: `host:port`, `[ipv6]:port`, `:port`. Pure; resolves no names and opens
 // nothing.
 
-/** Where to listen. `port` 0 lets the system choose. */
+/** With `port` 0 the system chooses. */
 export interface Address {
   /** A name or a literal address, IPv6 without brackets. */
   readonly host: string;
@@ -11,10 +11,7 @@ export interface Address {
 const WITH_BRACKETS = /^\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]:(\d{1,5})$/;
 const PLAIN = /^([A-Za-z0-9._-]*):(\d{1,5})$/;
 
-/**
- * Reads `host:port`; without a host (`:5200`) it means every IPv4 address. Undefined when it is no
- * address.
- */
+/** `host:port`; without a host (`:5200`) every IPv4 address. Undefined: not an address. */
 export function parseAddress(text: string): Address | undefined {
   const match = WITH_BRACKETS.exec(text) ?? PLAIN.exec(text);
   if (match === null) return undefined;
@@ -28,10 +25,7 @@ export function formatAddress({ host, port }: Address): string {
   return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-/**
- * Whether only this machine can reach a listener on `host`. A name other than `localhost` counts
- * as reachable.
- */
+/** Whether only this machine can reach `host`. Names other than `localhost` count as reachable. */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase();
   return (
@@ -41,10 +35,7 @@ export function isLoopback(host: string): boolean {
   );
 }
 
-/**
- * Whether two addresses are one listener. Port 0 names a fresh port each time, so two of them
- * never are.
- */
+/** Whether two addresses are one listener. Port 0 is a fresh port each time, so it never is. */
 export function sameAddress(a: Address, b: Address): boolean {
   return a.port === b.port && a.port !== 0 && a.host === b.host;
 }

@@ -1,5 +1,4 @@
-// A map with a bound: the entry that was put in first leaves first. For caches of what can be
-// looked up again.
+// A map with a bound: the oldest entry is dropped first. For caches.
 
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();

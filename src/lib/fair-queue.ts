@@ -8,21 +8,18 @@ export interface Sized {
 }
 
 interface Flow<Item> {
-  /** Those before `head` are taken. */
+  /** Items before `head` are taken. */
   readonly items: (Item | undefined)[];
   head: number;
   size: number;
   bytes: number;
-  /** Work that it may still do in this turn. */
+  /** Work left in this turn. */
   credit: number;
 }
 
-/** Work of one key's turn. An item that is larger waits for as many turns as it takes. */
+/** Work of one key's turn. A larger item waits for several turns. */
 const QUANTUM = 500;
-/**
- * Taken items are cut off when there are that many, and as many as are left: `shift` of a long
- * array moves all of it.
- */
+/** Taken items are removed in bulk, at least so many: `shift` of a long array moves all of it. */
 const MIN_CUT = 64;
 
 export class FairQueue<Item extends Sized> {
@@ -36,10 +33,7 @@ export class FairQueue<Item extends Sized> {
     this.#max = max;
   }
 
-  /**
-   * What is free is left to keys that queue less: a key may queue as much as is free, alone half
-   * of the queue.
-   */
+  /** A key may queue as much as is free, so that a single one takes half of the queue. */
   isFull(key: string): boolean {
     const { size, bytes } = this.#flows.get(key) ?? { size: 0, bytes: 0 };
     return (
@@ -79,10 +73,7 @@ export class FairQueue<Item extends Sized> {
     return item;
   }
 
-  /**
-   * Items that fit into what is left of their keys' turns, out of turn; no larger than `maxSize`
-   * in all.
-   */
+  /** Items that fit into the rest of their keys' turns, out of turn, at most `maxSize` in all. */
   takeSmall(maxSize: number): Item[] {
     const taken: Item[] = [];
     let left = maxSize;
@@ -111,7 +102,7 @@ export class FairQueue<Item extends Sized> {
     }
   }
 
-  /** Turns pass until that of `next`, which is `rounds` of all keys away. */
+  /** Advances to the turn of `next`, which is `rounds` full rounds away. */
   #advance(next: Flow<Item>, rounds: number): void {
     if (rounds > 0)
       for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;
@@ -131,7 +122,7 @@ export class FairQueue<Item extends Sized> {
   }
 }
 
-/** Turns that the first item has to wait for. */
+/** Turns the first item must wait. */
 function roundsOf<Item extends Sized>(flow: Flow<Item>): number {
   const size = flow.items[flow.head]?.size ?? 0;
   return Math.max(0, Math.ceil((size - flow.credit) / QUANTUM));

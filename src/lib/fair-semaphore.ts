@@ -1,26 +1,22 @@
-// A semaphore that is fair between keys: a number of steps run at once, and the next permit goes
-// round among the keys that wait, however many steps each of them has waiting. A permit is released
-// in the next turn of the event loop, so that steps which end at once do not fill one. State: the
-// free permits, and the waiting steps by key.
+// A semaphore that is fair between keys: a fixed number of tasks run at once, and permits go round
+// robin to the keys with waiting tasks. A permit is released in the next turn of the event loop, so
+// that tasks which end at once do not fill one turn. State: free permits, waiting tasks by key.
 
 export class FairSemaphore {
   readonly #maxWaiting: number;
   readonly #full: () => Error;
   #free: number;
-  /** The key whose turn is next comes first. */
+  /** In the order of their turns. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
-  /** Of one key `maxWaiting` steps wait at most; further ones reject with what `full` makes. */
+  /** At most `maxWaiting` tasks of one key wait; further ones reject with the error of `full`. */
   constructor(places: number, maxWaiting: number, full: () => Error) {
     this.#free = places;
     this.#maxWaiting = maxWaiting;
     this.#full = full;
   }
 
-  /**
-   * Runs `step` when it is its turn, at once where there is a place now, and gives back what it
-   * gives.
-   */
+  /** Runs `step` in its key's turn, at once if a permit is free, and returns its result. */
   async run<T>(key: string, step: () => Promise<T> | T): Promise<T> {
     if (this.#free > 0) this.#free -= 1;
     else await this.#turn(key);
@@ -32,10 +28,10 @@ export class FairSemaphore {
   }
 
   #turn(key: string): Promise<void> {
-    const line = this.#waiting.get(key) ?? [];
-    if (line.length >= this.#maxWaiting) throw this.#full();
-    this.#waiting.set(key, line);
-    return new Promise((go) => line.push(go));
+    const queue = this.#waiting.get(key) ?? [];
+    if (queue.length >= this.#maxWaiting) throw this.#full();
+    this.#waiting.set(key, queue);
+    return new Promise((go) => queue.push(go));
   }
 
   #release(): void {
@@ -44,10 +40,10 @@ export class FairSemaphore {
       this.#free += 1;
       return;
     }
-    const [key, line] = next.value;
+    const [key, queue] = next.value;
     this.#waiting.delete(key);
-    const go = line.shift();
-    if (line.length > 0) this.#waiting.set(key, line); // behind all others
-    go?.(); // has this one's place
+    const go = queue.shift();
+    if (queue.length > 0) this.#waiting.set(key, queue); // behind all others
+    go?.(); // passes the permit on
   }
 }

@@ -1,14 +1,10 @@
-// Runs steps with the same key one after the other and steps with different keys side by side.
-// State: the last step of each busy key. For the rare, slow steps that read before they write;
-// never for the message path.
+// A mutex per key. State: the last step of each busy key. For rare, slow steps that read before
+// they write; never for the message path.
 
 export class KeyedLock {
   readonly #last = new Map<string, Promise<void>>();
 
-  /**
-   * Runs `step` when every earlier step of `key` has ended, well or badly, and gives back what it
-   * gives.
-   */
+  /** Runs `step` after every earlier step of `key` has settled, and returns its result. */
   async run<T>(key: string, step: () => Promise<T>): Promise<T> {
     const before = this.#last.get(key);
     let done = noop;

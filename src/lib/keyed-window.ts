@@ -1,13 +1,13 @@
-// Work of each key begins in the order it came, while what is under way of that key is below a
-// bound; keys do not wait for each other. The size of the work is known only once it has begun.
-// State: the work under way and waiting of each busy key.
+// A window per key: tasks begin in order while the size of the key's tasks under way is below a
+// bound; keys do not wait for each other. The size of a task is known only once it has begun.
+// State: the tasks under way and waiting of each busy key.
 
 export interface Pass {
-  /** Resolves when the work may begin. */
+  /** Resolves when the task may begin. */
   readonly turn: Promise<void>;
-  /** The work is that large. To be called at most once, after `turn`. */
+  /** Sets the size. Call it at most once, after `turn`. */
   weigh(size: number): void;
-  /** It is over; work that has not begun never will: `turn` does not resolve. To be called once. */
+  /** Ends the task; one that has not begun is cancelled: `turn` does not resolve. Call it once. */
   leave(): void;
 }
 
@@ -20,18 +20,18 @@ interface Flow {
 export class KeyedWindow {
   readonly #max: number;
   readonly #maxWaiting: number;
-  /** Of work that has begun and is not weighed: two at once. */
+  /** Tasks begun and without a size: at most two at once. */
   readonly #assumed: number;
   readonly #flows = new Map<string, Flow>();
 
-  /** Work larger than `max` is done alone, or beside one other that began before it was weighed. */
+  /** A task larger than `max` runs alone, or beside one that began before its size was known. */
   constructor(max: number, maxWaiting: number) {
     this.#max = max;
     this.#maxWaiting = maxWaiting;
     this.#assumed = max / 2;
   }
 
-  /** Undefined: too much waits. */
+  /** Undefined: too many tasks wait. */
   enter(key: string): Pass | undefined {
     const flow = this.#flows.get(key) ?? newFlow();
     if (flow.waiting.size >= this.#maxWaiting) return undefined;

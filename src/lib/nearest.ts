@@ -1,9 +1,6 @@
-// Finds the name somebody probably meant. Pure.
+// Finds the closest name, for did-you-mean suggestions. Pure.
 
-/**
- * The candidate that differs least from `name`, ignoring case and separators; undefined when none
- * is close.
- */
+/** The candidate closest to `name`, ignoring case and separators; undefined if none is close. */
 export function nearest(
   name: string,
   candidates: Iterable<string>,
@@ -25,7 +22,7 @@ function plain(name: string): string {
   return name.toLowerCase().replace(/[^a-z0-9]/g, "");
 }
 
-/** Insertions, deletions, replacements and swaps of neighbours that lead from `a` to `b`. */
+/** Damerau-Levenshtein distance. */
 function editDistance(a: string, b: string): number {
   let before: number[] = [];
   let previous = Array.from({ length: b.length + 1 }, (_, column) => column);

@@ -1,8 +1,6 @@
-// The network of a client's address: what one client can hardly change about it. Pure.
+// The network of a client's address: the part that a client can hardly change. Pure.
 
-/**
- * An IPv4 address, or the /64 of an IPv6 one, where each host has 2^64 addresses to choose from.
- */
+/** An IPv4 address, or the /64 of an IPv6 one, in which a host may choose any address. */
 export function networkOf(address: string): string {
   if (!address.includes(":")) return address;
   const groups = expand(address.split("%")[0] ?? "");

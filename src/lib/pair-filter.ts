@@ -1,9 +1,13 @@
-// A Bloom filter of pairs of strings: says "never put in" for sure, or "perhaps". One cache line is touched per question (split-block
-// layout: a block of eight words, one bit in each). State: the bits; they only ever grow more.
+// A Bloom filter of pairs of strings: says "never put in" for sure, or "perhaps". One cache line is
+// touched per question (split-block layout: a block of eight words, one bit in each). State: the
+// bits; they only ever grow more.
 
 import { charCode } from "./char-code.ts";
 
-/** 2^18 blocks of 32 bytes: 8 MiB, resident as it is written to. Below a million pairs one answer in a thousand is a needless "perhaps". */
+/**
+ * 2^18 blocks of 32 bytes: 8 MiB, resident as it is written to. Below a million pairs one answer
+ * in a thousand is a needless "perhaps".
+ */
 const BLOCK_BITS = 18;
 const WORDS_PER_BLOCK = 8;
 

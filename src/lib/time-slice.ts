@@ -1,6 +1,6 @@
-// Long work in short slices: says when a slice of the event loop is used up and lets everything
-// else run. Slices that share `Turns` alternate: one of them per iteration of the event loop,
-// however many wait. State: when the slice began; the slices that wait.
+// Long work in short slices: tells when a slice of the event loop is used up and yields to other
+// work. Slices that share `Turns` alternate, one per iteration of the event loop. State: the start
+// of the slice; the waiting slices.
 
 /** Steps between two reads of the clock. */
 const STEPS_PER_READ = 4;
@@ -52,7 +52,7 @@ export class TimeSlice {
     this.#turns = turns;
   }
 
-  /** To be asked before each small step; when it says yes, `rest` before going on. */
+  /** Ask it before each small step; if true, `rest` before going on. */
   isUsedUp(): boolean {
     this.#steps += 1;
     if (this.#steps % STEPS_PER_READ !== 0) return false;

@@ -11,10 +11,10 @@ export interface RateLimit {
 
 export class TokenBucket {
   readonly #limit: RateLimit;
-  /** Below 0: debt, no deeper than one burst. */
+  /** Below 0: debt, at most one burst. */
   #tokens: number;
   #atMs: number;
-  /** What was refused and not earned since: no more than one burst. */
+  /** Refused and not refilled since, at most one burst. */
   #refused = 0;
 
   constructor(limit: RateLimit, nowMs: number) {
@@ -24,8 +24,8 @@ export class TokenBucket {
   }
 
   /**
-   * Takes `cost` and returns 0 if there is a token at all: what costs more than there is leaves a
-   * debt. Else takes nothing, deepens the debt and returns the milliseconds to wait.
+   * Takes `cost` and returns 0 if there is any token; a greater cost leaves a debt. Otherwise takes
+   * nothing, deepens the debt and returns the milliseconds to wait.
    */
   take(nowMs: number, cost = 1): number {
     const waitMs = this.waitMs(nowMs);
@@ -43,25 +43,25 @@ export class TokenBucket {
     return missing <= 0 ? 0 : Math.ceil((missing * 1000) / perSecond);
   }
 
-  /** Work that was done: takes what it cost, also what is not there. Negative: gives back. */
+  /** Takes the cost of work done, also into debt. Negative: gives back. */
   charge(cost: number): void {
     const { burst } = this.#limit;
     const tokens = Math.min(burst, this.#tokens - cost);
     this.#tokens = Math.max(-burst, tokens);
   }
 
-  /** Notes a use that was refused: to go on is to wait longer. */
+  /** Counts a refused use, which lengthens the wait. */
   refuse(cost: number): void {
     this.charge(cost);
     this.#refused = Math.min(this.#limit.burst, this.#refused + cost);
   }
 
-  /** As much as a burst was refused: the caller ignores every request to slow down. */
+  /** A whole burst was refused: the caller ignores requests to slow down. */
   get exhausted(): boolean {
     return this.#limit.perSecond > 0 && this.#refused >= this.#limit.burst;
   }
 
-  /** Nothing of what was taken is still missing: the bucket is as good as a new one. */
+  /** Full, like a new bucket. */
   isFull(nowMs: number): boolean {
     this.#refill(nowMs);
     return this.#tokens >= this.#limit.burst || this.#limit.perSecond === 0;
