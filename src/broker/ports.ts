@@ -1,4 +1,4 @@
-// What the domain asks of the outside: a store, a cluster, a clock. Each method is a domain step;
+// The ports of the domain: a store, a cluster, a clock. Each method is a domain step;
 // its prose is the contract every driver keeps and `test/contract/` checks. A driver that cannot be
 // reached throws BrokerError("unavailable").
 
@@ -44,31 +44,28 @@ export interface UserStore {
    */
   putDevice(device: Device): Promise<Device | undefined>;
   /**
-   * How each of these users stands, in order: what tells cheaply, of many users, where events were
-   * missed.
+   * The state of each user, in order: cheap to compare, for many users whose events may be missed.
    */
   userStates(uids: readonly string[]): Promise<readonly UserState[]>;
 }
 
 export interface UserState {
-  /** All groups that the user is in, maybe others too: `ChannelStore.groupsAmong` says which. */
+  /** A superset of the user's groups; `ChannelStore.groupsAmong` is exact. */
   readonly groups: readonly string[];
   /** No command in the user's inbox has a greater inboxSeq; 0: it is empty. */
   readonly inboxSeq: number;
 }
 
-/**
- * Which kind of membership a call is about [spec: temp_subscriber]. A uid may hold both at once.
- */
+/** [spec: temp_subscriber]. A uid may hold both at once. */
 export type Membership = "permanent" | "temporary";
 
-/** What deciding on a send into a group needs to know. `info` undefined: no such group. */
+/** The facts that decide a send into a group. `info` undefined: no such group. */
 export interface GroupFacts {
   readonly info: ChannelInfo | undefined;
   readonly isSubscriber: boolean;
 }
 
-/** What deciding on a personal send needs to know. A user without a record has no rules. */
+/** The facts that decide a personal send. A user without a record has no rules. */
 export interface PersonFacts {
   readonly receiver: ChannelInfo | undefined;
   /** The receiver's record lists contacts at all. */
@@ -97,9 +94,9 @@ export interface ChannelStore {
     flags: ChannelFlags,
   ): Promise<ChannelInfo | undefined>;
   /**
-   * Adds members in one atomic step; false when there is no such channel or it is disbanded. Adding
-   * twice is harmless. With `reset` the kind's list is replaced by the given one, and of a group
-   * the step publishes who is removed, as `removeSubscribers` does.
+   * Adds members in one atomic step; false if there is no such channel or it is disbanded. Adding
+   * twice is harmless. With `reset` the kind's list is replaced by the given one, and the step
+   * publishes the removed members of a group, as `removeSubscribers` does.
    */
   addSubscribers(
     channel: ChannelRef,
@@ -107,10 +104,10 @@ export interface ChannelStore {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<boolean>;
   /**
-   * Removes one kind of membership from all listed uids or from none, atomically. One that holds
-   * the other kind as well stays a member. Of a group the step publishes those that are removed,
-   * who are members of no kind any more, as a `removal` event in turn with the group's messages: a
-   * node that misses it asks its `GroupJudge`. So a repeated call has nothing to publish again.
+   * Removes one kind of membership from all listed uids or from none, atomically. A uid that holds
+   * the other kind as well stays a member. Of a group the step publishes the uids that are no
+   * longer members as a `removal` event, in order with the group's messages; a node that misses it
+   * asks its `GroupJudge`. A repeated call publishes nothing again.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -118,8 +115,7 @@ export interface ChannelStore {
     membership: Membership,
   ): Promise<SubscriberRemoval>;
   /**
-   * A driver that has the facts at hand answers at once: they are asked for with every command and
-   * event.
+   * A driver with the facts in memory answers synchronously: every command and event asks.
    */
   groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
   personFacts(fromUid: string, toUid: string): MaybePromise<PersonFacts>;
@@ -156,9 +152,8 @@ export interface ChannelStore {
 }
 
 /**
- * Who judges whether the sender may send: the store, in the step that appends (`check`), or the
- * caller did: the sender may (`granted`), or may not for this reason, and only a retry of what was
- * accepted is answered.
+ * `check`: the store judges the sender in the step that appends. `granted`: the caller has judged.
+ * A refusal of the caller: only the retry of an accepted message is answered.
  */
 type SendPermission = "check" | "granted" | SendRefusal;
 
@@ -219,18 +214,18 @@ export interface HistorySlice {
 }
 
 export interface ResumeSeqs {
-  /** The seq of the newest message; 0 when there was none. Its event may not have come yet. */
+  /** The seq of the newest message; 0: no message. Its event may still be under way. */
   readonly headSeq: number;
   /**
-   * The greatest seq, the reader's last at most, through which the reader shares the history:
-   * later seqs were reused after a fail-over lost messages.
+   * Last seq (≤ the reader's) that the reader still shares with the store. Later seqs were reused
+   * after a fail-over lost messages.
    */
-  readonly sharedSeq: number;
+  readonly lastCommonSeq: number;
 }
 
 export interface MessageStore {
   /**
-   * One atomic step: look up (key, fromUid, clientMsgNo), whose answer beats a refusal, else judge
+   * One atomic step: look up (key, fromUid, clientMsgNo), which precedes a refusal, else judge
    * the sender by `permissions.ts`, take the channel's next seq and a growing messageId, store the
    * record, and, once it is durable, publish it as a `message` event. These calls take their seqs
    * in a channel in their order, and events of a channel are published in the order of their seqs.
@@ -242,8 +237,8 @@ export interface MessageStore {
    * yet. On a store of several servers the facts of a personal message may be read just before the
    * step.
    *
-   * With `header.noPersist` nothing but the memory of clientMsgNo (if there is one) is kept and the
-   * seq is 0; it is published in its turn among the channel's other messages.
+   * With `header.noPersist` only the dedupe record of clientMsgNo (if there is one) is kept and the
+   * seq is 0; it is published in order with the channel's other messages.
    */
   append(draft: MessageDraft): Promise<Appended>;
   /**
@@ -251,11 +246,11 @@ export interface MessageStore {
    * expired or were trimmed.
    */
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
-  /** The seq of the newest published message; 0 when there was none. */
+  /** The seq of the newest published message; 0: no message. */
   headSeq(key: ChannelKey): Promise<number>;
   /**
-   * Where a reader goes on that has the messages through `lastSeq`, none of them with an id beyond
-   * `lastId` (0: any).
+   * The position of a reader that has the messages through `lastSeq`, none of them with an id
+   * beyond `lastId` (0: any).
    */
   resumeSeqs(
     key: ChannelKey,
@@ -278,9 +273,9 @@ export interface CommandDraft {
   readonly expireS: number;
   readonly tagKey: string | undefined;
   readonly payload: Uint8Array;
-  /** Who gets a copy to keep; no uid twice. */
+  /** Get a kept copy; no uid twice. */
   readonly recipients: readonly string[];
-  /** Who is only told while online, in copies with inboxSeq 0. */
+  /** Get copies with inboxSeq 0, which are pushed to online sessions and not kept. */
   readonly alsoTell: readonly string[];
   /** The session that sent it, which gets no push of it; undefined from HTTP. */
   readonly origin: string | undefined;
@@ -314,8 +309,8 @@ export interface InboxStore {
 }
 
 /**
- * What a user asks of a conversation. `read`: everything through `seq`. `unread`: as many unread
- * as that, as far as there are. `delete`: hide all there is.
+ * `read`: everything through `seq`. `unread`: as many unread, at most all. `delete`: hide all
+ * messages.
  */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
@@ -324,7 +319,7 @@ export type ConversationChange =
 
 export interface ConversationSlice {
   readonly conversations: readonly Conversation[];
-  /** Not all channels were looked at. */
+  /** There are channels that were not read. */
   readonly more: boolean;
 }
 
@@ -391,7 +386,7 @@ export interface StreamDraft {
 }
 
 /**
- * What became of it. `done`: applied, or it had been applied before. `running`: a start while
+ * The outcome. `done`: applied, now or before. `running`: a start while
  * another stream is active. `missing`: no such stream, or a tool-call event whose stream is not
  * active. `closed`: a start or content for a stream that ended. `taken`: a start whose clientMsgNo
  * belongs to a plain message. `stopped`: a viewer cancelled the stream; nothing was added. Only
@@ -422,8 +417,8 @@ export interface StreamStore {
    */
   streamEvent(draft: StreamDraft): Promise<StreamStep>;
   /**
-   * A viewer's wish: ends an active stream as `cancelled`; an ended one stays as it is (`done`).
-   * The producer then hears `stopped`.
+   * Ends an active stream as `cancelled` for a viewer; an ended one stays as it is (`done`). The
+   * producer's next event is answered `stopped`.
    */
   cancelStream(key: ChannelKey, clientMsgNo: string): Promise<StreamStep>;
   /**
@@ -432,8 +427,8 @@ export interface StreamStore {
    */
   interruptStreams(silentSinceMs: number): Promise<number>;
   /**
-   * A stream as durable and published, active or ended; undefined: none. What a read shows of a
-   * group has been published before.
+   * A stream as durable and published, active or ended; undefined: no such stream. A group's stream
+   * is published before a read shows it.
    */
   stream(
     key: ChannelKey,
@@ -460,7 +455,7 @@ export interface StreamStore {
  */
 export type Incarnation = string;
 
-/** What a CONNECT says about the session it continues. */
+/** The name by which a CONNECT continues a session. */
 export type Claim =
   | {
       /** A name the server gave: the order of its login. */
@@ -484,7 +479,6 @@ export interface LoginTerms {
   readonly tokenHash?: Uint8Array | undefined;
 }
 
-/** What names a session to the store. */
 export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
 
 /** A session as a login entered it. Orders and sinces grow, per user. */
@@ -549,8 +543,8 @@ export interface SessionStore {
    * Enters a session under `incarnation`, comparing its token and deciding which sessions it ends:
    * every other main session of the same uid and flag when it is a main one, any session of the
    * same uid, flag and (non-empty) deviceId, and the session it continues. The ended ones are out
-   * when the promise resolves; their nodes are notified to end them (`end_session`, published here
-   * only, once).
+   * when the promise resolves; their nodes are notified to end them (`end_session`, published once,
+   * here only).
    *
    * Without a claim it is a login, later than all before. With one it continues an earlier session
    * and keeps the order of its login: a main session is refused when another device logged in later
@@ -563,20 +557,20 @@ export interface SessionStore {
     incarnation: Incarnation,
     terms?: LoginTerms,
   ): Promise<LoginResult>;
-  /** Takes out a session that its node does not serve any more; harmless when it is not in. */
+  /** Removes a session that its node no longer serves; harmless if it is not in. */
   removeSession(session: SessionName): Promise<void>;
   /**
-   * Takes a session out and tells the node that serves it to end it (`end_session`): whichever node
-   * that is, and also when it is not in any more. A main session that was in cannot be continued.
-   * Until it is removed, for a day at least, it cannot be confirmed either.
+   * Removes a session and notifies the node that serves it to end it (`end_session`), also if it
+   * was not in. A main session that was in cannot be continued. Until its node removes it, for a
+   * day at least, it cannot be confirmed either.
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**
    * Whether sessions that logged in here and were not removed may go on, in order; each is a step
    * of its own. `refused`: a login, `endSession`, or the device's new token or logout ended it.
    * Else it is in under `incarnation`, also where the store had lost it, and for as long as its
-   * node confirms it once a minute. It never ends a session that logged in later. What cannot be
-   * done for one of them `failed`, and says nothing of the others.
+   * node confirms it once a minute. It never ends a session that logged in later. One that `failed`
+   * says nothing about the others.
    */
   confirmSessions(
     sessions: readonly LoggedIn[],
@@ -589,8 +583,8 @@ export interface SessionStore {
 }
 
 /**
- * The newest main login of a uid and flag. It outlives the session's entry: that a session is gone
- * says nothing about later logins.
+ * The newest main login of a uid and flag. It outlives the session's entry: an absent
+ * entry does not imply a later login.
  */
 export interface NewestLogin {
   readonly order: number;
@@ -599,13 +593,13 @@ export interface NewestLogin {
   readonly deviceId: string;
   /** The client's own name for the login, until it has the server's; "" without one. */
   readonly label: string;
-  /** Why it cannot be continued; undefined: it can. */
+  /** The reason why it cannot be continued; undefined: it can. */
   readonly ended: CloseReason | undefined;
   /** Labels of earlier logins, oldest first. */
   readonly past: readonly string[];
 }
 
-/** A newest login is forgotten when nothing was heard of its session for so long: 30 days. */
+/** A newest login expires 30 days after its session was last entered or confirmed. */
 export const LOGIN_TTL_MS = 30 * 86_400_000;
 
 /** A manager's password as kept: never the password. */
@@ -650,7 +644,7 @@ export interface Store
 
 // --- Cluster -------------------------------------------------------------------------------------------------------
 
-/** What nodes tell each other. A union so that every receiver handles every kind. */
+/** Events between nodes. A union, so that every receiver handles every kind. */
 export type ClusterEvent =
   | {
       readonly kind: "message";
@@ -664,7 +658,7 @@ export type ClusterEvent =
       readonly recipients: readonly string[] | undefined;
     }
   | {
-      /** Of a stream, in turn with the channel's messages, or told once. */
+      /** Of a stream, in order with the channel's messages, or custom and unordered. */
       readonly kind: "event";
       readonly event: ChannelEvent;
     }
@@ -685,7 +679,7 @@ export type ClusterEvent =
       readonly origin: string | undefined;
     }
   | {
-      /** The online state of `uid` may have changed: who watches it asks how it stands. */
+      /** The online state of `uid` may have changed: watchers read it. */
       readonly kind: "presence";
       readonly uid: string;
     }
@@ -697,16 +691,15 @@ export type ClusterEvent =
     }
   | {
       /**
-       * A device's token is another one, or may be, where that was missed: who serves the user by
-       * the old one asks the store.
+       * A device's token changed, or may have changed in a missed event: nodes that serve the user
+       * by the old one ask the store.
        */
       readonly kind: "credential";
       readonly uid: string;
     }
   | {
       /**
-       * `uid` became a member of the group, and may have been removed since: the store says how it
-       * stands.
+       * `uid` became a member of the group, and may have been removed since: the store decides.
        */
       readonly kind: "addition";
       readonly uid: string;
@@ -714,8 +707,8 @@ export type ClusterEvent =
     }
   | {
       /**
-       * These, or if undefined any, are members of the group no more. Comes before what was sent
-       * since, from the step that removed them.
+       * These, or if undefined any, are no longer members of the group. The step that removed them
+       * publishes it before later messages.
        */
       readonly kind: "removal";
       readonly channelId: string;
@@ -723,51 +716,50 @@ export type ClusterEvent =
     }
   | {
       /**
-       * Never published: the cluster tells its own listener that events of a user's or presence
-       * topic may be lost. Messages and streams are repaired by the cluster itself; for the rest
-       * (memberships, commands, ended sessions, presence) who listens reads how it stands now.
+       * Never published: the cluster notifies its own listener that events of a user's or presence
+       * topic may be lost. The cluster itself catches up on messages and streams; the listener
+       * reads the rest (memberships, commands, ended sessions, presence) from the store.
        */
       readonly kind: "missed";
       readonly topic: Topic;
     };
 
 /**
- * Takes an event to every node that listens to one of its topics: `message`, `event`: the group's,
- * or both users' of a personal channel (a restricted message: the recipients'); `command`: the
- * users' of the copies; `conversation`, `end_session`, `credential`, `addition`: the user's;
+ * Delivers an event to every node that listens to one of its topics: `message`, `event`: the
+ * group's, or both users' of a personal channel (a restricted message: the recipients'); `command`:
+ * the users' of the copies; `conversation`, `end_session`, `credential`, `addition`: the user's;
  * `presence`: the presence topic of the user; `removal`: the group's.
  */
 export interface Publisher {
-  /** Waits for nothing: what cannot be sent now is lost, and told to nobody. */
+  /** Does not wait: an event that cannot be sent now is lost, without an error. */
   publish(event: ClusterEvent): void;
 }
 
 /**
- * For notifications that must not be lost in silence: of added members, credentials,
+ * For notifications that must not be lost without an error: of added members, credentials,
  * conversations.
  */
 export interface Announcer {
   /**
-   * As `publish` of each, in turns however many they are; once resolved they are on their way.
-   * Throws `unavailable`, `overloaded` when one could not be sent, of the others some may be: who
-   * repeats the call announces all of them again.
+   * `publish` for each, in batches; once resolved all are sent. Throws `unavailable`, `overloaded`
+   * if one could not be sent, while others may have been: a repeated call announces all again.
    */
   announce(events: readonly ClusterEvent[]): Promise<void>;
 }
 
 /**
- * Called after this node may have missed that members of a group were removed, between reading what
- * it missed and telling it. Once resolved, the sessions of users who are no members get nothing
- * more of the group; those of users who became members behind `lastSeq`, through which messages
- * were told, get what was sent since by themselves and not what is told next. Asks the store after
- * the call. Rejects `unavailable`: then nothing is told.
+ * Called after this node may have missed removals of a group's members, between the read of missed
+ * messages and their delivery. Once resolved, sessions of users who are not members get nothing
+ * more of the group; sessions of users who became members after `lastSeq`, the delivered position,
+ * catch up by themselves and are left out of the next delivery. Asks the store after the call.
+ * Rejects `unavailable`: then nothing is delivered.
  */
 export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
 
 /** A node as the cluster knows it. */
 export interface NodeInfo {
   readonly nodeId: string;
-  /** Where clients reach it: `host:port` as told to them; "" when it tells none. */
+  /** The address given to clients; "": none is. */
   readonly clientAddress: string;
   readonly version: string;
   /** Unix milliseconds. */
@@ -779,45 +771,44 @@ export interface NodeInfo {
   readonly isDraining: boolean;
 }
 
-/** All throws `unavailable` while this node is not one of the living: then it cannot know. */
+/** Throws `unavailable` while this node counts as dead: it does not know the others then. */
 export interface NodeRegistry {
   /** The nodes that live, this one first. */
   nodes(): Promise<readonly NodeInfo[]>;
 }
 
-/** As `NodeRegistry`, for what the store has of sessions. */
+/** As `NodeRegistry`, for the sessions in the store. */
 interface Liveness {
-  /** Under which this node's sessions are entered. */
+  /** The incarnation this node's sessions are entered under. */
   readonly incarnation: Incarnation;
   /**
-   * Whether an incarnation that the store names lives. One that does not is dead, and what is left
-   * of it counts for nothing.
+   * Whether an incarnation in the store lives. One that does not is dead, and its entries are
+   * ignored.
    */
   isLive(incarnation: Incarnation): MaybePromise<boolean>;
   /** Resolves once the other nodes count this one among the living again, under `incarnation`. */
   heartbeat(): Promise<void>;
 }
 
-/** What a cluster asks of its node when the node may have missed something. */
+/** The cluster's calls to its node after events may have been missed. */
 export interface Resync {
   /**
-   * Ends the sessions of these users that may not go on, and gives back the users of whom that
-   * could not be found out. Called before anything that the node missed of theirs is delivered.
-   * Rejects `unavailable`: of all of them.
+   * Ends the sessions of these users that may not go on, and returns the users that could not be
+   * checked. Called before their missed events are delivered. Rejects `unavailable`: none could be
+   * checked.
    */
   judgeUsers(uids: readonly string[]): Promise<readonly string[]>;
   readonly judgeGroup: GroupJudge;
   /**
-   * The node lives, as the others see it: called with every heartbeat. `isAnew`: under another
-   * incarnation than before, or after it had lost the store, which may have lost this node's
-   * sessions.
+   * Called with every confirmed heartbeat. `isAnew`: under a new incarnation, or after an outage of
+   * the store, which may have lost this node's sessions.
    */
   beat(isAnew: boolean): void;
 }
 
 export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   readonly nodeId: string;
-  /** Who receives this node's events, and makes good what it missed; set once, before start. */
+  /** Sets the receiver of this node's events and of its catch-up; once, before start. */
   onEvent(listener: (event: ClusterEvent) => void, resync: Resync): void;
   /**
    * From the moment the promise resolves, every event published under `topic` reaches this node.
@@ -825,11 +816,10 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
    */
   listen(topic: Topic): Promise<void>;
   /**
-   * The first half of `listen`: what is published once this is resolved reaches this node, though
-   * maybe not before `listen` resolves.
+   * The first half of `listen`: later events reach this node, perhaps only after `listen` resolves.
    */
   subscribe(topic: Topic): Promise<void>;
-  /** Events may still come for a while: to listen again soon costs nothing. */
+  /** Unsubscribes with a delay: to listen again soon costs nothing. */
   unlisten(topic: Topic): void;
   /**
    * Resolves once everything published to this node's topics before the call has reached the
@@ -837,15 +827,15 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
    */
   barrier(): Promise<void>;
   /**
-   * Undefined: this node misses nothing of the topics that concern the caller, as far as it knows.
-   * Else resolves once what it missed has reached the listener, which then knows who lost a right
-   * meanwhile; what was read before is to be read again. Rejects `unavailable` in time.
+   * Undefined: as far as this node knows it misses no event of the topics that concern the caller.
+   * Else resolves once missed events have reached the listener, which then knows of lost rights;
+   * earlier reads must be repeated. Rejects `unavailable` after a time-out.
    */
   recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined;
   /**
    * Resolves once everything published to this node's topics before the call has reached the
-   * listener, or cannot be had now: `recovery` knows of that. Undefined: nothing to wait for, or no
-   * order between topics (a Redis Cluster).
+   * listener, or cannot be fetched now, which `recovery` reports. Undefined: nothing to wait for,
+   * or no order between topics (a Redis Cluster).
    */
   delivered(): Promise<void> | undefined;
   start(): Promise<void>;

@@ -59,7 +59,7 @@ export class SessionDirectory {
   readonly #local = new LocalSessions();
   /** Sessions that may be in the store but are not served. */
   readonly #removals = new Map<string, SessionName>();
-  #tell: (event: ClusterEvent) => void = () => {};
+  #notify: (event: ClusterEvent) => void = () => {};
   /** Counts losses of users' events. */
   #losses = 0;
   /**
@@ -86,7 +86,7 @@ export class SessionDirectory {
     listener: (event: ClusterEvent) => void,
     judgeGroup: GroupJudge,
   ): void {
-    this.#tell = listener;
+    this.#notify = listener;
     this.#parts.cluster.onEvent(
       (event) => {
         if (event.kind === "end_session") this.#local.forget(event.sessionId);
@@ -205,7 +205,7 @@ export class SessionDirectory {
 
   async #judgeUsers(uids: readonly string[]): Promise<readonly string[]> {
     this.#losses += 1;
-    for (const uid of uids) this.#tell({ kind: "credential", uid }); // its event may be lost
+    for (const uid of uids) this.#notify({ kind: "credential", uid }); // its event may be lost
     const all = uids.flatMap((uid) => this.#local.of(uid));
     if (all.length === 0) return [];
     // While others take this node for dead, ended sessions may still be in the store.
@@ -334,7 +334,7 @@ export class SessionDirectory {
 
   #letGo({ uid, sessionId }: SessionRecord, reason: CloseReason): void {
     if (!this.#local.forget(sessionId)) return;
-    this.#tell({ kind: "end_session", uid, sessionId, reason });
+    this.#notify({ kind: "end_session", uid, sessionId, reason });
   }
 
   /**

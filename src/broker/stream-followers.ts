@@ -57,7 +57,7 @@ export interface StreamFollowers {
   /** A listener of the cluster's events. */
   heard(event: ClusterEvent): void;
   /** Members of the group may have been removed. */
-  doubtGroup(channelId: string): void;
+  recheckGroup(channelId: string): void;
   /** Ends every follower. */
   close(): void;
 }
@@ -152,7 +152,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
    * The viewer's right may have changed: checks it before the next event. `coming` ones check it
    * anyway.
    */
-  function doubt(followers: Iterable<Follower>): void {
+  function recheck(followers: Iterable<Follower>): void {
     for (const follower of followers) {
       const { viewer, status } = follower;
       if (viewer === undefined || status === "coming") continue;
@@ -161,9 +161,9 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     }
   }
 
-  function doubtGroup(channelId: string): void {
+  function recheckGroup(channelId: string): void {
     const channel = { id: channelId, type: GROUP_CHANNEL } as const;
-    doubt([...table.inChannel(channelKey(channel, ""))]);
+    recheck([...table.inChannel(channelKey(channel, ""))]);
   }
 
   function assertRoom(viewer: FollowViewer | undefined): void {
@@ -193,7 +193,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     follower.cursor = { index: fromIndex, textOffset };
   }
 
-  function tell(event: ChannelEvent): void {
+  function deliver(event: ChannelEvent): void {
     const { key, clientMsgNo, stream } = event;
     if (stream === undefined) return;
     for (const follower of table.inChannel(key)) {
@@ -236,12 +236,12 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
     },
 
     heard(event) {
-      if (event.kind === "credential") doubt(table.ofViewer(event.uid));
-      else if (event.kind === "removal") doubtGroup(event.channelId);
-      else if (event.kind === "event") tell(event.event);
+      if (event.kind === "credential") recheck(table.ofViewer(event.uid));
+      else if (event.kind === "removal") recheckGroup(event.channelId);
+      else if (event.kind === "event") deliver(event.event);
     },
 
-    doubtGroup,
+    recheckGroup,
 
     close() {
       for (const follower of table.all()) finish(follower);

@@ -55,7 +55,7 @@ export function createUsers(ports: {
   }
 
   /** Nodes that serve the user check its sessions at once. */
-  async function doubt(uid: string): Promise<void> {
+  async function recheck(uid: string): Promise<void> {
     await publisher.announce([{ kind: "credential", uid }]);
   }
 
@@ -67,7 +67,7 @@ export function createUsers(ports: {
       if (!before) return;
       const isEqual = hashesEqual(before.tokenHash, device.tokenHash);
       const tag = tokenTag(device.tokenHash);
-      await doubt(uid);
+      await recheck(uid);
       if (before.level === MAIN_DEVICE || level === MAIN_DEVICE)
         await endSessions(
           uid,
@@ -91,7 +91,7 @@ export function createUsers(ports: {
           tokenHash: new Uint8Array(),
         });
       }
-      await doubt(uid);
+      await recheck(uid);
       await endSessions(uid, "logged_out", (one) => flags.includes(one.flag));
     },
 

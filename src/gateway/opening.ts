@@ -263,8 +263,8 @@ async function stand(
 ): Promise<Named> {
   const key = channelKey(channel, uid);
   const found = await store.resumeSeqs(key, lastSeq, lastId);
-  const { headSeq, sharedSeq } = found;
-  const has = Math.min(sharedSeq, headSeq);
+  const { headSeq, lastCommonSeq } = found;
+  const has = Math.min(lastCommonSeq, headSeq);
   return {
     point: { channel, lastSeq: has, lastId },
     result: { channel, status: "ok", headSeq: has < lastSeq ? has : headSeq },

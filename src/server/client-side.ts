@@ -101,7 +101,7 @@ export function createHub(
       followers.heard(event);
     },
     async (channelId, lastSeq) => {
-      followers.doubtGroup(channelId);
+      followers.recheckGroup(channelId);
       await hub.judge(channelId, lastSeq);
     },
   );

@@ -67,15 +67,15 @@ export async function history(t: Test, given: Given): Promise<void> {
       ];
       for (const [lastSeq = 0, lastId = 0, seq = 0] of cases)
         t.same(await bench.store.resumeSeqs("2:g", lastSeq, lastId), {
-          ...{ headSeq: 8, sharedSeq: seq },
+          ...{ headSeq: 8, lastCommonSeq: seq },
         });
       t.same(
         await bench.store.resumeSeqs("2:g", 20, 0),
-        { headSeq: 8, sharedSeq: 20 },
+        { headSeq: 8, lastCommonSeq: 20 },
         "any id",
       );
       t.same(await bench.store.resumeSeqs("2:none", 5, 7), {
-        ...{ headSeq: 0, sharedSeq: 5 },
+        ...{ headSeq: 0, lastCommonSeq: 5 },
       });
     },
   );

@@ -142,8 +142,8 @@ export class SharedServer {
         const log = this.#logs.get(key) ?? [];
         const at = log.findIndex(({ messageId }) => messageId > lastId);
         const isShared = at < 0 || lastSeq === 0 || lastId === 0;
-        const sharedSeq = isShared ? lastSeq : Math.min(at, lastSeq);
-        return { headSeq: this.headSeq(key), sharedSeq };
+        const lastCommonSeq = isShared ? lastSeq : Math.min(at, lastSeq);
+        return { headSeq: this.headSeq(key), lastCommonSeq };
       }),
     readMessages: (key, range) => this.#ask(() => this.#read(key, range)),
   };

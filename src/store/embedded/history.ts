@@ -57,12 +57,14 @@ export class History {
   /** The port's `resumeSeqs`. */
   resumeSeqs(key: ChannelKey, lastSeq: number, lastId: number): ResumeSeqs {
     const isKnown = lastId === 0 || lastSeq === 0;
-    const sharedSeq = isKnown ? lastSeq : this.#sharedSeq(key, lastSeq, lastId);
-    return { headSeq: this.headSeq(key), sharedSeq };
+    const lastCommonSeq = isKnown
+      ? lastSeq
+      : this.#lastCommonSeq(key, lastSeq, lastId);
+    return { headSeq: this.headSeq(key), lastCommonSeq };
   }
 
   /** Ids grow with seqs. */
-  #sharedSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
+  #lastCommonSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
     const isShared = (through: number) =>
       this.#newestId(key, through) <= lastId;
     if (isShared(lastSeq)) return lastSeq;

@@ -58,8 +58,8 @@ export async function readResumeSeqs(
 ): Promise<ResumeSeqs> {
   const names = ["head", "log"].map((part) => link.keys.channel(part, key));
   const reply = await link.run(RESUME_SEQS, names, [lastSeq, lastId]);
-  const [headSeq, sharedSeq] = reply as [number, number]; // as its header says
-  return { headSeq, sharedSeq };
+  const [headSeq, lastCommonSeq] = reply as [number, number]; // as its header says
+  return { headSeq, lastCommonSeq };
 }
 
 interface Piece extends HistorySlice {
