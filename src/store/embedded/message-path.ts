@@ -14,17 +14,17 @@ import type { Tables } from "./database.ts";
 import { DedupeIndex } from "./dedupe.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
 import type { FolderLock } from "./engine/folder-lock.ts";
+import { Frame } from "./engine/frame.ts";
+import { recover } from "./engine/recover.ts";
 import { Wal } from "./engine/wal.ts";
-import { Frame } from "./frame.ts";
 import { History } from "./history.ts";
 import { LiveStreams } from "./live-streams.ts";
 import { LogRows } from "./log-rows.ts";
 import { MessageIds } from "./message-ids.ts";
 import type { Judge } from "./permissions.ts";
 import { Placing } from "./placing.ts";
-import { recover } from "./recovery.ts";
+import { Replay } from "./replay.ts";
 import { createStreamReads, createWithStream } from "./stream-reads.ts";
-import { StreamReplay } from "./stream-replay.ts";
 import { StreamRows } from "./stream-rows.ts";
 import { StreamRules } from "./stream-rules.ts";
 import { createStreamWrites } from "./stream-writes.ts";
@@ -147,15 +147,11 @@ function openLog(
     maxActiveBytes: options.maxActiveStreamBytes,
   });
   const streamRows = new StreamRows(tables, rows);
-  const streams = new StreamReplay(
-    { tail, live, rows: streamRows },
-    options.clock(),
-  );
+  const replay = new Replay({ tail, live, rows: streamRows }, options.clock());
   const state = readCheckpointState(tables);
   const position = state?.position ?? { segment: 1, offset: 0 };
   const recovered = recover(walFolder, position, {
-    tail,
-    streams,
+    record: (bytes) => replay.record(bytes),
     assertOwned: () => owner.assertHeldNow(),
   });
   if (recovered.droppedBytes > 0)
@@ -167,7 +163,7 @@ function openLog(
     );
   const lastId = Math.max(
     state?.lastMessageId ?? 0,
-    recovered.lastMessageId,
+    replay.lastMessageId,
     lastCommandId(tables),
   );
   const ids = new MessageIds(lastId);

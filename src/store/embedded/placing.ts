@@ -9,13 +9,15 @@ import {
 } from "../../broker/model.ts";
 import type { MessageDraft } from "../../broker/ports.ts";
 import type { DedupeIndex, FirstMessage, FirstToCome } from "./dedupe.ts";
-import type { Frame } from "./frame.ts";
+import type { Frame } from "./engine/frame.ts";
 import type { MessageIds } from "./message-ids.ts";
 import {
   CEILING_RECORD,
   countsForEver,
+  encodeRecord,
   MARK_RECORD,
   MESSAGE_RECORD,
+  maxRecordBytes,
   type StoredRecord,
 } from "./record.ts";
 import {
@@ -162,9 +164,10 @@ export class Placing {
   #keep(channel: TailChannel, stored: StoredRecord): TailRecord {
     const { message, dedupe, counted } = stored;
     const { frame } = this.#parts;
-    const start = frame.next;
-    const end = frame.add(stored);
+    const start = frame.reserve(maxRecordBytes(message));
     const { bytes } = frame;
+    const end = encodeRecord(bytes, start, stored);
+    frame.add(end);
     const record = tailRecord(channel, message, {
       remembered: dedupe,
       counted,
@@ -190,12 +193,13 @@ export class Placing {
     if (ceiling === undefined) return;
     ids.ceilingKept(ceiling);
     const promise = { ...message, messageId: ceiling, payload: EMPTY };
-    this.#parts.frame.add({
-      kind: CEILING_RECORD,
-      message: promise,
-      dedupe: false,
-      counted: 0,
-      isStream: false,
-    });
+    const { frame } = this.#parts;
+    const start = frame.reserve(maxRecordBytes(promise));
+    frame.add(
+      encodeRecord(frame.bytes, start, {
+        ...{ kind: CEILING_RECORD, message: promise },
+        ...{ dedupe: false, counted: 0, isStream: false },
+      }),
+    );
   }
 }

@@ -2,11 +2,17 @@
 // or takes them back. Owns that list. Must never show or tell what is not settled.
 
 import type { ClusterEvent } from "../../broker/ports.ts";
-import type { Frame } from "./frame.ts";
+import type { Frame } from "./engine/frame.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import type { PlacedStream, Placing } from "./placing.ts";
-import type { EncodedEvent, StreamEvent } from "./stream-record.ts";
+import {
+  type EncodedEvent,
+  encodeStreamRecord,
+  maxStreamRecordBytes,
+  type StreamEvent,
+  type StreamName,
+} from "./stream-record.ts";
 import type { Tail } from "./tail.ts";
 
 export interface StreamPlacementParts {
@@ -64,7 +70,7 @@ export class StreamPlacements {
     const { type, data, eventId, ending } = added;
     const index = stream.placed;
     const event = { index, type, data, eventId, timestampMs, ending }; // no spread: it costs a microsecond
-    const encoded = frame.addEvent(stream.head, event);
+    const encoded = encodeInto(frame, stream.head, event);
     tail.hold(encoded.end - encoded.start);
     const previousMs = stream.lastMs;
     live.change(stream, () => stream.place(event));
@@ -112,4 +118,17 @@ export class StreamPlacements {
     }
     if (this.#begun !== undefined) live.remove(this.#begun.stream);
   }
+}
+
+/** The answer's `bytes` are the frame's until the frame is written. */
+function encodeInto(
+  frame: Frame,
+  stream: StreamName,
+  event: StreamEvent,
+): EncodedEvent {
+  const start = frame.reserve(maxStreamRecordBytes(stream, event));
+  const { bytes } = frame;
+  const { body, end } = encodeStreamRecord(bytes, start, { stream, event });
+  frame.add(end);
+  return { bytes, start, body, end };
 }

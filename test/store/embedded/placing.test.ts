@@ -5,7 +5,7 @@ import t from "tap";
 import { ChannelRows } from "../../../src/store/embedded/channel-rows.ts";
 import { openTables } from "../../../src/store/embedded/database.ts";
 import { DedupeIndex } from "../../../src/store/embedded/dedupe.ts";
-import { Frame } from "../../../src/store/embedded/frame.ts";
+import { Frame } from "../../../src/store/embedded/engine/frame.ts";
 import { MessageIds } from "../../../src/store/embedded/message-ids.ts";
 import { Placing } from "../../../src/store/embedded/placing.ts";
 import { Tail } from "../../../src/store/embedded/tail.ts";

@@ -10,8 +10,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { recover } from "../../../src/store/embedded/recovery.ts";
-import { Tail } from "../../../src/store/embedded/tail.ts";
+import { recover } from "../../../src/store/embedded/engine/recover.ts";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";
 import {
   crashedCopy,
@@ -21,16 +20,6 @@ import {
   storeIn,
   testFolder,
 } from "./folder.ts";
-
-/** Of a journal without streams. */
-const none = {
-  message() {
-    throw new Error("no stream was sent");
-  },
-  event() {
-    throw new Error("no stream was sent");
-  },
-};
 
 const numbered = (i: number) =>
   draftOf({
@@ -83,17 +72,15 @@ t.test(
     const file = join(folder, "00000001.log");
     for (let size = lastStart; size < whole.length; size++) {
       writeFileSync(file, whole.subarray(0, size));
-      const bounds = { maxBytes: 1_000_000, maxRecords: 1000 };
-      const tail = new Tail(() => undefined, bounds);
+      let records = 0;
       const position = { segment: 1, offset: 0 };
       const recovered = recover(folder, position, {
-        tail,
-        streams: none,
+        record: () => void records++,
         assertOwned() {},
       });
       const dropped = size - lastStart;
-      if (tail.records !== 2 || recovered.droppedBytes !== dropped)
-        t.fail(`cut at ${size}: ${tail.records} records left`);
+      if (records !== 2 || recovered.droppedBytes !== dropped)
+        t.fail(`cut at ${size}: ${records} records left`);
       t.equal(statSync(file).size, lastStart);
     }
   },

@@ -1,30 +1,39 @@
-// Brings streams back after a restart: the active ones from the database, then what the WAL has of any. What the database has already is
-// not taken again. No state but the parts'.
+// Brings messages and streams back after a restart: the active streams from the database, then each
+// record of the WAL. What the database has of a stream is not taken again. State: the greatest
+// message id it met.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { Message } from "../../broker/model.ts";
 import type { LiveStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import {
+  CEILING_RECORD,
+  decodeRecord,
+  MESSAGE_RECORD,
+  recordKind,
+  STREAM_RECORD,
+} from "./record.ts";
+import {
   decodeStreamRecord,
   type EncodedEvent,
   type StreamEvent,
 } from "./stream-record.ts";
 import type { StreamRows } from "./stream-rows.ts";
-import type { Tail, TailChannel } from "./tail.ts";
+import { type Tail, type TailChannel, tailRecord } from "./tail.ts";
 
-export interface StreamReplayParts {
+export interface ReplayParts {
   readonly tail: Tail;
   readonly live: LiveStreams;
   readonly rows: StreamRows;
 }
 
-export class StreamReplay {
-  readonly #parts: StreamReplayParts;
+export class Replay {
+  readonly #parts: ReplayParts;
   readonly #nowMs: number;
+  #lastMessageId = 0;
 
   /** Takes the active streams from the database; each counts as heard of at `nowMs`. Throws `internal`. */
-  constructor(parts: StreamReplayParts, nowMs: number) {
+  constructor(parts: ReplayParts, nowMs: number) {
     this.#parts = parts;
     this.#nowMs = nowMs;
     const { live, rows, tail } = parts;
@@ -36,8 +45,48 @@ export class StreamReplay {
     }
   }
 
-  /** A stream's message from the WAL. */
-  message(channel: TailChannel, message: Message): void {
+  /** The greatest message id of all records. */
+  get lastMessageId(): number {
+    return this.#lastMessageId;
+  }
+
+  /** Puts one record back where it was. Throws `internal` when one before it is missing. */
+  record(bytes: Buffer): void {
+    if (recordKind(bytes) === STREAM_RECORD) this.#event(bytes);
+    else this.#message(bytes);
+  }
+
+  #message(bytes: Buffer): void {
+    const { tail } = this.#parts;
+    const { kind, message, dedupe, counted, isStream } = decodeRecord(bytes);
+    this.#lastMessageId = Math.max(this.#lastMessageId, message.messageId);
+    if (kind === CEILING_RECORD) return;
+    const channel = tail.channel(message.key);
+    const before = { head: channel.head, counted: channel.headCounted };
+    const record = tailRecord(channel, message, {
+      ...{ remembered: dedupe, counted },
+      ...{ bytes, start: 0, end: bytes.length },
+    });
+    if (kind === MESSAGE_RECORD) {
+      const last = channel.log.at(-1)?.messageSeq;
+      if (last !== undefined && message.messageSeq !== last + 1)
+        throw new BrokerError("internal", {
+          message: `The journal skips from ${last} to ${message.messageSeq} in channel ${message.key}`,
+        });
+    }
+    tail.place(record);
+    tail.settle(record);
+    // After a power cut the database may be ahead of the WAL: a seq that was shown is never given again.
+    if (before.head > channel.head) {
+      channel.head = before.head;
+      channel.headCounted = before.counted;
+    }
+    channel.assigned = channel.head;
+    channel.counted = channel.headCounted;
+    if (isStream) this.#stream(channel, message);
+  }
+
+  #stream(channel: TailChannel, message: Message): void {
     const { live, rows } = this.#parts;
     const { key, messageSeq } = message;
     if (live.at(key, messageSeq) !== undefined) return;
@@ -45,8 +94,7 @@ export class StreamReplay {
     live.begin(channel, message, this.#nowMs).show(0);
   }
 
-  /** An event's record from the WAL. Throws `internal` when an earlier one of its stream is missing. */
-  event(bytes: Buffer): void {
+  #event(bytes: Buffer): void {
     const { tail, live, rows } = this.#parts;
     const { stream: name, event, body } = decodeStreamRecord(bytes);
     const { key, messageSeq } = name;

@@ -1,9 +1,10 @@
-// Brings the tail back after a restart: replays the WAL behind the last checkpoint. No state of its own.
-// Drops an unfinished last write (nobody was told it succeeded) and refuses to go on when anything before valid data is damaged or missing.
+// Reads the WAL back after a restart, from the last checkpoint on. No state. Drops an unfinished last
+// write (nobody was told it succeeded) and refuses to go on when anything before valid data is
+// damaged or missing.
 
 import { readFileSync, truncateSync } from "node:fs";
 import { join } from "node:path";
-import { BrokerError } from "../../broker/errors.ts";
+import { BrokerError } from "../../../broker/errors.ts";
 import {
   hasFrameAfter,
   listSegments,
@@ -13,22 +14,11 @@ import {
   SEGMENT_VERSION,
   segmentName,
   type WalPosition,
-} from "./engine/segment.ts";
-import {
-  CEILING_RECORD,
-  decodeRecord,
-  MESSAGE_RECORD,
-  recordKind,
-  STREAM_RECORD,
-} from "./record.ts";
-import type { StreamReplay } from "./stream-replay.ts";
-import { type Tail, tailRecord } from "./tail.ts";
+} from "./segment.ts";
 
 export interface Recovered {
   /** Number for the first new segment. */
   readonly nextSegment: number;
-  /** The greatest message id in what was replayed. */
-  readonly lastMessageId: number;
   /** Bytes of an unfinished write that were cut off. */
   readonly droppedBytes: number;
 }
@@ -40,15 +30,15 @@ interface Scan {
   readonly salt: number | undefined;
 }
 
-/** What is brought back. */
+/** What takes the records. */
 export interface RecoveryTarget {
-  readonly tail: Tail;
-  readonly streams: Pick<StreamReplay, "message" | "event">;
+  /** Called with each record, oldest first. */
+  record(bytes: Buffer): void;
   /** Throws when another process has taken the folder; asked before a file is changed. */
   assertOwned(): void;
 }
 
-/** Replays the segments of `folder` from `position` on into `target`. Throws `internal` with a sentence when it cannot be whole. */
+/** Replays the segments of `folder` from `position` on into `target`. Throws `internal` with an error message when the WAL is not whole. */
 export function recover(
   folder: string,
   position: WalPosition,
@@ -56,7 +46,6 @@ export function recover(
 ): Recovered {
   const indexes = listSegments(folder).filter((i) => i >= position.segment);
   assertNoGap(indexes, position, folder);
-  let lastMessageId = 0;
   const torn: Scan[] = [];
   for (const index of indexes) {
     const isFirst = index === position.segment;
@@ -64,7 +53,7 @@ export function recover(
     let count = 0;
     const scan = replay(join(folder, segmentName(index)), from, (record) => {
       count++;
-      lastMessageId = Math.max(lastMessageId, restore(record, target));
+      target.record(record);
     });
     const [first] = torn;
     if (first !== undefined && count > 0) throw damaged(first);
@@ -79,7 +68,6 @@ export function recover(
   const { segment, offset } = position;
   return {
     nextSegment: Math.max(offset > 0 ? segment : segment - 1, ...indexes) + 1,
-    lastMessageId,
     droppedBytes: torn.reduce((sum, t) => sum + t.bytes.length - t.end, 0),
   };
 }
@@ -117,43 +105,6 @@ function followsData({ bytes, end, salt }: Scan): boolean {
 
 function cutOff({ path, end }: Scan): void {
   truncateSync(path, end); // never removed: a missing number would look like a lost file
-}
-
-/** Puts one record back where it was; returns its message id. */
-function restore(bytes: Buffer, { tail, streams }: RecoveryTarget): number {
-  if (recordKind(bytes) === STREAM_RECORD) {
-    streams.event(bytes);
-    return 0;
-  }
-  const { kind, message, dedupe, counted, isStream } = decodeRecord(bytes);
-  if (kind === CEILING_RECORD) return message.messageId;
-  const channel = tail.channel(message.key);
-  const before = { head: channel.head, counted: channel.headCounted };
-  const record = tailRecord(channel, message, {
-    remembered: dedupe,
-    counted,
-    bytes,
-    start: 0,
-    end: bytes.length,
-  });
-  if (kind === MESSAGE_RECORD) {
-    const last = channel.log.at(-1)?.messageSeq;
-    if (last !== undefined && message.messageSeq !== last + 1)
-      throw new BrokerError("internal", {
-        message: `The journal skips from ${last} to ${message.messageSeq} in channel ${message.key}`,
-      });
-  }
-  tail.place(record);
-  tail.settle(record);
-  // After a power cut the database may be ahead of the WAL: a seq that was shown is never given again.
-  if (before.head > channel.head) {
-    channel.head = before.head;
-    channel.headCounted = before.counted;
-  }
-  channel.assigned = channel.head;
-  channel.counted = channel.headCounted;
-  if (isStream) streams.message(channel, message);
-  return message.messageId;
 }
 
 function assertNoGap(
