@@ -10,7 +10,7 @@ import {
   GROUP_CHANNEL,
 } from "../broker/model.ts";
 import { ChannelRows } from "../store/embedded/channel-rows.ts";
-import { fieldsOf, type Stored } from "../store/embedded/database.ts";
+import { fieldsOf, type Stored } from "../store/embedded/engine/tables.ts";
 import * as folder from "../store/embedded/export.ts";
 import {
   commandOf,

@@ -6,7 +6,8 @@ import {
   expiresAtMs,
   type Message,
 } from "../../broker/model.ts";
-import { commit, fieldsOf, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
+import { commit, fieldsOf } from "./engine/tables.ts";
 
 const ROW_VERSION = 2;
 const NEXT_VERSION = 1;

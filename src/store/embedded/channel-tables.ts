@@ -9,7 +9,8 @@ import {
   GROUP_CHANNEL,
 } from "../../broker/model.ts";
 import { BoundedMap } from "../../lib/bounded-map.ts";
-import { fieldsOf, type Stored, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
+import { fieldsOf, type Stored } from "./engine/tables.ts";
 import { positionKey } from "./positions.ts";
 
 const VERSION = 1;

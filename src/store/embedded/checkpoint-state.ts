@@ -1,7 +1,8 @@
 // How far the database has the WAL: one stored fact. No state of its own.
 
-import { fieldsOf, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
 import type { WalPosition } from "./engine/segment.ts";
+import { fieldsOf } from "./engine/tables.ts";
 
 const STATE = "journal";
 const VERSION = 1;

@@ -6,7 +6,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock } from "../../broker/ports.ts";
 import { putCheckpointState } from "./checkpoint-state.ts";
-import { commit, flushed } from "./database.ts";
+import { commit, flushed } from "./engine/tables.ts";
 import type { Wal } from "./engine/wal.ts";
 import { freeze, type Memory, thaw } from "./frozen.ts";
 import { type MovingParts, phases, takeNumbers } from "./moving.ts";

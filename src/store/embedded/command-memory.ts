@@ -1,7 +1,8 @@
 // What must be known of commands after a restart, beside their copies: that their ids are taken, and what their retries are answered. No state.
 
-import { fieldsOf, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
 import type { DedupeIndex } from "./dedupe.ts";
+import { fieldsOf } from "./engine/tables.ts";
 import type { CommandStep } from "./inbox-steps.ts";
 
 const LAST_COMMAND_ID = "lastCommandId";

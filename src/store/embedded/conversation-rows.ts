@@ -4,7 +4,8 @@
 import type { ChannelKey } from "../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../broker/model.ts";
 import { logKey, seqIn } from "./channel-rows.ts";
-import { commit, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
+import { commit } from "./engine/tables.ts";
 import type { TailChannel, TailRecord } from "./tail.ts";
 import { writeText } from "./text.ts";
 

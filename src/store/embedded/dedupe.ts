@@ -7,7 +7,8 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../broker/model.ts";
 import { PairFilter } from "../../lib/pair-filter.ts";
-import { commit, fieldsOf, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
+import { commit, fieldsOf } from "./engine/tables.ts";
 import { writeText } from "./text.ts";
 
 const STATE = "dedupe";

@@ -2,7 +2,7 @@
 
 import type { BrokerError } from "../../broker/errors.ts";
 import type { Clock, Publisher } from "../../broker/ports.ts";
-import type { DatabaseWrites } from "./database.ts";
+import type { DatabaseWrites } from "./engine/tables.ts";
 import type { WalFiles } from "./engine/wal.ts";
 
 /** Plain values of the store's configuration (see `store/options.ts`) and the ports the store uses. */

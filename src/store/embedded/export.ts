@@ -9,8 +9,9 @@ import { BrokerError } from "../../broker/errors.ts";
 import type { Message, StreamSnapshot } from "../../broker/model.ts";
 import { ChannelRows, logKey, seqIn } from "./channel-rows.ts";
 import { readCheckpointState } from "./checkpoint-state.ts";
-import { commit, fieldsOf, type Stored, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
+import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/tables.ts";
 import { openEngine } from "./engine.ts";
 import { seqOfCopy } from "./inbox-rows.ts";
 import { countIn, LogRows, MAX_SEQ, recordAt, rowOf } from "./log-rows.ts";
@@ -21,7 +22,6 @@ import { StreamRows } from "./stream-rows.ts";
 
 const NAME = "moveId";
 const VERSION = 1;
-const MAX_TABLES = 48;
 const NEVER_MS = 2 ** 31 - 1;
 /** Rows fetched at once. */
 const CHUNK = 500;

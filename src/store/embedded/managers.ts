@@ -1,7 +1,7 @@
 // Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
 
 import type { ManagerStore } from "../../broker/ports.ts";
-import { fieldsOf, type Stored } from "./database.ts";
+import { fieldsOf, type Stored } from "./engine/tables.ts";
 import type { ControlParts } from "./transact.ts";
 
 const VERSION = 1;

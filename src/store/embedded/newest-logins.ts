@@ -3,7 +3,8 @@
 import type { CloseReason } from "../../broker/errors.ts";
 import type { DeviceFlag } from "../../broker/model.ts";
 import { LOGIN_TTL_MS, type NewestLogin } from "../../broker/ports.ts";
-import { commit, fieldsOf, type Stored, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
+import { commit, fieldsOf, type Stored } from "./engine/tables.ts";
 import type { ControlParts } from "./transact.ts";
 
 const VERSION = 1;

@@ -1,7 +1,8 @@
 // Where users set their read positions: one row per user and channel they ever changed. No state but the table's.
 
 import type { ChannelKey } from "../../broker/model.ts";
-import { fieldsOf, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
+import { fieldsOf } from "./engine/tables.ts";
 
 const VERSION = 1;
 

@@ -9,7 +9,8 @@ import {
   expiryKey,
   logKey,
 } from "./channel-rows.ts";
-import { commit, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
+import { commit } from "./engine/tables.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import {
   type LogRow,

@@ -8,7 +8,8 @@ import type {
   StreamSnapshot,
 } from "../../broker/model.ts";
 import { type ChannelRows, logKey } from "./channel-rows.ts";
-import { fieldsOf, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
+import { fieldsOf } from "./engine/tables.ts";
 import type { LiveStream, StreamHead } from "./live-stream.ts";
 import { decodeRecord } from "./record.ts";
 import {

@@ -1,7 +1,8 @@
 // Rows of an active stream without its message: a checkpoint of an older build failed half way and the process died. The WAL has all of that
 // stream, for it is let go of only when a whole checkpoint is done; so the rows go, and the replay brings the stream back. No state.
 
-import { commit, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
+import { commit } from "./engine/tables.ts";
 import { partRange } from "./stream-rows.ts";
 
 /** To be called before the WAL is replayed. Throws `unavailable`. */

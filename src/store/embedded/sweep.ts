@@ -4,7 +4,7 @@
 
 import type { Clock } from "../../broker/ports.ts";
 import { expiryKey, logKeyIn } from "./channel-rows.ts";
-import { commit } from "./database.ts";
+import { commit } from "./engine/tables.ts";
 import { isTokenValid } from "./managers.ts";
 import type { OpenInbox } from "./open-inbox.ts";
 import { type RetentionParts, trimAll } from "./retention.ts";

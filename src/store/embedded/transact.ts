@@ -1,7 +1,8 @@
 // How control-plane steps write: one transaction, committed, and on the disk where that was asked for. No state.
 
 import type { KeyedLock } from "../../lib/keyed-lock.ts";
-import { commit, flushed, type Tables } from "./database.ts";
+import type { Tables } from "./database.ts";
+import { commit, flushed } from "./engine/tables.ts";
 
 /**
  * Makes the puts and removes that `steps` issues (synchronously) one transaction. Resolves when it is as durable as the store promises;

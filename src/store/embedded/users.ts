@@ -2,7 +2,7 @@
 
 import type { Device, DeviceFlag, DeviceLevel } from "../../broker/model.ts";
 import type { UserStore } from "../../broker/ports.ts";
-import { fieldsOf, type Stored } from "./database.ts";
+import { fieldsOf, type Stored } from "./engine/tables.ts";
 import type { NewestLogins } from "./newest-logins.ts";
 import type { ControlParts } from "./transact.ts";
 

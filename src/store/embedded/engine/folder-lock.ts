@@ -17,8 +17,8 @@ import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { TransactionFlags } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
-import { fieldsOf, type Tables } from "../database.ts";
 import { PRIVATE_FILE } from "./private-files.ts";
+import { type Database, fieldsOf } from "./tables.ts";
 
 const OWNER = "owner";
 const VERSION = 1;
@@ -47,7 +47,7 @@ interface Owner {
 }
 
 export class FolderLock {
-  readonly #tables: Tables;
+  readonly #tables: Database;
   readonly #folder: string;
   readonly #heartbeat: string;
   readonly #owner: Owner;
@@ -60,7 +60,7 @@ export class FolderLock {
 
   /** `onLost` is called once, when another process has taken the folder; it must end the process. */
   constructor(
-    tables: Tables,
+    tables: Database,
     folder: string,
     onLost: (error: BrokerError) => void,
   ) {

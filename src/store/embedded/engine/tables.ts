@@ -1,0 +1,165 @@
+// An LMDB environment with a format and an owner. Owns nothing after the opening: tables are used by
+// the parts that know them. All writes go through `commit`: lmdb must not start writing outside a
+// batch, or a failed commit rejects promises nobody holds.
+
+import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
+import { BrokerError } from "../../../broker/errors.ts";
+
+const FENCE = "owner";
+export const MAX_TABLES = 48;
+
+export type Table<
+  Value,
+  Key extends Buffer | string | string[] | (string | number)[],
+> = LmdbTable<Value, Key>;
+export type BinaryTable = LmdbTable<Buffer, Buffer>;
+/** A stored value: its format version, then its fields. */
+export type Stored = readonly unknown[];
+
+/** Makes what `steps` issues one transaction; resolves when it is committed, false: nothing was written, the folder has another owner. */
+export type Batch = (steps: () => void) => Promise<boolean>;
+
+/** The calls on the database that tests make fail. */
+export interface DatabaseWrites {
+  /** `write` is the real one. */
+  batch(env: RootDatabase, steps: () => void, write: Batch): Promise<boolean>;
+  /** Resolves when everything committed before is on the disk. */
+  flushed(env: RootDatabase): Promise<unknown>;
+}
+
+const REAL_WRITES: DatabaseWrites = {
+  batch: (_env, steps, write) => write(steps),
+  flushed: (env) => env.flushed,
+};
+
+/**
+ * The fencing token of the folder's owner. LMDB compares it inside every write transaction, so a process that lost the folder while it
+ * was paused writes nothing, at whatever instruction it was paused.
+ */
+export class Fence {
+  readonly #table: Table<Stored, string>;
+  #incarnation: number | undefined;
+  #onLost: (() => BrokerError) | undefined;
+
+  /** `table` keeps versions: that of the one row is the owner's incarnation. */
+  constructor(table: Table<Stored, string>) {
+    this.#table = table;
+  }
+
+  /** To be called inside a transaction: no owner before may write from its commit on. Returns the new owner's incarnation. */
+  next(): number {
+    const incarnation = (this.#table.getEntry(FENCE)?.version ?? 0) + 1;
+    this.#table.putSync(FENCE, [1], incarnation);
+    return incarnation;
+  }
+
+  /** Lets this process write while it is the owner. `onLost` is called when a write finds that it is not. */
+  open(incarnation: number, onLost: () => BrokerError): void {
+    this.#incarnation = incarnation;
+    this.#onLost = onLost;
+  }
+
+  readonly write: Batch = (steps) => {
+    if (this.#incarnation === undefined)
+      throw new Error("The data folder has no owner yet"); // a bug
+    return this.#table.ifVersion(FENCE, this.#incarnation, steps);
+  };
+
+  lost(): BrokerError {
+    return this.#onLost?.() ?? new BrokerError("unavailable");
+  }
+}
+
+/** What every part of the engine may use. */
+export interface Database {
+  readonly env: RootDatabase;
+  readonly writes: DatabaseWrites;
+  readonly fence: Fence;
+  /** Single facts about the whole: name → value. */
+  readonly meta: Table<Stored, string>;
+}
+
+/** Opens or creates the environment in `folder`. Throws `internal` when its format is newer than `format`. */
+export function openDatabase(
+  folder: string,
+  format: number,
+  writes: DatabaseWrites = REAL_WRITES,
+): Database {
+  const env = open({
+    path: folder,
+    maxDbs: MAX_TABLES,
+    // Only explicit batches are atomic and only they hand out every promise (see the head of this file).
+    eventTurnBatching: false,
+  });
+  try {
+    const meta = env.openDB<Stored, string>({ name: "meta" });
+    assertFormat(meta.get("format"), format);
+    const fence = new Fence(env.openDB({ name: "fence", useVersions: true }));
+    return { env, writes, fence, meta };
+  } catch (error) {
+    void env.close();
+    throw error;
+  }
+}
+
+/** A table whose keys and values are bytes. */
+export function binaryTable({ env }: Database, name: string): BinaryTable {
+  return env.openDB({ name, encoding: "binary", keyEncoding: "binary" });
+}
+
+function assertFormat(format: Stored | undefined, known: number): void {
+  if (format === undefined) return;
+  const [version] = format;
+  if (typeof version === "number" && version <= known) return;
+  throw new BrokerError("internal", {
+    message: `The data has format ${version}; this build reads up to ${known}. Start the newer build that wrote it`,
+  });
+}
+
+/**
+ * Makes the puts and removes that `steps` issues (synchronously) one transaction; resolves when it is committed. Throws `unavailable`, also
+ * when the folder has another owner: nothing is written then.
+ */
+export async function commit(
+  { env, writes, fence }: Pick<Database, "env" | "writes" | "fence">,
+  steps: () => void,
+): Promise<void> {
+  let isOwner: boolean;
+  try {
+    isOwner = await writes.batch(env, steps, fence.write);
+  } catch (cause) {
+    throw new BrokerError("unavailable", { cause: await causeOf(cause) });
+  }
+  if (!isOwner) throw fence.lost();
+}
+
+/** lmdb rejects with an error that holds a promise of the real one; unread, that promise would count as unhandled. */
+async function causeOf(error: unknown): Promise<unknown> {
+  if (!(error instanceof Error) || !("commitError" in error)) return error;
+  try {
+    await error.commitError;
+    return error;
+  } catch (cause) {
+    return cause;
+  }
+}
+
+/** Resolves when everything committed before is on the disk. Throws `unavailable`. */
+export async function flushed(
+  tables: Pick<Database, "env" | "writes">,
+): Promise<void> {
+  try {
+    await tables.writes.flushed(tables.env);
+  } catch (cause) {
+    throw new BrokerError("unavailable", { cause: await causeOf(cause) });
+  }
+}
+
+/** The fields of a stored value behind its version. Throws `internal` when the value is newer than `known`. */
+export function fieldsOf(value: Stored, known = 1): readonly unknown[] {
+  const [version, ...fields] = value;
+  if (typeof version === "number" && version <= known) return fields;
+  throw new BrokerError("internal", {
+    message: `A stored value has format ${version}; this build reads up to ${known}`,
+  });
+}
