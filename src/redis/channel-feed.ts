@@ -39,7 +39,7 @@ export interface Known {
 export interface ChannelFeed {
   position(key: ChannelKey, known: Known): Promise<ChannelPosition>;
   /** Number of its newest publication, 0: none. Cheap: shows, for many channels, where something was missed. */
-  pubOf(key: ChannelKey): Promise<number>;
+  publicationSeqOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** Personal channels of `uid` with a message since about that time (a few seconds more is harmless), Unix milliseconds. */
   personalChannelsSince(

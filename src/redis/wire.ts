@@ -281,7 +281,8 @@ export function kindOf(frame: Buffer): number | undefined {
 }
 
 /** The publication's number of a message's or an event's frame. */
-export const pubOf = (frame: Buffer): number => frame.readDoubleBE(2);
+export const publicationSeqOf = (frame: Buffer): number =>
+  frame.readDoubleBE(2);
 
 /** Of a message's frame, without reading the record. */
 export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);

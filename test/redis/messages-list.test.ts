@@ -12,7 +12,7 @@ import {
   messagePublication,
   messageSeqOf,
   packr,
-  pubOf,
+  publicationSeqOf,
 } from "../../src/redis/wire.ts";
 
 const publicationOf = (
@@ -55,7 +55,7 @@ for (const bytes of [0, 1, 31, 32, 200, 255, 256, 65_535, 65_536])
     t.equal(frames.length, 1);
     const [frame = Buffer.alloc(0)] = frames;
     t.same(
-      [pubOf(frame), messageIdOf(frame), messageSeqOf(frame)],
+      [publicationSeqOf(frame), messageIdOf(frame), messageSeqOf(frame)],
       [7, 2 ** 52 + 7, 7],
     );
     const found = decodeFrame(frame);
@@ -73,7 +73,7 @@ for (const count of [2, 5, 6, 32])
     const list = listOf(seqs.map((seq) => publicationOf(40, seq)));
     const { frames, isWhole } = framesOf(list);
     t.ok(isWhole);
-    t.same(frames.map(pubOf), seqs);
+    t.same(frames.map(publicationSeqOf), seqs);
     const ends = Array.from({ length: list.length }, (_, end) => end);
     const wrong = ends.filter((end) => {
       const cut = framesOf(list.subarray(0, end));

@@ -1,18 +1,8 @@
 // The embedded driver of the Store port: one process, one folder. Which part of the engine does which call. No state but its life's.
 
 import { BrokerError } from "../../broker/errors.ts";
-import type {
-  ChannelStore,
-  ConversationStore,
-  InboxStore,
-  ManagerStore,
-  MessageStore,
-  SessionStore,
-  Store,
-  StreamStore,
-  UserState,
-  UserStore,
-} from "../../broker/ports.ts";
+import type { MessageDraft, Store, UserState } from "../../broker/ports.ts";
+import { guarded } from "../guarded.ts";
 import {
   createLifecycle,
   type Lifecycle,
@@ -79,8 +69,53 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     start: life.start,
     close: life.close,
     ping: () => use(ping),
-    ...controlCalls(life),
-    ...messageCalls(life),
+    ...guarded(life, (e) => e.users, ["device", "putDevice"]),
+    ...guarded(life, (e) => e.sessions, [
+      "login",
+      "removeSession",
+      "endSession",
+      "confirmSessions",
+      "sessionsOf",
+    ]),
+    ...guarded(life, (e) => e.channels, [
+      "channel",
+      "createChannel",
+      "updateChannel",
+      "addSubscribers",
+      "removeSubscribers",
+      "groupsOf",
+      "groupsAmong",
+      "joinSeqs",
+      "members",
+      "membersAmong",
+    ]),
+    ...guarded(life, (e) => e.managers, [
+      "putPasswordOnce",
+      "putAccessToken",
+      "accessTokenOwner",
+      "removeAccessToken",
+    ]),
+    ...guarded(life, (e) => e.inbox, [
+      "appendCommand",
+      "readInbox",
+      "acknowledgeCommands",
+    ]),
+    ...guarded(life, (e) => e.streams, [
+      "streamEvent",
+      "cancelStream",
+      "interruptStreams",
+    ]),
+    ...guarded(life, (e) => e.conversations, [
+      "conversationsOf",
+      "readConversations",
+      "conversation",
+      "changeConversation",
+    ]),
+    userStates: (uids) => use((e) => statesOf(e, uids)),
+    headSeq: (key) => use((e) => e.history.headSeq(key)),
+    resumeSeqs: (...asked) => use((e) => e.history.resumeSeqs(...asked)),
+    readMessages: (key, range) => use((e) => e.history.read(key, range)),
+    ...hotCalls(life),
     stats() {
       const engine = life.running();
       return engine === undefined ? NO_STATS : statsOf(engine);
@@ -90,95 +125,26 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
   };
 }
 
-function controlCalls({
-  use,
-  useNow,
-}: Life): UserStore & SessionStore & ChannelStore & ManagerStore {
+/** What is asked with every message, or chunk of a stream: no promise where the answer is at hand. */
+function hotCalls(life: Life) {
+  const { useNow } = life;
   return {
-    device: (uid, flag) => use((e) => e.users.device(uid, flag)),
-    putDevice: (device) => use((e) => e.users.putDevice(device)),
-    userStates: (uids) => use((e) => statesOf(e, uids)),
-
-    login: (...asked) => use((e) => e.sessions.login(...asked)),
-    removeSession: (session) => use((e) => e.sessions.removeSession(session)),
-    endSession: (session, reason) =>
-      use((e) => e.sessions.endSession(session, reason)),
-    confirmSessions: (...asked) =>
-      use((e) => e.sessions.confirmSessions(...asked)),
-    sessionsOf: (uids) => use((e) => e.sessions.sessionsOf(uids)),
-
-    channel: (channel) => use((e) => e.channels.channel(channel)),
-    createChannel: (info, subscribers) =>
-      use((e) => e.channels.createChannel(info, subscribers)),
-    updateChannel: (channel, flags) =>
-      use((e) => e.channels.updateChannel(channel, flags)),
-    addSubscribers: (channel, uids, how) =>
-      use((e) => e.channels.addSubscribers(channel, uids, how)),
-    removeSubscribers: (channel, uids, membership) =>
-      use((e) => e.channels.removeSubscribers(channel, uids, membership)),
-    groupFacts: (channelId, uid) =>
-      useNow((e) => e.channels.groupFacts(channelId, uid)),
-    personFacts: (fromUid, toUid) =>
-      useNow((e) => e.channels.personFacts(fromUid, toUid)),
-    groupsOf: (uid) => use((e) => e.channels.groupsOf(uid)),
-    groupsAmong: (...asked) => use((e) => e.channels.groupsAmong(...asked)),
-    joinSeqs: (channelId, uids) =>
-      use((e) => e.channels.joinSeqs(channelId, uids)),
-    members: (channel) => use((e) => e.channels.members(channel)),
-    membersAmong: (channel, uids) =>
-      use((e) => e.channels.membersAmong(channel, uids)),
-
-    putPasswordOnce: (username, password) =>
-      use((e) => e.managers.putPasswordOnce(username, password)),
-    putAccessToken: (tokenHash, owner, expiresAtMs) =>
-      use((e) => e.managers.putAccessToken(tokenHash, owner, expiresAtMs)),
-    accessTokenOwner: (tokenHash) =>
-      use((e) => e.managers.accessTokenOwner(tokenHash)),
-    removeAccessToken: (tokenHash) =>
-      use((e) => e.managers.removeAccessToken(tokenHash)),
-  };
-}
-
-function messageCalls(
-  life: Life,
-): MessageStore & StreamStore & InboxStore & ConversationStore {
-  const { use, useNow } = life;
-  return {
-    append(draft) {
+    append(draft: MessageDraft) {
       const engine = life.running();
       if (engine === undefined) return Promise.reject(life.notRunning());
       return engine.appends.append(draft);
     },
-    readMessages: (key, range) => use((e) => e.history.read(key, range)),
-    headSeq: (key) => use((e) => e.history.headSeq(key)),
-    resumeSeqs: (...asked) => use((e) => e.history.resumeSeqs(...asked)),
-
-    appendCommand: (draft) => use((e) => e.inbox.appendCommand(draft)),
-    readInbox: (uid, afterSeq, page) =>
-      use((e) => e.inbox.readInbox(uid, afterSeq, page)),
-    acknowledgeCommands: (uid, inboxSeqs) =>
-      use((e) => e.inbox.acknowledgeCommands(uid, inboxSeqs)),
-
-    streamEvent: (draft) => use((e) => e.streams.streamEvent(draft)),
-    cancelStream: (key, clientMsgNo) =>
-      use((e) => e.streams.cancelStream(key, clientMsgNo)),
-    interruptStreams: (silentSinceMs) =>
-      use((e) => e.streams.interruptStreams(silentSinceMs)),
+    groupFacts: (channelId, uid) =>
+      useNow((e) => e.channels.groupFacts(channelId, uid)),
+    personFacts: (fromUid, toUid) =>
+      useNow((e) => e.channels.personFacts(fromUid, toUid)),
     stream: (key, clientMsgNo) =>
       useNow((e) => e.streams.stream(key, clientMsgNo)),
     activeStream: (key) => useNow((e) => e.streams.activeStream(key)),
     personalStreamsOf: (uid) => useNow((e) => e.streams.personalStreamsOf(uid)),
     streamTextOffset: (key, clientMsgNo, index) =>
       useNow((e) => e.streams.streamTextOffset(key, clientMsgNo, index)),
-
-    conversationsOf: (uid) => use((e) => e.conversations.conversationsOf(uid)),
-    readConversations: (uid, channels, bounds) =>
-      use((e) => e.conversations.readConversations(uid, channels, bounds)),
-    conversation: (uid, channel) =>
-      use((e) => e.conversations.conversation(uid, channel)),
-    changeConversation: (uid, channel, change) =>
-      use((e) => e.conversations.changeConversation(uid, channel, change)),
-  };
+  } satisfies Partial<Store>;
 }
 
 function statesOf(

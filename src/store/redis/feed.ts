@@ -36,7 +36,7 @@ export function createChannelFeed(
         lostFromId: lostId > 0 ? lostId : Number.POSITIVE_INFINITY,
       };
     },
-    async pubOf(key) {
+    async publicationSeqOf(key) {
       const head = link.keys.channel("head", key);
       return Number(await link.call("hget", head, "pub")); // a Buffer, or null: 0
     },

@@ -4,7 +4,8 @@
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
 import { ReplicationBarrier } from "../../redis/replication.ts";
-import { createLifecycle, type Lifecycle } from "../lifecycle.ts";
+import { guardedAll } from "../guarded.ts";
+import { createLifecycle } from "../lifecycle.ts";
 import { createChannelFeed } from "./feed.ts";
 import type { RedisStoreParts } from "./parts.ts";
 import { createRedisChannels } from "./steps/channels.ts";
@@ -77,7 +78,7 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
   return {
     start: () => lifecycle.start(),
     close: () => lifecycle.close(),
-    ...through(lifecycle, {
+    ...guardedAll(lifecycle, {
       ...createRedisUsers(parts),
       ...createRedisSessions(parts),
       ...channels,
@@ -98,16 +99,4 @@ export function createRedisStore(options: RedisStoreOptions): RedisStore {
       unreadable: unreadable.count,
     }),
   };
-}
-
-/** The same calls, each taken while the store runs, and refused otherwise. */
-function through<Calls extends object>(
-  lifecycle: Lifecycle<unknown>,
-  calls: Calls,
-): Calls {
-  const taken = Object.entries(calls).map(([name, call]) => [
-    name,
-    (...asked: readonly unknown[]) => lifecycle.use(() => call(...asked)),
-  ]);
-  return Object.fromEntries(taken) as Calls; // the same names, arguments and replies
 }

@@ -111,7 +111,7 @@ export class FeedLog implements ChannelFeed {
     return { publicationSeq, headSeq, lastId, newestId, lostFromId, streams };
   }
 
-  async pubOf(): Promise<number> {
+  async publicationSeqOf(): Promise<number> {
     await this.#read();
     return this.publicationSeq;
   }

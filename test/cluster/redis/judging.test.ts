@@ -123,9 +123,9 @@ t.test("a removal of nobody markDelivered no number", async (t) => {
   await store.addSubscribers(group("g"), ["a"], temporary);
   await store.removeSubscribers(group("g"), ["a"], "temporary");
   await store.removeSubscribers(group("g"), ["x"], "permanent");
-  t.equal(await store.pubOf("2:g"), 0, "a is a member still");
+  t.equal(await store.publicationSeqOf("2:g"), 0, "a is a member still");
   await store.removeSubscribers(group("g"), ["a"], "permanent");
-  t.equal(await store.pubOf("2:g"), 1);
+  t.equal(await store.publicationSeqOf("2:g"), 1);
 });
 
 t.test(

@@ -12,7 +12,7 @@ import type { Subscription } from "../../../src/cluster/redis/topics/subscriptio
 import {
   decodeFrame,
   type OrderedEvent,
-  pubOf,
+  publicationSeqOf,
 } from "../../../src/redis/wire.ts";
 import { FeedLog } from "./feed-log.ts";
 
@@ -156,7 +156,7 @@ export function hear(channels: Channels, frame: Buffer): void {
   if (publication.kind !== "ordered") throw new Error("not a sequencer's");
   const { event } = publication;
   if (event.kind === "removal") throw new Error("not a personal channel's");
-  channels.accept(frame, pubOf(frame), event);
+  channels.accept(frame, publicationSeqOf(frame), event);
 }
 
 function eventOf(frame: Buffer) {

@@ -166,7 +166,7 @@ t.test(
 
 t.test("a channel's position tells of its streams", async (t) => {
   const { store } = await openStore(t, server.url);
-  t.equal(await store.pubOf("2:g"), 0);
+  t.equal(await store.publicationSeqOf("2:g"), 0);
   t.same(await store.position("2:g", { ...NOTHING, streams: ["s1"] }), {
     publicationSeq: 0,
     headSeq: 0,
@@ -189,7 +189,7 @@ t.test("a channel's position tells of its streams", async (t) => {
     streams: ["s1", "s2", "none"],
   });
   t.match(position, { publicationSeq: 7, headSeq: 3 });
-  t.equal(await store.pubOf("2:g"), 7);
+  t.equal(await store.publicationSeqOf("2:g"), 7);
   t.same(
     position.streams.map((s) => [s.clientMsgNo, s.state, s.text]),
     [

@@ -144,7 +144,7 @@ export class Channels {
     const before = sequencer.publicationSeq;
     const publicationSeq = mayHaveForked(sequencer, lostAtMs)
       ? undefined
-      : await this.#pubOf(sequencer);
+      : await this.#publicationSeqOf(sequencer);
     if (sequencer.isClosed) return;
     if (
       publicationSeq !== undefined &&
@@ -178,10 +178,10 @@ export class Channels {
   }
 
   /** Undefined: cannot be read now. */
-  async #pubOf(sequencer: Sequencer): Promise<number | undefined> {
+  async #publicationSeqOf(sequencer: Sequencer): Promise<number | undefined> {
     const { feed, sequencers } = this.#parts;
     try {
-      return await this.#reads.run(() => feed.pubOf(sequencer.key));
+      return await this.#reads.run(() => feed.publicationSeqOf(sequencer.key));
     } catch (error) {
       sequencers.onProblem(
         error,

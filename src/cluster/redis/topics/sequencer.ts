@@ -17,7 +17,7 @@ import {
   messageIdOf,
   messageSeqOf,
   type OrderedEvent,
-  pubOf,
+  publicationSeqOf,
   REMOVAL_FRAME,
 } from "../../../redis/wire.ts";
 import { DeliveredPosition } from "./position.ts";
@@ -141,7 +141,7 @@ export class Sequencer {
 
   /** Takes a frame of the channel; `event` is the frame, if already decoded. */
   accept(frame: Buffer, event?: OrderedEvent): void {
-    const publicationSeq = pubOf(frame);
+    const publicationSeq = publicationSeqOf(frame);
     if (this.#isHeld) return this.#buffer(publicationSeq, frame);
     if (
       publicationSeq === this.#publicationSeq + 1 &&
@@ -268,7 +268,8 @@ export class Sequencer {
     if (kindOf(frame) !== MESSAGE_FRAME || lastId === 0) return false;
     const messageId = messageIdOf(frame);
     if (messageId > lastId) return true;
-    if (pubOf(frame) === this.#publicationSeq) return messageId < lastId;
+    if (publicationSeqOf(frame) === this.#publicationSeq)
+      return messageId < lastId;
     return this.delivered.hasOther(messageSeqOf(frame), messageId);
   }
 
@@ -290,7 +291,7 @@ export class Sequencer {
    * number of an unstored personal message before the message arrives; its id is then above all delivered ones.
    */
   #isMissing(frame: Buffer, through: number): boolean {
-    if (pubOf(frame) > through) return true;
+    if (publicationSeqOf(frame) > through) return true;
     return isUnstored(frame) && messageIdOf(frame) > this.delivered.lastId;
   }
 
@@ -341,7 +342,8 @@ export class Sequencer {
    * skipped: a session that moved here since may have received them on its earlier node.
    */
   #deliverFrame(frame: Buffer): void {
-    const wasHeld = this.#isAfterLoss || pubOf(frame) <= this.#suspendedThrough;
+    const wasHeld =
+      this.#isAfterLoss || publicationSeqOf(frame) <= this.#suspendedThrough;
     if (wasHeld && isUnstored(frame)) return;
     const event = this.#decode(frame);
     if (event !== undefined) this.#deliver(event);
