@@ -16,7 +16,7 @@ export type Answered = HttpReply | HttpStream;
 export type Outcome = Answered | Promise<Answered>;
 
 /** The replies of success. */
-export interface Success {
+interface Success {
   readonly description: string;
   /** Undefined: not JSON, or without a fixed shape. */
   readonly body: TSchema | undefined;

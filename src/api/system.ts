@@ -4,7 +4,7 @@ import { errorReply } from "./errors.ts";
 import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
 
 /** Progress of the move of the data from another store [spec: Migration result]. */
-export interface MigrationResult {
+interface MigrationResult {
   readonly status: "running" | "completed" | "migrated" | "failed";
   readonly step: string;
   readonly lastErr: string | null;

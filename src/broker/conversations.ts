@@ -33,7 +33,7 @@ interface ConversationRange {
   readonly maxBytes: number;
 }
 
-export interface ConversationPage {
+interface ConversationPage {
   readonly conversations: readonly Conversation[];
   /** There are more: ask again with the offset moved on by the length of this page. */
   readonly more: boolean;

@@ -2,7 +2,7 @@
 // work, however much it queues (deficit round robin). An item's size is its share of the work.
 // State: the waiting items of each key, in the order of the keys' turns.
 
-export interface Sized {
+interface Sized {
   readonly size: number;
   readonly bytes: number;
 }
