@@ -95,7 +95,7 @@ export const authOptions = Type.Object(
     clients: Type.Enum(["token", "none"], {
       default: "token",
       description:
-        "`token`: a client connects with a token registered through /user/token; `none`: any client connects as whoever it says it is.",
+        "`token`: a client connects with a token registered through /user/token; `none`: any client connects as the user it names.",
     }),
     tokenTtlS: Type.Integer({
       default: 86_400,

@@ -54,8 +54,8 @@ export interface ChannelRef {
 }
 
 /**
- * The one name of a channel whoever speaks: `2:<group>`, or `1:<lower uid>@<higher uid>` for a
- * pair. Unambiguous because ids never contain `@`.
+ * The key of a channel, the same for every sender: `2:<group>`, or `1:<lower uid>@<higher uid>` for
+ * a pair. Unambiguous because ids never contain `@`.
  */
 export type ChannelKey = string;
 
@@ -67,9 +67,9 @@ export function channelKey(channel: ChannelRef, uid: string): ChannelKey {
 
 /** The rules of a channel; a personal channel's record holds its owner's rules [spec: Channel]. */
 export interface ChannelInfo extends ChannelRef {
-  /** Nobody may speak (group), nobody may send to the owner (personal). */
+  /** All members are muted (group); no user may send to the owner (personal). */
   readonly ban: boolean;
-  /** Gone for good; the id stays taken. */
+  /** Removed permanently; the id stays taken. */
   readonly disband: boolean;
   /** No member may send (group); the owner may receive but not send (personal). */
   readonly sendBan: boolean;
@@ -79,19 +79,19 @@ export interface ChannelInfo extends ChannelRef {
   readonly large: boolean;
 }
 
-/** What a backend may change on an existing channel. `disband` only ever goes to true. */
+/** Flags a backend may change on an existing channel. `disband` only changes to true. */
 export type ChannelFlags = Partial<Omit<ChannelInfo, "id" | "type">>;
 
-/** What removing members did; see the store's `removeSubscribers`. */
+/** The result of the store's `removeSubscribers`. */
 export type SubscriberRemoval =
   | { readonly kind: "removed" }
   | { readonly kind: "no_channel" }
   | { readonly kind: "disbanded" }
   | { readonly kind: "not_members"; readonly uids: readonly string[] };
 
-/** What the sender wants done with a message [spec: header]. */
+/** How to handle a message [spec: header]. */
 export interface MessageHeader {
-  /** Delivered to who is online, never stored; has no sequence number. */
+  /** Delivered to online sessions, never stored; has no sequence number. */
   readonly noPersist: boolean;
   /** Counts as unread. */
   readonly redDot: boolean;
@@ -173,7 +173,7 @@ export interface StreamPlace {
 }
 
 /**
- * Something a producer told a channel [spec: Event]. Immutable, shared by every receiver on a
+ * An event of a producer in a channel [spec: Event]. Immutable, shared by every receiver on a
  * node.
  */
 export interface ChannelEvent {
@@ -260,11 +260,11 @@ export interface Conversation {
   readonly deletedSeq: number;
   /** When the last message came or the user last changed one of the above, Unix milliseconds. */
   readonly changedAtMs: number;
-  /** The newest message that is shown; undefined: none, and lists leave the conversation out. */
+  /** The newest shown message; undefined: none, and lists leave the conversation out. */
   readonly last: Message | undefined;
 }
 
-/** What tells of a message without its content. */
+/** A message without its content. */
 export type MessageHead = Pick<
   Message,
   "messageId" | "messageSeq" | "clientMsgNo" | "timestampMs"

@@ -46,7 +46,7 @@ const drainOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "How long `/readyz` answers 503 while everything still works, before clients are told to go: a little more than the interval at which a load balancer asks.",
+        "How long `/readyz` answers 503 while everything still works, before clients are disconnected: a little more than the interval at which a load balancer asks.",
     }),
     timeoutMs: Type.Integer({
       default: 10_000,
