@@ -48,11 +48,11 @@ export function createServer(config: Config, deps: ServerDeps): Server {
 
   async function open(): Promise<Started> {
     node.status = "starting";
+    const { managers: accounts, admin } = config;
+    if (accounts.length > 0 || admin.password !== "") await managers.start(); // needs no store
     const early = await moved();
     await node.store.start();
     await join();
-    const { managers: accounts, admin } = config;
-    if (accounts.length > 0 || admin.password !== "") await managers.start();
     const ports = early ?? (await listen()); // it answers 503 until the node is ready
     await managers.start(); // may generate and show a password: after all that may fail
     node.streams.start();

@@ -59,27 +59,6 @@ export type AccountIdentity = Pick<KnownAccount, "account" | "fingerprint">;
 
 const FIRST_ADMIN: AccountConfig = { username: "admin", role: "admin" };
 
-/**
- * The account of a name as `knownAccounts` or `firstAdmin` makes it, without the store. Throws as
- * `knownAccounts`, and `unavailable` if the password of `admin` is in the store only.
- */
-export function configuredAccount(
-  configured: readonly AccountConfig[],
-  adminPassword: string,
-  username: string,
-): AccountIdentity | undefined {
-  const admin = { ...FIRST_ADMIN, password: adminPassword };
-  const all = configured.length > 0 ? configured : [admin];
-  const config = all.find((one) => one.username === username);
-  if (config === undefined) return undefined;
-  if (config === admin && adminPassword === "")
-    throw new BrokerError("unavailable", {
-      message:
-        "The access tokens of admin cannot be checked before the managers' data is moved; the static token of api.token can be used",
-    });
-  return identityOf(config);
-}
-
 /** The accounts by username. Throws `bad_request` with a sentence about the configuration. */
 export async function knownAccounts(
   configured: readonly AccountConfig[],

@@ -27,8 +27,9 @@ export interface Login {
 
 export interface Managers {
   /**
-   * Loads the accounts; call it once the store has started. Throws `bad_request` with a sentence if
-   * the configured ones cannot be used. Safe to call twice.
+   * Loads the accounts; call it once the store has started, or earlier if no password must be
+   * generated. Throws `bad_request` with a sentence if the configured ones cannot be used. Safe to
+   * call twice.
    */
   start(): Promise<void>;
   /**
@@ -43,7 +44,7 @@ export interface Managers {
   /**
    * The account of a valid token. A revoked token is refused at once here and within 5 s on other
    * nodes, as is an expired one. A token ends with its account, and with a change of the account's
-   * password, role or permissions.
+   * password, role or permissions. Throws `unavailable` before the accounts are loaded.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
   /** Revokes a token; harmless if it is not valid. */
@@ -113,7 +114,14 @@ export function createManagers(parts: ManagersParts): Managers {
       return { token, expireS: limits.tokenTtlS, account: known.account };
     },
 
-    authenticate: (token) => tokens.account(token),
+    async authenticate(token) {
+      if (accounts.size === 0)
+        throw new BrokerError("unavailable", {
+          message:
+            "The access tokens of admin cannot be checked before the store has started; the static token of api.token can be used",
+        });
+      return tokens.account(token);
+    },
     logout: (token) => tokens.takeBack(token),
   };
 }

@@ -8,23 +8,28 @@ import {
 } from "../api/measured.ts";
 import { credentialRule } from "../api/protected-mode.ts";
 import { createViewers, type Viewers } from "../api/viewers.ts";
-import { AccessTokens } from "../broker/access-tokens.ts";
 import { createChannels } from "../broker/channels.ts";
-import { configuredAccount } from "../broker/manager-accounts.ts";
 import { createManagers, type Managers } from "../broker/managers.ts";
 import { createUsers } from "../broker/users.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
 import { isLoopback } from "../lib/address.ts";
 import { roomLogger } from "../observe/logger.ts";
 import type { HttpEndpoint } from "../transport/types.ts";
-import { gatedHttp, gatedManagers } from "./gate.ts";
+import { gatedHttp } from "./gate.ts";
 import { addressOf } from "./listeners.ts";
 import { hasData, type Node, readiness } from "./node.ts";
 
 export function createNodeManagers(node: Node): Managers {
   const { auth, managers, admin } = node.config;
+  const { migration, store } = node;
   return createManagers({
-    store: node.store,
+    store: {
+      ...store,
+      accessTokenOwner: (hash) =>
+        migration === undefined || migration.isOver
+          ? store.accessTokenOwner(hash)
+          : migration.accessTokenOwner(hash),
+    },
     throttle: node.throttle,
     accounts: managers,
     adminPassword: admin.password,
@@ -36,24 +41,6 @@ export function createNodeManagers(node: Node): Managers {
     },
     announcePassword: node.announcePassword,
   });
-}
-
-/** Authenticates managers while their tokens are in the data that is being moved. */
-function createEarlyManagers(node: Node): Pick<Managers, "authenticate"> {
-  const { config, migration, store } = node;
-  const tokens = new AccessTokens({
-    store: {
-      ...store,
-      accessTokenOwner: (hash) =>
-        migration === undefined || migration.isOver
-          ? store.accessTokenOwner(hash)
-          : migration.accessTokenOwner(hash),
-    },
-    accountOf: (username) =>
-      configuredAccount(config.managers, config.admin.password, username),
-    clock: Date.now,
-  });
-  return { authenticate: (token) => tokens.account(token) };
 }
 
 const NOTHING_TO_MOVE = {
@@ -68,7 +55,6 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
   const ports = { store, directory, publisher: cluster };
   const { host } = addressOf(config.api.listen);
   const isOpen = () => hasData(node);
-  const early = createEarlyManagers(node);
   const endpoint = createHttpEndpoint({
     users: createUsers(ports),
     channels: createChannels(ports),
@@ -77,10 +63,7 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
     followers: node.followers,
     viewers: viewersOf(node),
     conversations: node.conversations,
-    managers: measuredManagers(
-      gatedManagers(managers, early, isOpen),
-      metrics.api,
-    ),
+    managers: measuredManagers(managers, metrics.api),
     cluster,
     clock: Date.now,
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,

@@ -1,9 +1,8 @@
-// What a node answers before its data is there: whether it lives, how the move stands, its metrics; everything else is told to come again later. State:
-// none but whether it is open, which is asked each time.
+// What a node serves before its data is ready: health, metrics and the result of the move; all
+// other calls get 503, and sockets are closed. No state.
 
 import { errorReply } from "../api/errors.ts";
 import { CLOSE_REASONS } from "../broker/errors.ts";
-import type { Managers } from "../broker/managers.ts";
 import type {
   Connection,
   ConnectionHandler,
@@ -22,7 +21,7 @@ const REFUSAL = {
   retryAfterS: RETRY_AFTER_S,
 } as const;
 
-/** The endpoint, closed but for a few paths until `isOpen`. */
+/** The endpoint; until `isOpen` it serves only a few paths. */
 export function gatedHttp(
   endpoint: HttpEndpoint,
   isOpen: () => boolean,
@@ -39,21 +38,7 @@ export function gatedHttp(
   return { ...endpoint, routes };
 }
 
-/** The managers; until `isOpen` whose an access token is, is asked of `early`. */
-export function gatedManagers(
-  managers: Managers,
-  early: Pick<Managers, "authenticate">,
-  isOpen: () => boolean,
-): Managers {
-  return {
-    start: () => managers.start(),
-    login: (...credentials) => managers.login(...credentials),
-    logout: (token) => managers.logout(token),
-    authenticate: (token) => (isOpen() ? managers : early).authenticate(token),
-  };
-}
-
-/** The endpoint; until `isOpen` sockets are told to come again after a pause. */
+/** The endpoint; until `isOpen` sockets are closed with a code to reconnect later. */
 export function gatedSockets(
   endpoint: SocketEndpoint,
   isOpen: () => boolean,

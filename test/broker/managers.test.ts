@@ -192,6 +192,12 @@ t.test(
   },
 );
 
+t.test("a token cannot be checked before the accounts are known", async (t) => {
+  const { managers } = testManagers(ADMIN);
+  const early = managers.authenticate("a".repeat(43));
+  await t.rejects(early, { code: "unavailable" });
+});
+
 t.test("what is no token is refused without asking the store", async (t) => {
   const { managers, store } = testManagers(ADMIN);
   await managers.start();

@@ -5,7 +5,7 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import t from "tap";
 import { AccessTokens } from "../../src/broker/access-tokens.ts";
-import { configuredAccount } from "../../src/broker/manager-accounts.ts";
+import { knownAccounts } from "../../src/broker/manager-accounts.ts";
 import { codeOf, draftOf } from "../contract/store-bench.ts";
 import { mover, redisStore } from "../migrate/mover.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
@@ -74,18 +74,26 @@ t.test("what is missing is said", async (t) => {
   t.match(elsewhere, { code: 2, stderr: /--from is not a known flag/ });
 });
 
+async function adminWith(password: string) {
+  const accounts = await knownAccounts([
+    { username: "admin", role: "admin", password },
+  ]);
+  const admin = accounts.get("admin");
+  if (admin === undefined) throw new Error("admin is an account");
+  return admin;
+}
+
 t.test(
   "a node that waits for its data says why to managers, and ends on a signal",
   async (t) => {
     const { url } = await startRedis(t);
     const from = testFolder(t);
     const store = await openStore(t, from); // and so in use
-    const admin = configuredAccount([], "long enough", "admin");
-    if (admin === undefined) throw new Error("admin is an account");
+    const admin = await adminWith("long enough");
     const accountOf = () => admin;
     const tokens = new AccessTokens({ store, accountOf, clock: Date.now });
     const token = await tokens.give(admin, Date.now() + 600_000);
-    const before = configuredAccount([], "another", "admin") ?? admin;
+    const before = await adminWith("another one");
     const old = await tokens.give(before, Date.now() + 600_000);
     const env = {
       ...{ JINDOU_REDIS_URL: url, JINDOU_MIGRATE_FROM: from },
