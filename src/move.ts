@@ -1,11 +1,14 @@
-// One move as this process: `jindou migrate`. Shows how far it is on standard error, and ends with a sentence. State: none but the move's.
+// The command `jindou migrate`: one move with progress on standard error. State: the move's.
 
 import type { Config } from "./config/schema.ts";
 import type { Migration, OtherMove } from "./migrate/migration.ts";
 import { Progress } from "./migrate/progress.ts";
 import { migrationOf } from "./server/migration.ts";
 
-/** Resolves when everything is in Redis. Throws an Error with a sentence for the operator; a signal ends it after the page under way. */
+/**
+ * Resolves when everything is in Redis. Throws an Error with a message for the operator; a signal
+ * ends it after the current page.
+ */
 export async function moveData(config: Config): Promise<void> {
   const { stderr } = process;
   const progress = new Progress(
@@ -23,7 +26,7 @@ export async function moveData(config: Config): Promise<void> {
   let compared = "";
   const migration = migrationOf(config, {
     onProblem: (error, what) => say(`jindou: ${what}: ${String(error)}`),
-    onFailure() {}, // of tries that are followed by another; there is one here
+    onFailure() {}, // there is no second attempt
     onProgress: (how) => progress.show(how),
     onWaiting: waitingIn(say, progress),
     onLost(error) {
@@ -49,7 +52,9 @@ export async function moveData(config: Config): Promise<void> {
   );
 }
 
-/** Says once that another process moves the data, then how far it is and what goes wrong with it. */
+/**
+ * Reports once that another process moves the data, then its progress and errors.
+ */
 function waitingIn(
   say: (sentence: string) => void,
   progress: Progress,
@@ -69,7 +74,9 @@ function waitingIn(
 const ECHO_MS = 300;
 const FAILED = 1;
 
-/** The first ends the move after its page, a later one the process at once: the next run goes on. */
+/**
+ * The first ends the move after its page, a later one the process at once: the next run goes on.
+ */
 function stopOnce(migration: Migration): () => void {
   let askedAtMs: number | undefined;
   return () => {

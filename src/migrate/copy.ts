@@ -1,6 +1,6 @@
-// One attempt at a move: the rows of each table are copied page by page, each page's place is kept in Redis behind it, then everything is read once more
-// on both sides and compared. Whatever ends it, the next attempt goes on from the last place; where something differs, from the beginning.
-// State: none but Redis'.
+// One attempt at a move: copies the rows of each table page by page, stores a watermark in Redis
+// after each page, then reads both sides once more and compares them. The next attempt resumes at
+// the watermark, or from the beginning after a comparison found differences. State: in Redis only.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { MoveSource } from "../store/embedded/export.ts";
@@ -15,11 +15,11 @@ import {
 import type { MoveProgress, MoveRecord, RecordChange } from "./record.ts";
 import { type MoveTable, moveTables } from "./tables.ts";
 
-/** Follows the steps that copy. */
+/** The step after those that copy. */
 const VERIFY_STEP = "verify";
 const SAVE_MS = 1000;
 const MAX_TOLD = 10;
-/** Of a page, which is dealt with at once. */
+/** Bounds of a page: what is written or compared at once. */
 const MAX_ROWS = 500;
 const MAX_BYTES = 1_048_576;
 
@@ -27,18 +27,21 @@ export interface CopyParts {
   readonly source: MoveSource;
   readonly target: MoveTarget;
   readonly context: MoveContext;
-  readonly record: Pick<MoveRecord, "place" | "differing" | "beganAtMs">;
+  readonly record: Pick<MoveRecord, "watermark" | "differing" | "beganAtMs">;
   readonly save: (change: RecordChange) => Promise<void>;
-  /** Throws when it is to end. */
+  /** Throws when the attempt must end. */
   readonly assertGoing: () => void;
   readonly onProgress: (progress: MoveProgress) => void;
-  /** Everything is there: how much of what. */
+  /** Both sides are equal; how much of what Redis holds. */
   readonly onCompared: (counts: readonly MovedCount[]) => void;
 }
 
-/** Redis differs from the folder in what it differed in before everything was moved once more: no further try can help. */
+/**
+ * After everything was copied again Redis still differs from the folder in the same keys: no retry
+ * helps.
+ */
 export class MoveStuck extends BrokerError {
-  /** Of the record of the move. */
+  /** Identifies the move (see `MoveRecord`). */
   readonly beganAtMs: number;
 
   constructor(differing: string, beganAtMs: number) {
@@ -50,14 +53,17 @@ export class MoveStuck extends BrokerError {
   }
 }
 
-/** Resolves when everything is in Redis and was compared. Throws BrokerError with a sentence, MoveStuck where no further try can help. */
+/**
+ * Resolves when everything is in Redis and was compared. Throws BrokerError with an error message,
+ * MoveStuck where no retry helps.
+ */
 export async function copyAll(parts: CopyParts): Promise<void> {
   const { record, save } = parts;
   const tables = moveTables(parts.source, parts.context);
   await copy(parts, tables);
   const { differing, counts } = await compare(parts, tables);
   if (differing === "") return parts.onCompared(counts);
-  await save({ place: undefined, rows: 0, differing });
+  await save({ watermark: undefined, rows: 0, differing });
   if (record.differing === differing)
     throw new MoveStuck(differing, record.beganAtMs);
   throw new BrokerError("internal", {
@@ -69,14 +75,16 @@ async function copy(
   { target, record, save, assertGoing, onProgress }: CopyParts,
   tables: readonly MoveTable[],
 ): Promise<void> {
-  const first = tables.findIndex(({ name }) => name === record.place?.table);
-  const place = first < 0 ? undefined : record.place;
+  const first = tables.findIndex(
+    ({ name }) => name === record.watermark?.table,
+  );
+  const watermark = first < 0 ? undefined : record.watermark;
   let progress: MoveProgress = { step: "", done: 0, total: 0 };
   let writing: Promise<void> = Promise.resolve();
-  const advance = async (done: number, at?: MoveRecord["place"]) => {
+  const advance = async (done: number, at?: MoveRecord["watermark"]) => {
     progress = { ...progress, done };
     const { step, total } = progress;
-    await save({ step, rows: done, total, ...(at && { place: at }) });
+    await save({ step, rows: done, total, ...(at && { watermark: at }) });
     onProgress(progress);
   };
   const write = async (table: string, page: readonly MoveRow[]) => {
@@ -85,15 +93,15 @@ async function copy(
     await advance(done, { table, at: page.at(-1)?.at ?? "", rows: done });
   };
   for (const { name, step, rows } of tables.slice(Math.max(first, 0))) {
-    const isResumed = name === place?.table;
+    const isResumed = name === watermark?.table;
     if (step !== progress.step) {
       await writing;
       const total = totalOf(tables.filter((one) => one.step === step));
       progress = { step, done: 0, total };
-      await advance(isResumed ? place.rows : 0);
+      await advance(isResumed ? watermark.rows : 0);
     }
-    // The next page is read while this one is on its way; it is not sent before this one is there.
-    for (const page of pagesOf(rows(isResumed ? place.at : ""))) {
+    // The next page is read while this one is written, and written after it.
+    for (const page of pagesOf(rows(isResumed ? watermark.at : ""))) {
       await writing;
       assertGoing();
       writing = write(name, page);
@@ -103,7 +111,10 @@ async function copy(
   await writing;
 }
 
-/** `differing`: the first few differences in words, and how many more there are; "": none. The same differences have the same words. */
+/**
+ * `differing` names the first few differences and counts the others; "": none. Equal differences
+ * give equal text.
+ */
 async function compare(
   { target, save, assertGoing, onProgress }: CopyParts,
   tables: readonly MoveTable[],
@@ -145,7 +156,9 @@ async function compare(
   return { counts: counts.found(), differing: words.join("; ") };
 }
 
-/** Bounded in rows and bytes, whatever the source holds; at least one row. The place of the last one is that of the page. */
+/**
+ * Rows in groups that are bounded in number and bytes.
+ */
 function* pagesOf(rows: Iterable<MoveRow>): Generator<readonly MoveRow[]> {
   let page: MoveRow[] = [];
   let bytes = 0;

@@ -1,5 +1,6 @@
-// What rows come to in Redis, as facts about single keys: each is written, however often, and looked for afterwards by the same script. And counts of what
-// a move brought, so that nothing is there that was not moved. State: how many calls of the move wait, the sums.
+// What rows become in Redis: facts about single keys, which one script writes (idempotently) and
+// checks. Also counts what the keys hold, to find data that was not moved. State: a semaphore, the
+// counts.
 
 import { BrokerError } from "../broker/errors.ts";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -33,29 +34,31 @@ export function fact(
   return { how, key, items, keepMs };
 }
 
-/** What rows come to depends on. */
+/** What the facts of a row depend on. */
 export interface MoveContext {
   readonly link: Pick<RedisLink, "keys" | "isCluster">;
   /** Unix milliseconds. */
   readonly clock: () => number;
-  /** When the move began, Unix milliseconds: active streams count as heard of then. */
+  /** When the move began, Unix milliseconds; the time of the last event of active streams. */
   readonly beganAtMs: number;
   readonly dedupeWindowMs: number;
   /** 0: no limit. */
   readonly retentionMs: number;
 }
 
-/** Of a value that expires: how much longer it is kept, for clocks differ. */
+/** How much longer than its lifetime an expiring value is kept: clocks differ. */
 export const SPACE_MS = 60_000;
 
-/** Bytes, about; of small items they do not matter. */
+/** Approximate; numbers are not counted. */
 export function bytesOf({ items }: Fact): number {
   let bytes = 0;
   for (const item of items) if (typeof item !== "number") bytes += item.length;
   return bytes;
 }
 
-/** The facts of several rows, each key once: it is written and looked for in one call. The order of items stays. */
+/**
+ * Merges the facts of one key, in order: a key is written or checked by one call.
+ */
 function joined(facts: readonly Fact[]): Iterable<Fact> {
   const found = new Map<string, Fact & { readonly items: Arg[] }>();
   for (const { key, how, items, keepMs } of facts) {
@@ -70,7 +73,7 @@ function joined(facts: readonly Fact[]): Iterable<Fact> {
   return found.values();
 }
 
-/** Each part: how much of it a key holds, and what it is for people. */
+/** Parts of the key layout: the command that counts one, and its name for people. */
 const PARTS = {
   devices: ["hlen", "devices"],
   managers: ["hlen", "managers' passwords"],
@@ -91,16 +94,16 @@ export type Part = keyof typeof PARTS;
 const NAMES = Object.keys(PARTS) as readonly Part[];
 
 export interface MoveRow extends RowFacts {
-  /** The place of this row, for whoever has dealt with everything through it. */
+  /** The watermark when everything through this row is done. */
   readonly at: string;
 }
 
 export interface RowFacts {
   readonly facts?: readonly Fact[];
-  /** The parts of which this row is one; where it expired, one that may still be there. */
+  /** The parts that this row adds one to; `expired`: that may still hold it. */
   readonly counts?: readonly Part[];
   readonly expired?: readonly Part[];
-  /** Keys of which all there is of a part is in such rows. */
+  /** Keys to count, once all their rows are taken. */
   readonly sizes?: readonly (readonly [Part, string])[];
 }
 
@@ -109,14 +112,17 @@ type Link = Pick<RedisLink, "call" | "run" | "settings">;
 const MAX_AT_ONCE = 256;
 const SHARE = 4;
 
-/** A Redis without nodes. */
+/** The Redis that receives the data. */
 export class MoveTarget {
   readonly #link: Link;
   readonly #until: (key: string) => number;
-  /** What waits for Redis at once: less than the link takes, whatever a page comes to. */
+  /** Bounds the calls in flight to a share of what the link takes. */
   readonly #calls: Semaphore;
 
-  /** `until`: until when the server of a key takes writes, Unix milliseconds of its clock; throws `unavailable` when it takes none any more. */
+  /**
+   * `until` returns the fence of a key: Unix milliseconds of its server's clock after which a write
+   * is rejected. It throws `unavailable` when the lease was lost.
+   */
   constructor(link: Link, until: (key: string) => number) {
     this.#link = link;
     this.#until = until;
@@ -124,7 +130,10 @@ export class MoveTarget {
     this.#calls = new Semaphore(Math.min(MAX_AT_ONCE, share));
   }
 
-  /** Resolves when Redis has all of them. Throws as the link does, and `unavailable` when the lease was lost. */
+  /**
+   * Resolves when Redis has all of them. Throws as the link does, and `unavailable` when the lease
+   * was lost.
+   */
   async write(facts: readonly Fact[]): Promise<void> {
     for (const { reply } of await this.#each(facts, this.#until))
       if (reply === null)
@@ -133,7 +142,7 @@ export class MoveTarget {
         });
   }
 
-  /** Names the keys of those that are missing or differ. Throws as the link does. */
+  /** Names the keys whose facts are missing or differ. Throws as the link does. */
   async differing(facts: readonly Fact[]): Promise<readonly string[]> {
     const looks = await this.#each(facts, () => "check");
     const others = looks.filter(({ reply }) => reply !== 1);
@@ -152,15 +161,15 @@ export class MoveTarget {
         return { key, reply: await this.#link.run(IMPORT, [key], args) };
       }),
     );
-    await Promise.allSettled(calls); // nothing is on its way any more when this throws
+    await Promise.allSettled(calls); // no call is in flight when this throws
     return Promise.all(calls);
   }
 }
 
-/** Of a channel's head, beside those of its senders. */
+/** Fields of a channel's head that are no sender's. */
 const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info"] as const;
 
-/** How many of what Redis holds. */
+/** How much of a part Redis holds. */
 export interface MovedCount {
   readonly what: string;
   readonly count: number;
@@ -169,10 +178,10 @@ export interface MovedCount {
 export class MoveCounts {
   readonly #target: Pick<MoveTarget, "ask">;
   readonly #wanted = new Map<Part, number>();
-  /** What may be there beyond: it expired a short while ago. */
+  /** Expired rows that Redis may still hold. */
   readonly #allowed = new Map<Part, number>();
   readonly #found = new Map<Part, number>();
-  /** Of each part: rows of one key come together, and it is counted once. */
+  /** The last key counted of each part: rows of one key are adjacent, and it is counted once. */
   readonly #last = new Map<Part, string>();
 
   constructor(target: Pick<MoveTarget, "ask">) {
@@ -194,7 +203,7 @@ export class MoveCounts {
     await Promise.all(looks);
   }
 
-  /** Sentences about the parts of which Redis holds another number. */
+  /** Messages about the parts of which Redis holds another number. */
   differences(): readonly string[] {
     return NAMES.flatMap((part) => {
       const wanted = this.#wanted.get(part) ?? 0;
@@ -206,7 +215,7 @@ export class MoveCounts {
     });
   }
 
-  /** Of each part that there is. */
+  /** Of each part that is not empty. */
   found(): readonly MovedCount[] {
     return NAMES.flatMap((part) => {
       const count = this.#found.get(part) ?? 0;

@@ -1,5 +1,6 @@
-// The lease of a move into a Redis: one process has it, and loses it some seconds after it died. State: the token, until when each server takes writes by
-// its own clock, the timer that renews it. A lease that was lost is never taken again by the timer: another process may have used it.
+// The lease of a move: one process holds it, and it expires two seconds after the process died.
+// State: the token, the fence of each server (a time of its own clock), the renewal timer. The
+// timer never takes a lost lease again: another process may have held it.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../broker/errors.ts";
@@ -45,20 +46,28 @@ export class Lease {
     return true;
   }
 
-  /** To be called before each piece of work. Throws `unavailable` when another process may have it by now. */
+  /**
+   * To be called before each piece of work. Throws `unavailable` when another process may have it
+   * by now.
+   */
   assertHeld(): void {
     if (performance.now() - this.#keptAtMs >= LEASE_MS) throw lostLease();
   }
 
-  /** Until when the server of a key may take writes, Unix milliseconds of its clock. Throws `unavailable` when the lease is lost. */
+  /**
+   * The fence of a key's server: Unix milliseconds of its clock. Throws `unavailable` when the
+   * lease is lost.
+   */
   untilOf(key: string): number {
     this.assertHeld();
     const untilMs = this.#until.get(this.#link.primaryOf(key));
-    if (untilMs === undefined) throw lostLease(); // of a server that is new, until the lease is renewed
+    if (untilMs === undefined) throw lostLease(); // a new server, until the next renewal
     return untilMs;
   }
 
-  /** For work that held the event loop up, before anything is read or written. Throws as `assertHeld`. */
+  /**
+   * To be called after work that blocked the event loop. Throws as `assertHeld`.
+   */
   async renew(): Promise<void> {
     await this.#keep("take");
     this.assertHeld();
@@ -70,7 +79,10 @@ export class Lease {
     await this.#ask(0, "keep").catch(() => false); // it ends by itself
   }
 
-  /** The servers' clocks are read first: no write is allowed for longer than the lease lasts, however far clocks are apart. */
+  /**
+   * Reads the servers' clocks first: no fence is later than the end of the lease, however far
+   * clocks are apart.
+   */
   async #keep(how: "take" | "keep"): Promise<boolean> {
     const askedAtMs = performance.now();
     const until = new Map<Server, number>();
@@ -79,7 +91,7 @@ export class Lease {
       const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
       until.set(server, nowMs + LEASE_MS);
     });
-    await Promise.allSettled(asks); // what is on a server that does not answer cannot be written now
+    await Promise.allSettled(asks); // a server without an answer takes no writes
     const isOurs = await this.#ask(LEASE_MS, how);
     if (isOurs && askedAtMs > this.#keptAtMs) {
       this.#keptAtMs = askedAtMs;

@@ -1,4 +1,5 @@
-// What messages, streams, channels' heads, remembered client message numbers and commands come to in Redis. Pure.
+// What messages, streams, channel heads, dedupe entries and commands become in Redis (layout:
+// `store/redis/parts.ts`, of a stream `store/redis/lua/snapshot.lua`). Pure.
 
 import {
   type ChannelKey,
@@ -47,7 +48,7 @@ function entry(
   );
 }
 
-/** `isFirst`: of those of its channel that are kept. */
+/** `isFirst`: the oldest message that its channel keeps. */
 export function messageFacts(
   context: MoveContext,
   row: LogRow & { readonly isFirst: boolean },
@@ -73,14 +74,14 @@ export function messageFacts(
   return [...facts, entry(isFirst, keys.channel("log", key), [id, fields])];
 }
 
-/** Without a clientMsgNo that the message's id says. */
+/** A clientMsgNo that follows from the message id is left out. */
 function recordOf(message: Message): Buffer {
   const { clientMsgNo: no, messageId, timestampMs } = message;
   const clientMsgNo = no === clientMsgNoOf(messageId) ? "" : no;
   return encodeRecord({ ...message, clientMsgNo }, timestampMs);
 }
 
-/** `head` 0: the channel never kept a message; `edges` undefined: none is kept any more. */
+/** `head` 0: the channel never stored a message; `edges` undefined: it stores none any more. */
 export function headFacts(
   context: MoveContext,
   row: {
@@ -122,7 +123,7 @@ export function firstFacts(
   return [fact("SET", dedupeKey(keys, first), [value], leftMs + SPACE_MS)];
 }
 
-/** `isFirst`: of those in its inbox. */
+/** `isFirst`: the oldest one of its inbox. */
 export function copyFacts(
   { link: { keys }, clock }: MoveContext,
   copy: {
@@ -204,7 +205,9 @@ function stateItems(
   return items;
 }
 
-/** What its events count against its bound, about: pieces of text count together. */
+/**
+ * The bytes counted against the stream's bound, approximately: pieces of text are counted as one.
+ */
 function boundBytes(snapshot: SourceStream["snapshot"]): number {
   const { text, startData, endData, notes } = snapshot;
   const plain = (type: string, data: string) => snapshotBytes({ type, data });

@@ -1,6 +1,7 @@
-// Moves the data of an embedded store's folder into Redis before a node serves anybody: the process with the lease does it, others wait for it and tell how
-// it stands. What fails is tried again, later each time, unless that cannot help. State: how it stands, owners of access tokens as of the last look into the
-// folder, the connection under way.
+// Moves the data of an embedded store's folder into Redis before a node serves. The process with
+// the lease moves; the others wait and report the status. Failures are retried with increasing
+// delay unless no retry helps. State: the status, the access tokens last read from the folder, the
+// open connection.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { BrokerError } from "../broker/errors.ts";
@@ -31,35 +32,37 @@ import { MOVE_STEPS } from "./tables.ts";
 type FolderOptions = Parameters<typeof openMoveSource>[0];
 
 export interface MoveSettings {
-  /** The embedded store's folder; "": nothing is moved, another process's move is waited for. */
+  /** The embedded store's folder; "": only waits for the move of another process. */
   readonly from: string;
   readonly redis: RedisSettings;
-  /** Without a sign of life for so long a node is dead. */
+  /** A node without a heartbeat for so long is dead. */
   readonly deadAfterMs: number;
-  /** Without a process that moves for so long a move counts as abandoned. */
+  /** A move without a process for so long is reported as abandoned. */
   readonly abandonedAfterMs?: number;
-  /** How the folder is read, and what is still of use in it. */
+  /** The settings of the store on the folder. */
   readonly store: Omit<
     FolderOptions,
     "path" | "clock" | "onProblem" | "onLost"
   > & { readonly retentionS: number };
 }
 
-/** What others are told. */
+/** Notifications about the move. */
 export interface MoveEvents
   extends Pick<CopyParts, "onProgress" | "onCompared">,
     Pick<FolderOptions, "onLost"> {
-  /** An attempt failed; another follows in so many milliseconds, or (undefined) none: it could not help. */
+  /**
+   * An attempt failed; the next one follows in `retryMs`, undefined: no retry helps.
+   */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
-  /** Another process moves, or did: with each look. */
+  /** Called with each poll while another process moves, or none does. */
   readonly onWaiting: (other: OtherMove) => void;
-  /** A failure that no caller is told of. */
+  /** A failure that no caller receives. */
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
 /** A move by another process. */
 export interface OtherMove extends MoveProgress {
-  /** Why its last try failed, until the next one begins; or that nobody goes on with it. */
+  /** Why its last attempt failed, until the next one begins; or that it is abandoned. */
   readonly lastErr: string | undefined;
   readonly isAbandoned: boolean;
 }
@@ -76,7 +79,9 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/** Longer than a process that moves pauses between two tries, and is held up by the opening of its folder. */
+/**
+ * Longer than a process pauses between two attempts, plus the time to open the folder.
+ */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
@@ -93,9 +98,11 @@ export class Migration {
     ...{ status: "migrated", step: "", lastErr: null },
   };
   #tries = 0;
-  /** A move was seen that was under way: that Redis holds none any more does not mean that there is nothing to wait for. */
+  /**
+   * A record was read: if it disappears, Redis lost it, and the process keeps waiting.
+   */
   #isAwaited = false;
-  /** No further try of this process can help. */
+  /** The error after which this process does not retry. */
   #stuck: MoveStuck | undefined;
   #nobodySinceMs: number | undefined;
   #link: RedisLink | undefined;
@@ -123,32 +130,36 @@ export class Migration {
   }
 
   /**
-   * Whether there is something to wait for. Without a folder to move that is not known, and not said, while Redis is away. Throws `internal` with a
-   * sentence when Redis holds what this build cannot use.
+   * Whether the node must wait for a move. False for a node without a folder while Redis is away.
+   * Throws `internal` with an error message when Redis holds what this build cannot use.
    */
   async isPending(): Promise<boolean> {
     await this.#lookIntoFolder();
     try {
       const now = await this.#use((link) => this.#read(link));
       if (await this.#isDone(now, () => false)) return false;
-      this.#turn("running", now.record?.step);
+      this.#setStatus("running", now.record?.step);
       return true;
     } catch (error) {
       if (asProblem(error).code !== "unavailable") throw error;
-      if (this.#hasFolder) this.#turn("running");
+      if (this.#hasFolder) this.#setStatus("running");
       return this.#hasFolder;
     }
   }
 
-  /** Throws `unavailable` with a sentence when a move began that nobody knew of when `isPending` was asked: to be called by a node that others see. */
+  /**
+   * Throws `unavailable` with an error message when a move began after `isPending`. A node calls it
+   * after its first heartbeat, which the process that moves looks for.
+   */
   async assertNoneBegan(): Promise<void> {
     const { record, isMoving } = await this.#use(readMove);
     if (record === undefined ? isMoving : !record.isDone) throw began();
   }
 
   /**
-   * The same for a node that serves, was dead for others and lives on, which they see: a move may have begun meanwhile that takes it for dead. Asks
-   * until Redis answers and no process merely looks whether it may move. Resolves after `close`.
+   * The same for a node that serves and was declared dead, after the first heartbeat of its new
+   * incarnation. Retries until Redis answers and no process holds the lease without a record.
+   * Resolves after `close`.
    */
   async assertNoneBeganMeanwhile(): Promise<void> {
     const { signal } = this.#closing;
@@ -161,9 +172,10 @@ export class Migration {
   }
 
   /**
-   * The owner of an access token as stored, by the token's SHA-256, until the data is there; undefined: the token is not valid. Throws `unavailable` while
-   * that cannot be told. Before all tokens are in Redis the folder's are those of the last look into it: a logout at a node that still uses it is not
-   * noticed earlier.
+   * The owner of an access token as stored, by the token's SHA-256, until the move is done;
+   * undefined: the token is not valid. Throws `unavailable` while that is unknown. Until all tokens
+   * are in Redis those last read from the folder are valid: a logout at a node that still uses the
+   * folder is noticed with the next attempt.
    */
   async accessTokenOwner(hash: Uint8Array): Promise<string | undefined> {
     const { step } = this.#state;
@@ -187,8 +199,8 @@ export class Migration {
   }
 
   /**
-   * Resolves when the data is in Redis, however long that takes: where no try of this process can help it waits for another's. Throws `unavailable`
-   * after `close`, and where nothing at all can help as `isPending`.
+   * Retries until the data is in Redis; where no retry of this process helps it waits for another
+   * process. Throws `unavailable` after `close`, and `internal` as `isPending`.
    */
   async run(): Promise<void> {
     for (let retryMs = RETRY_MS; ; ) {
@@ -205,21 +217,23 @@ export class Migration {
     }
   }
 
-  /** The same, but what goes wrong is thrown, as a BrokerError or what the link's `start` throws. */
+  /**
+   * The same without retries: throws BrokerError.
+   */
   async once(): Promise<void> {
     const before = this.#tries;
     try {
       await this.#use((link) => this.#follow(link));
     } catch (error) {
       const problem = asProblem(error);
-      if (this.#tries === before) this.#tries += 1; // it did not get as far as the folder
-      this.#turn("failed", this.#state.step, problem.message);
+      if (this.#tries === before) this.#tries += 1; // the attempt failed before it was counted
+      this.#setStatus("failed", this.#state.step, problem.message);
       if (problem instanceof MoveStuck) this.#stuck = problem;
       throw error;
     }
   }
 
-  /** Ends what is under way after its page. Safe to call twice. */
+  /** Ends the attempt after the current page. Safe to call twice. */
   close(): void {
     this.#closing.abort();
   }
@@ -228,7 +242,7 @@ export class Migration {
     return this.#settings.from !== "";
   }
 
-  /** Resolves when the data is there, or there is nothing to wait for. */
+  /** Resolves when the data is in Redis or there is nothing to wait for. */
   async #follow(link: RedisLink): Promise<void> {
     for (let pollMs = POLL_MS; ; pollMs = Math.min(pollMs * 2, MAX_POLL_MS)) {
       this.#assertOpen();
@@ -238,7 +252,7 @@ export class Migration {
       });
       if (isOver) return;
       const mayMove = this.#hasFolder && !this.#stuckAt(now.record);
-      if (mayMove && !now.isMoving && (await this.#takeTurn(link))) return;
+      if (mayMove && !now.isMoving && (await this.#attempt(link))) return;
       this.#wait(now);
       await this.#pause(pollMs);
     }
@@ -251,7 +265,10 @@ export class Migration {
     return now;
   }
 
-  /** By another process or an earlier start, or there is nothing to move. `onOther`: another folder's data was moved. */
+  /**
+   * Whether the data was moved before, or there is nothing to move. `onOther`: the data of another
+   * folder was moved.
+   */
   async #isDone(
     { record, isMoving }: MoveNow,
     onOther: () => false,
@@ -259,21 +276,24 @@ export class Migration {
     const isNothing = !this.#hasFolder && !isMoving && !this.#isAwaited;
     if (!(record?.isDone ?? isNothing)) return false;
     if (record !== undefined && this.#hasFolder) {
-      // The folder may be gone, or on another machine.
+      // The folder may have been removed, or be on another machine.
       const look = await lookInto(this.#settings.from);
       if (look !== undefined && look.id !== record.source) return onOther();
     }
-    this.#turn("migrated", record?.step);
+    this.#setStatus("migrated", record?.step);
     return true;
   }
 
-  /** True: this process has moved all of it. False: another one has the lease, or has moved all of it. */
-  async #takeTurn(link: RedisLink): Promise<boolean> {
+  /**
+   * True: this process has moved everything. False: another process has the lease or has moved
+   * everything.
+   */
+  async #attempt(link: RedisLink): Promise<boolean> {
     const lease = new Lease(link);
     if (!(await lease.take())) return false;
     try {
       this.#tries += 1;
-      this.#turn("running", "", this.#state.lastErr);
+      this.#setStatus("running", "", this.#state.lastErr);
       await this.#lookIntoFolder();
       const { from, store } = this.#settings;
       const { onProblem, onLost } = this.#events;
@@ -301,7 +321,7 @@ export class Migration {
       ...{ link, lease, source: source.id, nowMs: this.#clock(), deadAfterMs },
       pause: (ms) => this.#pause(ms),
     });
-    if (record.isDone) return false; // by another process, just now
+    if (record.isDone) return false; // by another process in the meantime
     const target = new MoveTarget(link, (key) => lease.untilOf(key));
     const save: CopyParts["save"] = (change) =>
       saveRecord(target, link, change);
@@ -327,18 +347,18 @@ export class Migration {
       });
       await barrier.wait();
       await save({ isDone: true, lastErr: "", differing: "" });
-      this.#turn("completed", this.#state.step);
+      this.#setStatus("completed", this.#state.step);
       return true;
     } catch (error) {
       const lastErr = asProblem(error).message;
-      if (link.isUp) await save({ lastErr }).catch(() => undefined); // for those who wait; it may go away just now
+      if (link.isUp) await save({ lastErr }).catch(() => undefined); // best effort, for waiting processes
       throw error;
     } finally {
       barrier.close();
     }
   }
 
-  /** To be called again and again while another process moves, or nobody does. */
+  /** Updates the status while another process moves, or none does. */
   #wait({ record, isMoving }: MoveNow): void {
     const nowMs = performance.now();
     if (isMoving) this.#nobodySinceMs = undefined;
@@ -352,19 +372,19 @@ export class Migration {
     const abandoned = itsErr ? `${why}; its last error: ${itsErr}` : why;
     const lastErr = stuck ?? (isAbandoned ? abandoned : itsErr);
     if (record !== undefined || !this.#hasFolder)
-      this.#turn(lastErr ? "failed" : "running", record?.step, lastErr);
-    if (stuck !== undefined && !isAbandoned) return; // what this process found itself was said
+      this.#setStatus(lastErr ? "failed" : "running", record?.step, lastErr);
+    if (stuck !== undefined && !isAbandoned) return; // `onFailure` reported it
     const { step = "", rows: done = 0, total = 0 } = record ?? {};
     this.#events.onWaiting({ step, done, total, lastErr, isAbandoned });
   }
 
-  /** Why no further try of this process at this move can help; undefined: one may. */
+  /** Why this process does not retry this move; undefined: it does. */
   #stuckAt(record: MoveRecord | undefined): string | undefined {
     const stuck = this.#stuck;
     return record?.beganAtMs === stuck?.beganAtMs ? stuck?.message : undefined;
   }
 
-  #turn(
+  #setStatus(
     status: MigrationStatus["status"],
     step = "",
     lastErr: string | null = null,
@@ -372,13 +392,15 @@ export class Migration {
     this.#state = { status, step, lastErr };
   }
 
-  /** What is wrong with the folder is said when it is opened. */
+  /** Errors of the folder are reported when it is opened. */
   async #lookIntoFolder(): Promise<void> {
     if (!this.#hasFolder) return;
     this.#look = await lookInto(this.#settings.from).catch(() => undefined);
   }
 
-  /** Gives back what `use` does with a connection that is ended with it. Throws BrokerError where there is none to be had. */
+  /**
+   * Runs `use` with a connection of its own. Throws BrokerError when Redis cannot be used.
+   */
   async #use<T>(use: (link: RedisLink) => Promise<T>): Promise<T> {
     const { onProblem } = this.#events;
     const parts = { name: "jindou-migrate", onProblem };
@@ -416,7 +438,7 @@ function redisTrouble(cause: unknown): never {
   });
 }
 
-/** Anything but a BrokerError of ours is told in its own words: it is for the operator. */
+/** Any other error keeps its message: the operator reads it. */
 function asProblem(error: unknown): BrokerError {
   if (error instanceof BrokerError) return error;
   const message = error instanceof Error ? error.message : String(error);

@@ -1,5 +1,5 @@
-// How far a move is, for people: at a terminal one line that is drawn anew, elsewhere a line now and then. State: the step and since when it runs, when
-// something was last said.
+// The progress bar of a move: one line that is redrawn at a terminal, a line every two seconds
+// elsewhere. State: the step and its start, the time of the last output.
 
 import type { MoveProgress } from "./record.ts";
 
@@ -19,12 +19,12 @@ export class Progress {
   readonly #nowMs: () => number;
   #step = "";
   #startedAtMs = 0;
-  /** Rows that an earlier process or attempt had copied. */
+  /** Rows that an earlier attempt had copied. */
   #startedAt = 0;
   #saidAtMs = 0;
   #isOpen = false;
 
-  /** `nowMs` of any clock that goes on. */
+  /** `nowMs` of any monotonic clock. */
   constructor(output: ProgressOutput, nowMs: () => number) {
     this.#output = output;
     this.#nowMs = nowMs;
@@ -52,7 +52,7 @@ export class Progress {
     this.#isOpen = true;
   }
 
-  /** Leaves the line: something else is to be said. */
+  /** Ends the line, before other output. */
   end(): void {
     if (this.#isOpen) this.#output.write("\n");
     this.#isOpen = false;

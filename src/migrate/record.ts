@@ -1,6 +1,6 @@
-// What Redis keeps of a move: from which data, how far it is, what went wrong; so that it goes on where it was and happens once. Any number of
-// processes read it, the one with the lease writes it. Entering it makes a Redis that holds nothing else, and on which no node lives, the target of the
-// move. State: none but that.
+// The record of a move in Redis: its source, watermark and last error, so that it is resumed and
+// happens once. All processes read it, the one with the lease writes it. It is created only in a
+// Redis that holds nothing else and on which no node lives. State: in Redis only.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
@@ -11,18 +11,18 @@ import { isHeld, type Lease, lostLease } from "./lease.ts";
 const enterScript = loadScript(new URL("./lua/enter.lua", import.meta.url));
 
 const FORMAT = "1";
-/** Keys looked at in one go. */
+/** Keys per SCAN. */
 const SCAN = 1000;
 const LOOK_MS = 100;
 
 /**
- * What may be there before anything is moved: what tells whose data it is, and traces of moves, of nodes that left or died, with their sessions, of
- * failed logins and of waiting for replicas.
+ * Keys that an empty Redis may hold: the format, earlier moves, nodes that left or died with their
+ * sessions, failed logins, replication marks.
  */
 const OURS =
   /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|clock|fails:.*)|\{u:.*\}:(sessions|logins|ended)|\{w\d*\}:wait)$/s;
 
-/** How far a step is; `total` is about. */
+/** Progress of a step; `total` is approximate. */
 export interface MoveProgress {
   readonly step: string;
   readonly done: number;
@@ -30,22 +30,24 @@ export interface MoveProgress {
 }
 
 export interface MoveRecord {
-  /** The data it comes from. */
+  /** The id of the folder's data. */
   readonly source: string;
   readonly isDone: boolean;
-  /** The step it is at; the last one when it is done. */
+  /** The current step, or the last one when it is done. */
   readonly step: string;
   /** Rows of the step that are copied or compared. */
   readonly rows: number;
-  /** Rows of the step, about. */
+  /** Rows of the step, approximately. */
   readonly total: number;
-  /** Everything through this row of a table is copied, so many rows of its step; undefined: nothing is. */
-  readonly place:
+  /**
+   * Everything through this row of a table is copied, `rows` rows of its step; undefined: nothing.
+   */
+  readonly watermark:
     | { readonly table: string; readonly at: string; readonly rows: number }
     | undefined;
-  /** What differed when everything was compared last; "": nothing was found yet. */
+  /** The differences that the last comparison found; "": none. */
   readonly differing: string;
-  /** Of the last try, until the next one begins; "": it did not fail. */
+  /** Of the last attempt, until the next one begins; "": it did not fail. */
   readonly lastErr: string;
   readonly tries: number;
   /** When it began, Unix milliseconds. */
@@ -59,7 +61,7 @@ type Link = Pick<RedisLink, "call" | "keys">;
 const keyOf = ({ keys }: Pick<Link, "keys">): string =>
   keys.shared("migration");
 
-/** How a move stands. */
+/** A move as other processes see it. */
 export interface MoveNow {
   /** Undefined: nothing was ever moved here. */
   readonly record: MoveRecord | undefined;
@@ -68,8 +70,9 @@ export interface MoveNow {
 }
 
 /**
- * The lease is looked at first: a process that takes it later looks for nodes later still, and finds one that asks this after it entered itself. Throws
- * as the link does, and `internal` on a newer format.
+ * Reads the lease before the record: a process that takes the lease later finds the caller among
+ * the living nodes, if the caller had sent a heartbeat. Throws as the link does, and `internal` on
+ * a newer format.
  */
 export async function readMove(link: Link): Promise<MoveNow> {
   const isMoving = await isHeld(link);
@@ -92,23 +95,27 @@ async function readRecord(link: Link): Promise<MoveRecord | undefined> {
   return {
     ...{ source, isDone: done === "1", step: step ?? "", differing, lastErr },
     ...{ rows: Number(rows), total: Number(total), tries: Number(tries) },
-    place: at ? JSON.parse(at) : undefined,
+    watermark: at ? JSON.parse(at) : undefined,
     beganAtMs: Number(beganAtMs),
   };
 }
 
-/** Changes what is kept; what is not named stays. Throws as the link does, and `unavailable` when the lease was lost. */
+/**
+ * Changes the named fields. Throws as the link does, and `unavailable` when the lease was lost.
+ */
 export function saveRecord(
   target: MoveTarget,
   link: Pick<Link, "keys">,
   change: RecordChange,
 ): Promise<void> {
-  const { isDone, place, lastErr, ...plain } = change;
+  const { isDone, watermark, lastErr, ...plain } = change;
   const fields = {
     ...plain,
     ...(isDone && { done: "1" }),
     ...(lastErr !== undefined && { err: lastErr }),
-    ...("place" in change && { at: place ? JSON.stringify(place) : "" }),
+    ...("watermark" in change && {
+      at: watermark ? JSON.stringify(watermark) : "",
+    }),
   };
   return target.write([
     fact("HSET", keyOf(link), Object.entries(fields).flat()),
@@ -118,18 +125,19 @@ export function saveRecord(
 export interface Entry {
   readonly link: RedisLink;
   readonly lease: Lease;
-  /** The data that is to be moved. */
+  /** The id of the folder's data. */
   readonly source: string;
   readonly nowMs: number;
-  /** Without a sign of life for so long a node is dead. */
+  /** A node without a heartbeat for so long is dead. */
   readonly deadAfterMs: number;
-  /** Throws when it is to end. */
+  /** Throws when the attempt must end. */
   readonly pause: (ms: number) => Promise<void>;
 }
 
 /**
- * Makes Redis the target of the move from `source`, if it may be, and returns how far that is. Nodes that are entered there are watched for as long as a
- * living one may be silent. Throws `internal` with a sentence, or as the link does.
+ * Creates the record of the move from `source`, or returns the one that exists. Waits for
+ * `deadAfterMs` where nodes are registered, to find out whether one lives. Throws `internal` with
+ * an error message, or as the link does.
  */
 export async function enterMove(entry: Entry): Promise<MoveRecord> {
   const { link, lease, source, nowMs } = entry;
@@ -155,11 +163,14 @@ export async function enterMove(entry: Entry): Promise<MoveRecord> {
   if (reply !== null && String(reply) === "") throw lostLease();
   if (reply !== null) throw lives(link, String(reply));
   const entered = await readRecord(link);
-  if (entered === undefined) throw lostLease(); // Redis has lost it meanwhile
+  if (entered === undefined) throw lostLease(); // Redis lost it in the meantime
   return entered;
 }
 
-/** The last signs of nodes of which none gave another for as long as a living one would. Throws `internal` about one that did. */
+/**
+ * The last heartbeats of nodes that sent no other one for `deadAfterMs`. Throws `internal` if a
+ * node did.
+ */
 async function watchNodes({
   link,
   deadAfterMs,
@@ -167,18 +178,18 @@ async function watchNodes({
 }: Entry): Promise<ReadonlyMap<string, string>> {
   const seen = new Map<string, string>();
   for (let untilMs = 0; ; await pause(LOOK_MS)) {
-    const now = await signs(link);
-    for (const [node, sign] of now) {
+    const now = await heartbeats(link);
+    for (const [node, beat] of now) {
       if (!seen.has(node)) untilMs = performance.now() + deadAfterMs;
-      else if (seen.get(node) !== sign) throw lives(link, node);
-      seen.set(node, sign);
+      else if (seen.get(node) !== beat) throw lives(link, node);
+      seen.set(node, beat);
     }
     if (now.size === 0 || performance.now() >= untilMs) return seen;
   }
 }
 
-/** When each incarnation gave its last sign, as it is written. */
-async function signs(link: Link): Promise<Map<string, string>> {
+/** The last heartbeat of each incarnation, as stored. */
+async function heartbeats(link: Link): Promise<Map<string, string>> {
   const key = link.keys.shared("beats");
   const reply = await link.call("zrange", key, 0, -1, "WITHSCORES");
   const texts = (reply as readonly unknown[]).map(String); // members and scores in turn

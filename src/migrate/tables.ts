@@ -1,6 +1,6 @@
-// The tables of an embedded store's folder in the order in which they move: of each its rows behind a place in it, and what each row comes to in Redis
-// (layout: `store/redis/parts.ts`, of a stream `store/redis/lua/snapshot.lua`). What is past its time comes to no fact. A channel's publications begin at its
-// newest seq, as if each message had been one. No state.
+// The tables of an embedded store's folder in the order in which they move: how each is read after
+// a watermark, and what its rows become in Redis (layout: `store/redis/parts.ts`). Expired rows
+// become nothing. A channel's publication numbers start at its newest seq. No state.
 
 import {
   type ChannelKey,
@@ -43,29 +43,29 @@ import {
   streamFacts,
 } from "./message-facts.ts";
 
-/** The order of the move: what a later step needs an earlier one has brought. */
+/** In the order of the move: a later step needs the data of the earlier ones. */
 export const MOVE_STEPS = ["user", "channel", "message"] as const;
 export type MoveStep = (typeof MOVE_STEPS)[number];
 
 export interface MoveTable {
   readonly name: string;
   readonly step: MoveStep;
-  /** Rows, about. */
+  /** Rows, approximately. */
   readonly total: number;
   /**
-   * The rows behind the place `at` ("": all). They are read a few at a time while they are asked for, which may take any number of event-loop turns.
-   * Throws `internal` on data that cannot be read.
+   * The rows after the watermark `at` ("": all), read in chunks as the caller iterates, which may
+   * take any number of event-loop turns. Throws `internal` on data that cannot be read.
    */
   rows(at: string): Iterable<MoveRow>;
 }
 
-/** In the index of a user's groups: long ago. */
+/** The time of entry in the index of a user's groups. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
 const PERMANENT = 1;
 const TEMPORARY = 2;
 
-/** A table whose rows move one by one. */
+/** A table each row of which moves by itself. */
 function table<K, V>(
   [step, name]: readonly [MoveStep, string],
   of: folder.RowTable,
@@ -215,34 +215,12 @@ function messageTables(
   const { tables, lastMessageId } = source;
   const { link, clock } = context;
   const { keys } = link;
-  const read = ({
-    key,
-    value,
-    before,
-  }: folder.Row<Buffer, Buffer>): RowFacts => {
-    const number = folder.numberIn(key);
-    const isFirst = !before || folder.numberIn(before) !== number;
-    const row = folder.messageOf(value);
-    const stream = row.isStream
-      ? source.stream(number, row.message)
-      : undefined;
-    const isStream = stream !== undefined;
-    const facts = messageFacts(context, { ...row, isStream, isFirst });
-    if (stream === undefined) return { facts, counts: ["log"] };
-    const { state, key: channel, clientMsgNo } = stream.snapshot;
-    const active: readonly Part[] = state === "active" ? ["activeStream"] : [];
-    return {
-      facts: [...streamFacts(context, row.message, stream), ...facts],
-      counts: ["log", "stream", ...active],
-      sizes: [["stream", keys.channel("stream", channel, clientMsgNo)]],
-    };
-  };
   return [
     {
       ...{ name: "log", step: "message", total: folder.countRecords(tables) },
       *rows(place) {
         for (const row of folder.recordsOf(tables, place))
-          yield { ...read(row), at: row.at };
+          yield { ...logFacts(source, context, row), at: row.at };
       },
     },
     {
@@ -256,7 +234,7 @@ function messageTables(
       ["message", "positions"],
       tables.positions,
       ({ key: [uid, channel], value }) => {
-        // Not of a channel that a power loss took: its seqs will be other messages'.
+        // A power loss may have removed the channel: its seqs will be reused.
         if (tables.heads.get(channel) === undefined) return {};
         const position = fieldsOf(value).slice(0, 4).map(Number).join(" ");
         const key = keys.channel("positions", channel);
@@ -317,7 +295,29 @@ function messageTables(
   ];
 }
 
-/** Of each channel who sent what last, what retries are answered, then its head. */
+function logFacts(
+  source: folder.MoveSource,
+  context: MoveContext,
+  { key, value, before }: folder.Row<Buffer, Buffer>,
+): RowFacts {
+  const number = folder.numberIn(key);
+  const isFirst = !before || folder.numberIn(before) !== number;
+  const row = folder.messageOf(value);
+  const stream = row.isStream ? source.stream(number, row.message) : undefined;
+  const isStream = stream !== undefined;
+  const facts = messageFacts(context, { ...row, isStream, isFirst });
+  if (stream === undefined) return { facts, counts: ["log"] };
+  const { state, key: channel, clientMsgNo } = stream.snapshot;
+  const active: readonly Part[] = state === "active" ? ["activeStream"] : [];
+  const name = context.link.keys.channel("stream", channel, clientMsgNo);
+  return {
+    facts: [...streamFacts(context, row.message, stream), ...facts],
+    counts: ["log", "stream", ...active],
+    sizes: [["stream", name]],
+  };
+}
+
+/** The own positions and dedupe entries of each channel, then its head. */
 function* headRows(
   { tables }: folder.MoveSource,
   context: MoveContext,
@@ -332,7 +332,7 @@ function* headRows(
     if (row === undefined) continue;
     const head = keys.channel("head", key);
     const range = folder.rangeOf(row.number);
-    // Until the last row of the channel all of them are read again.
+    // The watermark advances with the last row of a channel.
     for (const own of folder.rowsOf<Buffer, Buffer>(owns, "", range)) {
       const { uid, seq } = folder.ownOf(own);
       const facts = [fact("HSET", head, [ownField(uid), `${seq}`])];

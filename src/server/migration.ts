@@ -1,11 +1,14 @@
-// What a node moves before it serves: the folder of migrate.from, into its Redis. From the configuration to plain values. State: none.
+// The move of a node or of `jindou migrate`, from the configuration; what the node logs of it. No
+// state.
 
 import type { Config } from "../config/schema.ts";
 import { Migration, type MoveEvents } from "../migrate/migration.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
 import { maxStreamBytes } from "./drivers.ts";
 
-/** A move as the configuration says; of `migrate.from` "" one that only waits for another process's. */
+/**
+ * With an empty `migrate.from` it only waits for the move of another process.
+ */
 export function migrationOf(config: Config, events: MoveEvents): Migration {
   const { store, streams } = config;
   const settings = {
@@ -23,7 +26,7 @@ export function migrationOf(config: Config, events: MoveEvents): Migration {
   return new Migration(settings, events);
 }
 
-/** Of a node; undefined: it keeps its data itself. */
+/** Undefined: the node uses the embedded store. */
 export function nodeMigration(
   config: Config,
   logger: Logger,

@@ -1,21 +1,23 @@
--- Writes one fact of a move, the same however often it is repeated, or looks whether it is there. A process whose lease ended by this server's clock
--- writes nothing.
+-- Writes one fact of a move, idempotently, or checks it. A process whose lease ended by this
+-- server's clock writes nothing.
 -- KEYS  its key
--- ARGV  until when the process has the lease (Unix ms of this server's clock), or `check`; how; for how long the key is kept at least (ms, 0: no expiry), then
+-- ARGV  the fence (Unix ms of this server's clock) or `check`; how; for how long the key is kept at
+--   least (ms, 0: no expiry), then
 --   HSET, SADD, ZADD, SET  what follows the key
---   LT     as ZADD, where the lower score stays; not looked for: others may have changed it
+--   LT     as ZADD, where the lower score stays; not checked, for others may have changed it
 --   RPUSH  all values of a list
---   XADD   of each entry its id, the number of its fields and values, and these; ids rise. XNEW: the first of them is the first one of the key
--- Reply 1: written, or all of it is there; 0: it is not; nil: the lease ended, nothing was written
+--   XADD   of each entry its id, the number of its fields and values, and these; ids ascend
+--   XNEW   the same; the first entry is the first one of the key
+-- Reply 1: written, or equal; 0: missing or different; nil: the lease ended, nothing was written
 local CHUNK = 1000 -- items of one call, in pairs
 local key, how, keep = KEYS[1], ARGV[2], tonumber(ARGV[3])
 
--- Calls step(first, last) for stretches of the items.
+-- Calls step(first, last) with ranges of the items.
 local function in_chunks(step)
   for first = 4, #ARGV, CHUNK do step(first, math.min(first + CHUNK - 1, #ARGV)) end
 end
 
--- Calls step(id, first, last) with each entry and where its fields and values are.
+-- Calls step(id, first, last) with each entry and the range of its fields and values.
 local function each_entry(step)
   local at = 4
   while at < #ARGV do
@@ -36,7 +38,10 @@ end
 
 local function is_there(at)
   if how == 'HSET' then return redis.call('HGET', key, ARGV[at]) == ARGV[at + 1] end
-  if how == 'ZADD' then return tonumber(redis.call('ZSCORE', key, ARGV[at + 1]) or -1) == tonumber(ARGV[at]) end
+  if how == 'ZADD' then
+    local score = redis.call('ZSCORE', key, ARGV[at + 1])
+    return score and tonumber(score) == tonumber(ARGV[at])
+  end
   return redis.call('SISMEMBER', key, ARGV[at]) == 1
 end
 
@@ -61,14 +66,17 @@ local function write_entries()
   local newest = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   local last_seq = newest and tonumber(string.match(newest[1], '^%d+')) or 0
   each_entry(function(id, first, last)
-    if tonumber(string.match(id, '^%d+')) > last_seq then redis.call('XADD', key, id, unpack(ARGV, first, last)) end
+    if tonumber(string.match(id, '^%d+')) > last_seq then
+      redis.call('XADD', key, id, unpack(ARGV, first, last))
+    end
     return true
   end)
 end
 
 if ARGV[1] == 'check' then return check() and 1 or 0 end
 local time = redis.call('TIME')
-if tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) >= tonumber(ARGV[1]) then return false end
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+if now >= tonumber(ARGV[1]) then return false end
 
 if how == 'XADD' or how == 'XNEW' then
   write_entries()

@@ -1,7 +1,8 @@
--- Takes, renews or gives back the lease of a move, which one process has at a time.
+-- Takes, renews or releases the lease of a move, which one process holds at a time.
 -- KEYS  the lease
--- ARGV  the process's token; for how long it has the lease from now on (ms; 0: it gives it back); "take", or "keep": only while it still has it
--- Reply 1: it has it (or had), 0: another one has it, or it ended
+-- ARGV  the process's token; how long the lease lasts from now on (ms; 0: release it); "take", or
+--   "keep": only if the process still holds it
+-- Reply 1: it holds it (or held), 0: another process does, or it expired
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
 if ARGV[2] == '0' then
