@@ -31,7 +31,7 @@ import { MOVE_STEPS } from "./tables.ts";
 
 type FolderOptions = Parameters<typeof openMoveSource>[0];
 
-export interface MoveSettings {
+interface MoveSettings {
   /** The embedded store's folder; "": only waits for the move of another process. */
   readonly from: string;
   readonly redis: RedisSettings;
@@ -68,7 +68,7 @@ export interface OtherMove extends MoveProgress {
 }
 
 /** As `/migrate/result` has it [spec: Migration result]. */
-export interface MigrationStatus {
+interface MigrationStatus {
   readonly status: "running" | "completed" | "migrated" | "failed";
   readonly step: string;
   readonly lastErr: string | null;

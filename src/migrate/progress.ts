@@ -3,7 +3,7 @@
 
 import type { MoveProgress } from "./record.ts";
 
-export interface ProgressOutput {
+interface ProgressOutput {
   readonly isTTY: boolean;
   /** Columns of a terminal. */
   readonly columns: number;

@@ -122,7 +122,7 @@ export function saveRecord(
   ]);
 }
 
-export interface Entry {
+interface Entry {
   readonly link: RedisLink;
   readonly lease: Lease;
   /** The id of the folder's data. */

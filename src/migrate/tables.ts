@@ -45,7 +45,7 @@ import {
 
 /** In the order of the move: a later step needs the data of the earlier ones. */
 export const MOVE_STEPS = ["user", "channel", "message"] as const;
-export type MoveStep = (typeof MOVE_STEPS)[number];
+type MoveStep = (typeof MOVE_STEPS)[number];
 
 export interface MoveTable {
   readonly name: string;
