@@ -1,5 +1,5 @@
 // Moves the tail into the database, in the background and in short steps, and deletes the WAL it makes superfluous.
-// Owns the timer, the one run under way and the counts. Order is everything: records first, in phases (see moving.ts); then, once all of them
+// Owns the timer, the one run under way and the counts. Order is everything: records first, in phases (see flush.ts); then, once all of them
 // are committed, the WAL position; then the tail lets go; and only when the disk has all of it are old segments deleted. A crash in
 // between means that some records are written again with the same keys and values.
 
@@ -8,8 +8,13 @@ import type { Clock } from "../../broker/ports.ts";
 import { putCheckpointState } from "./checkpoint-state.ts";
 import { commit, flushed } from "./engine/tables.ts";
 import type { Wal } from "./engine/wal.ts";
-import { freeze, type Memory, thaw } from "./frozen.ts";
-import { type MovingParts, phases, takeNumbers } from "./moving.ts";
+import {
+  type FlushParts,
+  finishFlush,
+  phases,
+  startFlush,
+  takeNumbers,
+} from "./flush.ts";
 import type { TailRecord } from "./tail.ts";
 
 /** Longest stretch of one event-loop turn. */
@@ -21,7 +26,7 @@ const STEPS_UNDER_WAY = 2;
 /** Time between looks at whether the tail got heavy before a checkpoint was due. */
 const MAX_LOOK_MS = 50;
 
-export interface CheckpointParts extends MovingParts, Memory {
+export interface CheckpointParts extends FlushParts {
   readonly wal: Wal;
   readonly appends: {
     /** Everything in the WAL before it is settled. */
@@ -131,14 +136,14 @@ export class Checkpoint {
       return;
     }
     const state = { position: appends.settledEnd, lastMessageId: ids.floor };
-    const frozen = freeze(this.#parts, appends.unsettled());
-    const { channels } = frozen;
+    const flush = startFlush(this.#parts, appends.unsettled());
+    const { channels } = flush;
     if (isRotation) await dedupe.rotate(nowMs);
     await takeNumbers(this.#parts.rows, channels);
-    for (const puts of phases(this.#parts, frozen, isFirst))
+    for (const puts of phases(this.#parts, flush, isFirst))
       await this.#putAll(puts);
     await commit(tables, () => putCheckpointState(tables, state));
-    thaw(this.#parts, frozen);
+    finishFlush(this.#parts, flush);
     conversationRows.kept(channels, (key) => tail.peek(key));
     this.#done++;
     this.#dropSegments(state.position);

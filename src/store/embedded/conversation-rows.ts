@@ -105,11 +105,11 @@ export class ConversationRows {
     void this.#parts.tables.expiring.put(ofLog, expiringValue(record));
   }
 
-  /** Every put of newest own seqs for what is frozen; stops after each. To be advanced inside `commit`. */
-  *putOwn({ key, number, log, frozenLog }: TailChannel): Generator<void> {
-    if (frozenLog === 0 || this.#parts.isLarge(key)) return;
+  /** Every put of newest own seqs for what is being flushed; stops after each. To be advanced inside `commit`. */
+  *putOwn({ key, number, log, flushingLog }: TailChannel): Generator<void> {
+    if (flushingLog === 0 || this.#parts.isLarge(key)) return;
     const newest = new Map<string, number>();
-    for (let i = 0; i < frozenLog; i++) {
+    for (let i = 0; i < flushingLog; i++) {
       const record = log[i];
       if (record !== undefined) newest.set(record.fromUid, record.messageSeq);
     }

@@ -57,7 +57,7 @@ export class LiveStream {
   /** The database has every event before it. */
   stored = 0;
   /** The running checkpoint writes every event before it. */
-  frozen = 0;
+  flushing = 0;
   /** First indexes of its parts in the database, also of such that a failed checkpoint may have written. */
   readonly parts = new Set<number>();
   #text = "";

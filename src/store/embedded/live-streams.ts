@@ -137,20 +137,20 @@ export class LiveStreams {
   }
 
   /** Marks every settled event as being written to the database and returns their streams. After a failure it is simply called again. */
-  freeze(): LiveStream[] {
+  startFlush(): LiveStream[] {
     const streams = [...this.#dirty];
-    for (const stream of streams) stream.frozen = stream.shown;
+    for (const stream of streams) stream.flushing = stream.shown;
     return streams;
   }
 
-  /** Lets go of what the last `freeze` marked: the database has it. */
-  thaw(streams: readonly LiveStream[]): void {
+  /** Lets go of what the last `startFlush` marked: the database has it. */
+  finishFlush(streams: readonly LiveStream[]): void {
     for (const stream of streams) {
-      const { stored, frozen, pending } = stream;
-      for (const { start, end } of pending.splice(0, frozen - stored))
+      const { stored, flushing, pending } = stream;
+      for (const { start, end } of pending.splice(0, flushing - stored))
         this.#tail.letGo(end - start);
-      stream.stored = frozen;
-      if (stream.isEndedBefore(frozen)) this.remove(stream);
+      stream.stored = flushing;
+      if (stream.isEndedBefore(flushing)) this.remove(stream);
       else if (pending.length === 0) this.#dirty.delete(stream);
     }
   }

@@ -43,21 +43,21 @@ export class StreamRows {
     this.#rows = rows;
   }
 
-  /** Puts what is frozen of a stream. To be called inside `commit`, in one step. Doing it again changes nothing. */
+  /** Puts what is being flushed of a stream. To be called inside `commit`, in one step. Doing it again changes nothing. */
   put(stream: LiveStream): void {
-    const { channel, head, frozen } = stream;
+    const { channel, head, flushing } = stream;
     const key = logKey(channel.number, head.messageSeq);
-    if (stream.isEndedBefore(frozen)) this.#fold(stream, key);
+    if (stream.isEndedBefore(flushing)) this.#fold(stream, key);
     else this.#putPart(stream, key);
   }
 
   #putPart(stream: LiveStream, key: Buffer): void {
-    const { stored, frozen, pending, parts } = stream;
+    const { stored, flushing, pending, parts } = stream;
     const { streamParts, streamsActive } = this.#tables;
-    if (frozen <= stored) return;
+    if (flushing <= stored) return;
     if (stored === 0) void streamsActive.put(key, Buffer.from([VERSION]));
     parts.add(stored);
-    const value = joined(pending.slice(0, frozen - stored));
+    const value = joined(pending.slice(0, flushing - stored));
     void streamParts.put(partKey(key, stored), value);
   }
 

@@ -20,11 +20,11 @@ export class Surplus {
   }
 
   /** To be called with each channel that a checkpoint brought into the database, before it is let go of. */
-  grew({ key, frozenHead, frozenLog }: TailChannel): void {
-    if (this.keeps === 0 || frozenHead <= this.keeps) return;
-    const before = frozenHead - frozenLog;
+  grew({ key, flushingHead, flushingLog }: TailChannel): void {
+    if (this.keeps === 0 || flushingHead <= this.keeps) return;
+    const before = flushingHead - flushingLog;
     const step = this.#step;
-    if (Math.floor(frozenHead / step) > Math.floor(before / step))
+    if (Math.floor(flushingHead / step) > Math.floor(before / step))
       this.add(key);
   }
 

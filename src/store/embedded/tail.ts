@@ -89,15 +89,15 @@ export interface TailChannel {
   /** Settled records of which only the clientMsgNo is kept. */
   readonly marks: TailRecord[];
   /** How many of `log` and `marks` the running checkpoint writes. */
-  frozenLog: number;
-  frozenMarks: number;
+  flushingLog: number;
+  flushingMarks: number;
   /** `head` and its count when they were marked. */
-  frozenHead: number;
-  frozenCounted: number;
+  flushingHead: number;
+  flushingCounted: number;
   /** Who sent which clientMsgNo, of the records the database does not have; undefined: nobody. */
   numbers: DedupeMap | undefined;
   /** The part of it that the running checkpoint writes. */
-  frozenNumbers: DedupeMap | undefined;
+  flushingNumbers: DedupeMap | undefined;
   /** Records placed and neither settled nor taken back. */
   unsettled: number;
   dirty: boolean;
@@ -172,12 +172,12 @@ export class Tail {
       headCounted: counted,
       log: [],
       marks: [],
-      frozenLog: 0,
-      frozenMarks: 0,
-      frozenHead: head,
-      frozenCounted: counted,
+      flushingLog: 0,
+      flushingMarks: 0,
+      flushingHead: head,
+      flushingCounted: counted,
       numbers: undefined,
-      frozenNumbers: undefined,
+      flushingNumbers: undefined,
       unsettled: 0,
       dirty: false,
     };
@@ -193,7 +193,9 @@ export class Tail {
   /** The record that has this clientMsgNo of this sender and channel, settled or not. */
   seen(draft: Numbered): TailRecord | undefined {
     const channel = this.#channels.get(draft.key);
-    return find(channel?.numbers, draft) ?? find(channel?.frozenNumbers, draft);
+    return (
+      find(channel?.numbers, draft) ?? find(channel?.flushingNumbers, draft)
+    );
   }
 
   /** Takes a record's seq, counts it in and makes retries of it find it. */
@@ -220,7 +222,7 @@ export class Tail {
     channel.unsettled--;
     if (record.remembered) {
       forget(channel.numbers, record);
-      forget(channel.frozenNumbers, record);
+      forget(channel.flushingNumbers, record);
     }
     if (messageSeq > 0) {
       channel.assigned = messageSeq - 1;
@@ -260,34 +262,34 @@ export class Tail {
    * Marks everything settled as being written to the database and returns its channels. `unsettled` stays behind. After a failure it is
    * simply called again.
    */
-  freeze(unsettled: Iterable<TailRecord>): TailChannel[] {
+  startFlush(unsettled: Iterable<TailRecord>): TailChannel[] {
     const channels = [...this.#dirty];
     for (const channel of channels) {
-      channel.frozenLog = channel.log.length;
-      channel.frozenMarks = channel.marks.length;
-      channel.frozenHead = channel.head;
-      channel.frozenCounted = channel.headCounted;
-      freezeNumbers(channel);
+      channel.flushingLog = channel.log.length;
+      channel.flushingMarks = channel.marks.length;
+      channel.flushingHead = channel.head;
+      channel.flushingCounted = channel.headCounted;
+      flushNumbers(channel);
     }
     for (const record of unsettled) {
       const { channel } = record;
       if (!record.remembered || !channel.dirty) continue;
-      forget(channel.frozenNumbers, record);
+      forget(channel.flushingNumbers, record);
       channel.numbers ??= new Map();
       remember(channel.numbers, record);
     }
     return channels;
   }
 
-  /** Lets go of what the last `freeze` marked: the database has it. */
-  thaw(channels: readonly TailChannel[]): void {
+  /** Lets go of what the last `startFlush` marked: the database has it. */
+  finishFlush(channels: readonly TailChannel[]): void {
     for (const channel of channels) {
       channel.isNumbered = true;
-      channel.frozenNumbers = undefined;
-      this.#drop(channel.log.splice(0, channel.frozenLog));
-      this.#drop(channel.marks.splice(0, channel.frozenMarks));
-      channel.frozenLog = 0;
-      channel.frozenMarks = 0;
+      channel.flushingNumbers = undefined;
+      this.#drop(channel.log.splice(0, channel.flushingLog));
+      this.#drop(channel.marks.splice(0, channel.flushingMarks));
+      channel.flushingLog = 0;
+      channel.flushingMarks = 0;
       if (channel.log.length + channel.marks.length > 0) continue;
       channel.dirty = false;
       this.#dirty.delete(channel);
@@ -345,13 +347,13 @@ function forget(map: DedupeMap | undefined, record: TailRecord): void {
 }
 
 /** Everything remembered so far is what the checkpoint writes; after a failure, together with what it was to write then. */
-function freezeNumbers(channel: TailChannel): void {
-  const { numbers, frozenNumbers } = channel;
+function flushNumbers(channel: TailChannel): void {
+  const { numbers, flushingNumbers } = channel;
   channel.numbers = undefined;
-  if (frozenNumbers === undefined) channel.frozenNumbers = numbers;
+  if (flushingNumbers === undefined) channel.flushingNumbers = numbers;
   else
     for (const record of unchained(numbers).reverse())
-      remember(frozenNumbers, record);
+      remember(flushingNumbers, record);
 }
 
 /** All records of a map, each to be put elsewhere; of those that share a clientMsgNo the newest first. */

@@ -1,20 +1,27 @@
-// Puts a checkpoint's records into the tables, in the order of keys. No state but the parts'. Writing a record again changes nothing.
-// Of what is put side by side any part may fail and the rest be committed. So it comes in phases: nothing may stand in the tables before what it
-// refers to surely does.
+// What a checkpoint writes: marks what is settled, puts it into the tables in the order of keys, lets
+// go of it. No state but the parts'. Writing a record again changes nothing. Of what is put side by
+// side any part may fail and the rest be committed. So it comes in phases: nothing may stand in the
+// tables before what it refers to surely does.
 
 import { type ChannelRows, expiryKeyOf, logKey } from "./channel-rows.ts";
 import type { ConversationRows } from "./conversation-rows.ts";
 import type { Tables } from "./database.ts";
 import type { DedupeIndex } from "./dedupe.ts";
-import type { Frozen } from "./frozen.ts";
+import type { LiveStream } from "./live-stream.ts";
+import type { LiveStreams } from "./live-streams.ts";
 import { type LogRows, MAX_SEQ, rowLength } from "./log-rows.ts";
 import { isStreamRecord } from "./record.ts";
 import type { StreamRows } from "./stream-rows.ts";
-import type { TailChannel, TailRecord } from "./tail.ts";
+import type { Surplus } from "./surplus.ts";
+import type { Tail, TailChannel, TailRecord } from "./tail.ts";
 
 const EXPIRY_VALUE = Buffer.from([1]);
 
-export interface MovingParts {
+export interface FlushParts {
+  readonly tail: Tail;
+  readonly live: LiveStreams;
+  /** Hears which channels grew in the database. */
+  readonly surplus: Pick<Surplus, "grew">;
   readonly tables: Tables;
   readonly rows: ChannelRows;
   readonly logRows: LogRows;
@@ -23,31 +30,55 @@ export interface MovingParts {
   readonly conversationRows: ConversationRows;
 }
 
+/** What a checkpoint takes out of memory. */
+export interface Flush {
+  readonly channels: TailChannel[];
+  readonly streams: readonly LiveStream[];
+}
+
+/** Marks everything settled. After a failure it is simply called again. */
+export function startFlush(
+  { tail, live }: Pick<FlushParts, "tail" | "live">,
+  unsettled: Iterable<TailRecord>,
+): Flush {
+  return { channels: tail.startFlush(unsettled), streams: live.startFlush() };
+}
+
+/** Lets go of what is marked: the database has it. */
+export function finishFlush(
+  { tail, live, surplus }: FlushParts,
+  { channels, streams }: Flush,
+): void {
+  for (const channel of channels) surplus.grew(channel);
+  tail.finishFlush(channels);
+  live.finishFlush(streams);
+}
+
 /**
- * Every put for what is frozen, phase by phase: all of one is to be committed before the next begins. Each stops after each row and is to be
+ * Every put for what is being flushed, phase by phase: all of one is to be committed before the next begins. Each stops after each row and is to be
  * advanced inside `commit`. `isFirst`: what was replayed, of which the database may have some already.
  */
 export function phases(
-  parts: MovingParts,
-  frozen: Frozen,
+  parts: FlushParts,
+  flush: Flush,
   isFirst: boolean,
 ): readonly Generator<void>[] {
-  frozen.channels.sort((a, b) => a.number - b.number);
+  flush.channels.sort((a, b) => a.number - b.number);
   return [
-    heads(parts, frozen),
-    messages(parts, frozen, isFirst),
-    references(parts, frozen),
+    heads(parts, flush),
+    messages(parts, flush, isFirst),
+    references(parts, flush),
   ];
 }
 
 /** Which number a new channel has: records under a number are lost without it. And each newest seq: where a record stands, none is given again. */
 function* heads(
-  { rows, conversationRows }: MovingParts,
-  { channels }: Frozen,
+  { rows, conversationRows }: FlushParts,
+  { channels }: Flush,
 ): Generator<void> {
   for (const channel of channels) {
     const { key, number, isNumbered } = channel;
-    const { frozenHead: head, frozenCounted: counted } = channel;
+    const { flushingHead: head, flushingCounted: counted } = channel;
     rows.put(key, { number, head, counted });
     if (!isNumbered) conversationRows.putChannel(key);
     yield;
@@ -60,15 +91,15 @@ function* heads(
  * its rows are the same or longer.
  */
 function* messages(
-  parts: MovingParts,
-  { channels }: Frozen,
+  parts: FlushParts,
+  { channels }: Flush,
   isFirst: boolean,
 ): Generator<void> {
   const { logRows } = parts;
-  for (const { number, log, frozenLog } of channels) {
+  for (const { number, log, flushingLog } of channels) {
     const there = isFirst ? seqsThere(parts, number, log) : NONE;
     const wanted = there.size === 0 ? log : log.filter(isNotIn(there));
-    const end = there.size === 0 ? frozenLog : wanted.length;
+    const end = there.size === 0 ? flushingLog : wanted.length;
     for (let at = 0; at < end; ) {
       const record = wanted[at];
       if (record === undefined) break;
@@ -87,7 +118,7 @@ const NONE: ReadonlySet<number> = new Set();
 
 /** Seqs of the log from the first of these records on. */
 function seqsThere(
-  { logRows }: MovingParts,
+  { logRows }: FlushParts,
   number: number,
   [first]: readonly TailRecord[],
 ): ReadonlySet<number> {
@@ -122,18 +153,18 @@ function isAlone({ expireS, bytes, start }: TailRecord): boolean {
 
 /** What finds messages, says something of them, or goes on from one. */
 function* references(
-  { dedupe, conversationRows, streamRows }: MovingParts,
-  { channels, streams }: Frozen,
+  { dedupe, conversationRows, streamRows }: FlushParts,
+  { channels, streams }: Flush,
 ): Generator<void> {
   for (const channel of channels) {
-    const { number, log, marks, frozenLog, frozenMarks } = channel;
-    for (let i = 0; i < frozenLog; i++) {
+    const { number, log, marks, flushingLog, flushingMarks } = channel;
+    for (let i = 0; i < flushingLog; i++) {
       const record = log[i];
       if (record?.remembered === true) dedupe.put(number, record);
       yield;
     }
     yield* conversationRows.putOwn(channel);
-    for (let i = 0; i < frozenMarks; i++) {
+    for (let i = 0; i < flushingMarks; i++) {
       const record = marks[i];
       if (record !== undefined) dedupe.put(number, record);
       yield;
@@ -156,7 +187,7 @@ export async function takeNumbers(
 }
 
 function putExpiry(
-  { tables, conversationRows }: MovingParts,
+  { tables, conversationRows }: FlushParts,
   number: number,
   record: TailRecord,
 ): void {
