@@ -125,7 +125,7 @@ async function openOwned(
   const judge = createJudge(channelTables);
   const path = openMessagePath(options, { ...held, conversationRows, judge });
   const { appends, placing, dedupe, ids, history, tail, wal } = path;
-  const { checkpoint, live, streams, streamRows, rows, surplus, logRows } =
+  const { checkpoint, live, streams, streamRows, rows, trimQueue, logRows } =
     path;
   const secure = createSecure(tables, options.durability === "disk");
   const transact = createTransact(tables, secure);
@@ -136,7 +136,13 @@ async function openOwned(
   });
   const sweep = new Sweep({
     ...{ tables, inboxes, clock, retentionMs, onProblem, live, streamRows },
-    ...{ rows, logRows, tail, surplus, sweepLogins: createLoginSweep(tables) },
+    ...{
+      rows,
+      logRows,
+      tail,
+      trimQueue,
+      sweepLogins: createLoginSweep(tables),
+    },
     intervalMs: options.sweepIntervalMs,
   });
   await startMessagePath(path);

@@ -12,8 +12,8 @@ import type { LiveStreams } from "./live-streams.ts";
 import { type LogRows, MAX_SEQ, rowLength } from "./log-rows.ts";
 import { isStreamRecord } from "./record.ts";
 import type { StreamRows } from "./stream-rows.ts";
-import type { Surplus } from "./surplus.ts";
 import type { Tail, TailChannel, TailRecord } from "./tail.ts";
+import type { TrimQueue } from "./trim-queue.ts";
 
 const EXPIRY_VALUE = Buffer.from([1]);
 
@@ -21,7 +21,7 @@ export interface FlushParts {
   readonly tail: Tail;
   readonly live: LiveStreams;
   /** Hears which channels grew in the database. */
-  readonly surplus: Pick<Surplus, "grew">;
+  readonly trimQueue: Pick<TrimQueue, "grew">;
   readonly tables: Tables;
   readonly rows: ChannelRows;
   readonly logRows: LogRows;
@@ -46,10 +46,10 @@ export function startFlush(
 
 /** Lets go of what is marked: the database has it. */
 export function finishFlush(
-  { tail, live, surplus }: FlushParts,
+  { tail, live, trimQueue }: FlushParts,
   { channels, streams }: Flush,
 ): void {
-  for (const channel of channels) surplus.grew(channel);
+  for (const channel of channels) trimQueue.grew(channel);
   tail.finishFlush(channels);
   live.finishFlush(streams);
 }

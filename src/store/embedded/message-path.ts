@@ -28,8 +28,8 @@ import { createStreamReads, createWithStream } from "./stream-reads.ts";
 import { StreamRows } from "./stream-rows.ts";
 import { StreamRules } from "./stream-rules.ts";
 import { createStreamWrites } from "./stream-writes.ts";
-import { Surplus } from "./surplus.ts";
 import { Tail } from "./tail.ts";
+import { TrimQueue } from "./trim-queue.ts";
 
 /** Where it is kept. */
 export interface LogPlace {
@@ -58,10 +58,10 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
     ...{ tail, wal, placing, clock, publisher, synced, onProblem },
     ...{ owner, judge },
   });
-  const surplus = new Surplus(options.maxChannelMessages);
+  const trimQueue = new TrimQueue(options.maxChannelMessages);
   const checkpoint = new Checkpoint({
     ...{ tables, rows, dedupe, tail, wal, appends, ids, clock, onProblem },
-    ...{ live, streamRows, conversationRows, surplus, logRows },
+    ...{ live, streamRows, conversationRows, trimQueue, logRows },
     intervalMs: options.checkpointMs,
   });
   const withStream = createWithStream({ live, rows: streamRows });
@@ -71,7 +71,7 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const streams = openStreams(options, { ...log, appends, placing, frame });
   return {
     ...{ ...log, dedupe, placing, appends, checkpoint, history, streams },
-    ...{ surplus, logRows },
+    ...{ trimQueue, logRows },
   };
 }
 

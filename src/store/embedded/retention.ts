@@ -21,8 +21,8 @@ import {
 } from "./log-rows.ts";
 import { isStreamRecord, peekTimes } from "./record.ts";
 import type { StreamRows } from "./stream-rows.ts";
-import type { Surplus } from "./surplus.ts";
 import type { Tail } from "./tail.ts";
+import type { TrimQueue } from "./trim-queue.ts";
 
 /** Messages removed in one step, about, and channels looked at. */
 const STEP = 200;
@@ -34,7 +34,7 @@ export interface RetentionParts {
   readonly tail: Pick<Tail, "peek">;
   readonly live: LiveStreams;
   readonly streamRows: StreamRows;
-  readonly surplus: Surplus;
+  readonly trimQueue: TrimQueue;
   /** 0 = for ever. */
   readonly retentionMs: number;
 }
@@ -45,9 +45,9 @@ export async function trimAll(
   nowMs: number,
   isClosed: () => boolean,
 ): Promise<number> {
-  const { retentionMs, surplus, tables } = parts;
-  if (retentionMs === 0 && surplus.keeps === 0) return 0;
-  const grown = surplus.take();
+  const { retentionMs, trimQueue, tables } = parts;
+  if (retentionMs === 0 && trimQueue.keeps === 0) return 0;
+  const grown = trimQueue.take();
   const chunks =
     retentionMs > 0 || grown === undefined
       ? allChannels(tables)
@@ -66,7 +66,7 @@ export async function trimAll(
       await new Promise(setImmediate);
     }
   } catch (error) {
-    surplus.failed();
+    trimQueue.failed();
     throw error;
   }
   return removed;
@@ -136,26 +136,26 @@ function oldRows(
   { key, row: channel }: { readonly key: ChannelKey; readonly row: ChannelRow },
   nowMs: number,
 ): readonly OldRow[] {
-  const { logRows, retentionMs, live, surplus, tail } = parts;
+  const { logRows, retentionMs, live, trimQueue, tail } = parts;
   const { number, head } = channel;
-  const surplusSeq = surplus.keeps > 0 ? head - surplus.keeps : 0;
+  const trimThrough = trimQueue.keeps > 0 ? head - trimQueue.keeps : 0;
   const old: OldRow[] = [];
-  if (retentionMs === 0 && surplusSeq <= 0) return old;
-  const to = retentionMs > 0 ? MAX_SEQ : surplusSeq;
+  if (retentionMs === 0 && trimThrough <= 0) return old;
+  const to = retentionMs > 0 ? MAX_SEQ : trimThrough;
   /** A row of a checkpoint under way would be written whole again beside what is left of it. */
   const movingFrom = tail.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
   let count = 0;
   for (const row of logRows.rowsUp(number, 1, to)) {
     const isPast = retentionMs > 0 && newestMs(row) + retentionMs <= nowMs;
-    const lastOld = isPast ? row.last : Math.min(row.last, surplusSeq);
+    const lastOld = isPast ? row.last : Math.min(row.last, trimThrough);
     const isCut = lastOld < row.last;
     if (lastOld < row.first) break;
     if (isStream(row) && live.at(key, row.first) !== undefined) {
-      surplus.add(key);
+      trimQueue.add(key);
       break; // goes when it is over
     }
     if (isCut && row.last >= movingFrom) {
-      surplus.add(key);
+      trimQueue.add(key);
       break;
     }
     old.push({ row, keptFrom: lastOld + 1 });

@@ -7,7 +7,7 @@ import type { TailChannel } from "./tail.ts";
 /** Messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep is to look at it. */
 const MAX_STEP = 100;
 
-export class Surplus {
+export class TrimQueue {
   /** How many messages a channel keeps; 0: all. */
   readonly keeps: number;
   readonly #step: number;
