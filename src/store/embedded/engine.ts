@@ -37,7 +37,7 @@ import { openConversations } from "./open-conversations.ts";
 import { openInbox } from "./open-inbox.ts";
 import { createJudge } from "./permissions.ts";
 import { createSessions } from "./sessions.ts";
-import { removeStrays } from "./stream-strays.ts";
+import { removeOrphanedStreams } from "./stream-rows.ts";
 import { Sweep } from "./sweep.ts";
 import type { Tail } from "./tail.ts";
 import { createSecure, createTransact } from "./transact.ts";
@@ -121,7 +121,7 @@ async function openOwned(
     isLarge: (key) => channelTables.isLarge(key),
   });
   await conversationRows.complete();
-  await removeStrays(tables, onProblem);
+  await removeOrphanedStreams(tables, onProblem);
   const judge = createJudge(channelTables);
   const path = openMessagePath(options, { ...held, conversationRows, judge });
   const { appends, placing, dedupe, ids, history, tail, wal } = path;

@@ -9,7 +9,7 @@ import type {
 } from "../../broker/model.ts";
 import { type ChannelRows, logKey } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
-import { fieldsOf } from "./engine/tables.ts";
+import { commit, fieldsOf } from "./engine/tables.ts";
 import type { LiveStream, StreamHead } from "./live-stream.ts";
 import { decodeRecord } from "./record.ts";
 import {
@@ -182,6 +182,31 @@ export class StreamRows {
   }
 }
 
+/**
+ * Removes the rows of an active stream whose message is not in the log: a checkpoint of an older build failed half way and the
+ * process died. The WAL has all of that stream, for it is dropped only when a whole checkpoint is done; so the replay brings the
+ * stream back. To be called before it. Throws `unavailable`.
+ */
+export async function removeOrphanedStreams(
+  tables: Tables,
+  onProblem: (error: Error, what: string) => void,
+): Promise<void> {
+  const { log, streamsActive, streamParts } = tables;
+  const orphaned = [...streamsActive.getKeys({})].filter(
+    (key) => !log.doesExist(key),
+  );
+  if (orphaned.length === 0) return;
+  const parts = orphaned.flatMap((key) => [
+    ...streamParts.getKeys(partRange(key)),
+  ]);
+  await commit(tables, () => {
+    for (const key of orphaned) void streamsActive.remove(key);
+    for (const key of parts) void streamParts.remove(key);
+  });
+  const message = `${orphaned.length} active streams stood without their message; the journal has them`;
+  onProblem(new Error(message), "Recovery found something it could not use");
+}
+
 type Place = Pick<EndedStream, "number" | "messageSeq">;
 
 type NoteFields = readonly [number, number, string, string, string, number];
@@ -197,7 +222,7 @@ function toNote(fields: NoteFields): StreamNote {
 }
 
 /** The keys of all parts of a stream. */
-export function partRange(streamKey: Buffer): {
+function partRange(streamKey: Buffer): {
   readonly start: Buffer;
   readonly end: Buffer;
 } {
