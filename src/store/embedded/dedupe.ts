@@ -190,7 +190,7 @@ export class DedupeIndex {
     const { fromUid, clientMsgNo } = message;
     const size = NUMBER_BYTES + 1 + (fromUid.length + clientMsgNo.length) * 3;
     const room = Buffer.allocUnsafe(VALUE_BYTES + size);
-    const value = markValue(message, room.subarray(size));
+    const value = dedupeValue(message, room.subarray(size));
     const key = room.subarray(0, writeKey(room, number, message));
     void this.#table(this.#generation).put(key, value);
   }
@@ -220,7 +220,7 @@ export class DedupeIndex {
     const key = Buffer.from(
       this.#key.subarray(0, writeCommandKey(this.#key, command)),
     );
-    void this.#table(this.#generation).put(key, markValue(command));
+    void this.#table(this.#generation).put(key, dedupeValue(command));
   }
 
   #table(generation: number) {
@@ -233,7 +233,7 @@ function slot(generation: number): 0 | 1 {
   return generation % 2 === 0 ? 0 : 1;
 }
 
-function markValue(
+function dedupeValue(
   message: Remembered,
   value = Buffer.allocUnsafe(VALUE_BYTES),
 ): Buffer {

@@ -157,15 +157,16 @@ function* references(
   { channels, streams }: Flush,
 ): Generator<void> {
   for (const channel of channels) {
-    const { number, log, marks, flushingLog, flushingMarks } = channel;
+    const { number, log, dedupeOnly, flushingLog, flushingDedupeOnly } =
+      channel;
     for (let i = 0; i < flushingLog; i++) {
       const record = log[i];
       if (record?.remembered === true) dedupe.put(number, record);
       yield;
     }
     yield* conversationRows.putOwn(channel);
-    for (let i = 0; i < flushingMarks; i++) {
-      const record = marks[i];
+    for (let i = 0; i < flushingDedupeOnly; i++) {
+      const record = dedupeOnly[i];
       if (record !== undefined) dedupe.put(number, record);
       yield;
     }

@@ -12,10 +12,10 @@ import type { DedupeIndex, FirstMessage, FirstToCome } from "./dedupe.ts";
 import type { Frame } from "./engine/frame.ts";
 import type { MessageIds } from "./message-ids.ts";
 import {
-  CEILING_RECORD,
   countsForEver,
+  DEDUPE_RECORD,
   encodeRecord,
-  MARK_RECORD,
+  ID_RESERVATION_RECORD,
   MESSAGE_RECORD,
   maxRecordBytes,
   type StoredRecord,
@@ -72,7 +72,7 @@ export class Placing {
 
   /** The batch was not written. */
   failed(): void {
-    this.#parts.ids.ceilingLost();
+    this.#parts.ids.reservationLost();
   }
 
   /** The message or command that `draft` repeats: one that may not be settled yet, or what the database remembers. Brings no channel into memory. */
@@ -118,7 +118,7 @@ export class Placing {
     }
     const counts = keep && countsForEver(header.redDot, draft);
     const record = this.#keep(channel, {
-      kind: keep ? MESSAGE_RECORD : MARK_RECORD,
+      kind: keep ? MESSAGE_RECORD : DEDUPE_RECORD,
       message: keep ? message : { ...message, payload: EMPTY },
       dedupe: hasOwn,
       counted: keep ? channel.counted + (counts ? 1 : 0) : 0,
@@ -182,22 +182,22 @@ export class Placing {
 
   /** The frame of the batch, its header left to fill in; undefined when there is nothing to write. Valid until the next `begin`. */
   frame(): Buffer | undefined {
-    if (this.#unkept !== undefined) this.#keepCeiling(this.#unkept);
+    if (this.#unkept !== undefined) this.#keepReservation(this.#unkept);
     return this.#parts.frame.written();
   }
 
   /** Ids that no record carries must not come again after a restart. */
-  #keepCeiling(message: Message): void {
+  #keepReservation(message: Message): void {
     const { ids } = this.#parts;
-    const ceiling = ids.ceilingFor(message.messageId);
-    if (ceiling === undefined) return;
-    ids.ceilingKept(ceiling);
-    const promise = { ...message, messageId: ceiling, payload: EMPTY };
+    const reservation = ids.reservationFor(message.messageId);
+    if (reservation === undefined) return;
+    ids.reservationKept(reservation);
+    const promise = { ...message, messageId: reservation, payload: EMPTY };
     const { frame } = this.#parts;
     const start = frame.reserve(maxRecordBytes(promise));
     frame.add(
       encodeRecord(frame.bytes, start, {
-        ...{ kind: CEILING_RECORD, message: promise },
+        ...{ kind: ID_RESERVATION_RECORD, message: promise },
         ...{ dedupe: false, counted: 0, isStream: false },
       }),
     );

@@ -18,15 +18,15 @@ export const RECORD_VERSION = 2;
 /** A message of a channel's log. */
 export const MESSAGE_RECORD = 1;
 /** Only the memory of a clientMsgNo: the message itself was not to be kept. */
-export const MARK_RECORD = 2;
+export const DEDUPE_RECORD = 2;
 /** Only the promise that no message id below `messageId` will be given again. */
-export const CEILING_RECORD = 3;
+export const ID_RESERVATION_RECORD = 3;
 /** An event of a stream: another layout behind version and kind (see stream-record.ts). */
 export const STREAM_RECORD = 4;
 export type RecordKind =
   | typeof MESSAGE_RECORD
-  | typeof MARK_RECORD
-  | typeof CEILING_RECORD
+  | typeof DEDUPE_RECORD
+  | typeof ID_RESERVATION_RECORD
   | typeof STREAM_RECORD;
 
 const FIXED_BYTES = 40;

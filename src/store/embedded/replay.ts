@@ -7,8 +7,8 @@ import type { Message } from "../../broker/model.ts";
 import type { LiveStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import {
-  CEILING_RECORD,
   decodeRecord,
+  ID_RESERVATION_RECORD,
   MESSAGE_RECORD,
   recordKind,
   STREAM_RECORD,
@@ -60,7 +60,7 @@ export class Replay {
     const { tail } = this.#parts;
     const { kind, message, dedupe, counted, isStream } = decodeRecord(bytes);
     this.#lastMessageId = Math.max(this.#lastMessageId, message.messageId);
-    if (kind === CEILING_RECORD) return;
+    if (kind === ID_RESERVATION_RECORD) return;
     const channel = tail.channel(message.key);
     const before = { head: channel.head, counted: channel.headCounted };
     const record = tailRecord(channel, message, {

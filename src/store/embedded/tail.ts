@@ -87,10 +87,10 @@ export interface TailChannel {
   /** Settled messages that the database does not have, by seq without gaps. */
   readonly log: TailRecord[];
   /** Settled records of which only the clientMsgNo is kept. */
-  readonly marks: TailRecord[];
-  /** How many of `log` and `marks` the running checkpoint writes. */
+  readonly dedupeOnly: TailRecord[];
+  /** How many of `log` and `dedupeOnly` the running checkpoint writes. */
   flushingLog: number;
-  flushingMarks: number;
+  flushingDedupeOnly: number;
   /** `head` and its count when they were marked. */
   flushingHead: number;
   flushingCounted: number;
@@ -171,9 +171,9 @@ export class Tail {
       head,
       headCounted: counted,
       log: [],
-      marks: [],
+      dedupeOnly: [],
       flushingLog: 0,
-      flushingMarks: 0,
+      flushingDedupeOnly: 0,
       flushingHead: head,
       flushingCounted: counted,
       numbers: undefined,
@@ -252,7 +252,7 @@ export class Tail {
       channel.log.push(record);
       channel.head = messageSeq;
       channel.headCounted = record.counted;
-    } else channel.marks.push(record);
+    } else channel.dedupeOnly.push(record);
     if (channel.dirty) return;
     channel.dirty = true;
     this.#dirty.add(channel);
@@ -266,7 +266,7 @@ export class Tail {
     const channels = [...this.#dirty];
     for (const channel of channels) {
       channel.flushingLog = channel.log.length;
-      channel.flushingMarks = channel.marks.length;
+      channel.flushingDedupeOnly = channel.dedupeOnly.length;
       channel.flushingHead = channel.head;
       channel.flushingCounted = channel.headCounted;
       flushNumbers(channel);
@@ -287,10 +287,10 @@ export class Tail {
       channel.isNumbered = true;
       channel.flushingNumbers = undefined;
       this.#drop(channel.log.splice(0, channel.flushingLog));
-      this.#drop(channel.marks.splice(0, channel.flushingMarks));
+      this.#drop(channel.dedupeOnly.splice(0, channel.flushingDedupeOnly));
       channel.flushingLog = 0;
-      channel.flushingMarks = 0;
-      if (channel.log.length + channel.marks.length > 0) continue;
+      channel.flushingDedupeOnly = 0;
+      if (channel.log.length + channel.dedupeOnly.length > 0) continue;
       channel.dirty = false;
       this.#dirty.delete(channel);
     }

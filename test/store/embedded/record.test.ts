@@ -3,10 +3,10 @@
 import t from "tap";
 import type { Message } from "../../../src/broker/model.ts";
 import {
+  DEDUPE_RECORD,
   decodeRecord,
   encodeRecord,
   isStreamRecord,
-  MARK_RECORD,
   MESSAGE_RECORD,
   maxRecordBytes,
   peekCounted,
@@ -56,7 +56,7 @@ t.test(
     const below = randomFrom(20_260_101);
     const target = Buffer.alloc(10_000);
     for (let i = 0; i < 2000; i++) {
-      const kind = i % 3 === 0 ? MARK_RECORD : MESSAGE_RECORD;
+      const kind = i % 3 === 0 ? DEDUPE_RECORD : MESSAGE_RECORD;
       const message = randomMessage(below, kind === MESSAGE_RECORD);
       const record: StoredRecord = {
         kind,
