@@ -20,9 +20,9 @@ import {
 import type { FirstToCome } from "./dedupe.ts";
 import type { FolderLock } from "./engine/folder-lock.ts";
 import type { Wal } from "./engine/wal.ts";
+import type { Memtable, MemtableRecord } from "./memtable.ts";
 import type { Judge } from "./permissions.ts";
 import type { Placing } from "./placing.ts";
-import type { Tail, TailRecord } from "./tail.ts";
 
 /** Counted for a queued message on top of its payload. */
 const QUEUED_BYTES = 256;
@@ -37,7 +37,7 @@ interface Batch {
 }
 
 export interface AppendsParts {
-  readonly tail: Tail;
+  readonly memtable: Memtable;
   readonly wal: Wal;
   readonly owner: Pick<FolderLock, "assertHeld">;
   readonly placing: Placing;
@@ -76,10 +76,10 @@ export class Appends {
     return { appended: this.#appended, duplicates: this.#duplicates };
   }
 
-  /** The tail has no room for more than is queued. */
+  /** The memtable has no room for more than is queued. */
   get isFull(): boolean {
     const queued = { records: this.#queue.length, bytes: this.#queuedBytes };
-    return this.#parts.tail.isFull(queued);
+    return this.#parts.memtable.isFull(queued);
   }
 
   /** The port's `append`. */
@@ -128,7 +128,7 @@ export class Appends {
   }
 
   /** Records that are placed and not settled. */
-  *unsettled(): Iterable<TailRecord> {
+  *unsettled(): Iterable<MemtableRecord> {
     for (const { record } of this.#unsynced?.calls ?? [])
       if (record !== undefined) yield record;
   }
@@ -288,7 +288,7 @@ export class Appends {
     }
     if (original !== undefined) this.#answerRetry(call, original);
     if (message === undefined) return;
-    if (record !== undefined) this.#parts.tail.settle(record);
+    if (record !== undefined) this.#parts.memtable.settle(record);
     const { origin, recipients } = draft;
     this.#tell({ kind: "message", message, origin, recipients });
     this.#appended++;
@@ -321,7 +321,7 @@ export class Appends {
     for (const call of calls.toReversed()) {
       call.step?.takeBack();
       const record = call.record ?? call.step?.record;
-      if (record !== undefined) this.#parts.tail.unplace(record);
+      if (record !== undefined) this.#parts.memtable.unplace(record);
     }
     const error = new BrokerError("unavailable", { cause });
     for (const call of calls) call.reject(error);

@@ -7,7 +7,7 @@ import type {
   ClusterEvent,
   MessageDraft,
 } from "../../broker/ports.ts";
-import type { TailRecord } from "./tail.ts";
+import type { MemtableRecord } from "./memtable.ts";
 
 /** Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges refuse far shorter ones. */
 export const MAX_KEY_UNITS = 603;
@@ -16,7 +16,7 @@ const MAX_EXPIRE_S = 0xffff_ffff;
 /** A call of another kind that takes its turn among the messages. */
 export interface QueuedStep {
   /** The message it placed. */
-  readonly record: TailRecord | undefined;
+  readonly record: MemtableRecord | undefined;
   /** Places what it wants in the batch under way; answers a refusal at once. */
   place(nowMs: number): void;
   /** What it placed stands in `bytes` for good. */
@@ -40,10 +40,10 @@ export interface Call {
   readonly reject: (error: BrokerError) => void;
   /** Its own message; undefined while not placed and for a retry. */
   message: Message | undefined;
-  /** Its place in the tail; undefined when nothing of it is kept. */
-  record: TailRecord | undefined;
+  /** Its place in the memtable; undefined when nothing of it is kept. */
+  record: MemtableRecord | undefined;
   /** The unsettled first call that this one repeats. */
-  original: TailRecord | undefined;
+  original: MemtableRecord | undefined;
 }
 
 /** How a message's call is answered. */

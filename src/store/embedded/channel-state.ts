@@ -1,4 +1,4 @@
-// A channel at one moment, for counting: its newest seq and count, and its records wherever they are. Owns what it learnt of the tail's
+// A channel at one moment, for counting: its newest seq and count, and its records wherever they are. Owns what it learnt of the memtable's
 // records when it was last asked, so that nothing is gone through twice. All of it is read at once: a state is of no use after an `await`.
 
 import type { ChannelKey, MessageHead } from "../../broker/model.ts";
@@ -6,8 +6,8 @@ import { expiresAtMs } from "../../broker/model.ts";
 import type { ChannelRows } from "./channel-rows.ts";
 import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 import type { LogRows } from "./log-rows.ts";
+import type { Memtable, MemtableChannel, MemtableRecord } from "./memtable.ts";
 import { countsForEver, peekCounted, peekHead, peekTimes } from "./record.ts";
-import type { Tail, TailChannel, TailRecord } from "./tail.ts";
 
 /** What counting needs of a record. */
 export interface CountedRecord {
@@ -25,7 +25,7 @@ export interface ChannelState {
   /** Of the message at the head. */
   readonly headCounted: number;
   /** Undefined: nothing of it is in memory. */
-  readonly active: TailChannel | undefined;
+  readonly active: MemtableChannel | undefined;
 }
 
 /** What decides whether a record is shown, Unix milliseconds. */
@@ -34,7 +34,7 @@ export interface RecordTimes {
   readonly expiresAtMs: number;
 }
 
-/** What is known of a tail's log from `firstSeq` through `lastSeq`. */
+/** What is known of a memtable's log from `firstSeq` through `lastSeq`. */
 interface Seen {
   readonly firstSeq: number;
   lastSeq: number;
@@ -47,19 +47,19 @@ export interface ChannelStatesParts {
   readonly logRows: Pick<LogRows, "firstFrom" | "down">;
   readonly rows: ChannelRows;
   readonly conversationRows: ConversationRows;
-  readonly tail: Tail;
+  readonly memtable: Memtable;
 }
 
 export class ChannelStates {
   readonly #parts: ChannelStatesParts;
-  readonly #seen = new WeakMap<TailChannel, Seen>();
+  readonly #seen = new WeakMap<MemtableChannel, Seen>();
 
   constructor(parts: ChannelStatesParts) {
     this.#parts = parts;
   }
 
   now(key: ChannelKey): ChannelState {
-    const active = this.#parts.tail.peek(key);
+    const active = this.#parts.memtable.peek(key);
     if (active !== undefined) {
       const { number, head, headCounted } = active;
       return { number, head, headCounted, active };
@@ -71,20 +71,20 @@ export class ChannelStates {
 
   /** The newest seq that `uid` sent; 0: none. */
   ownSeq({ number, active }: ChannelState, uid: string): number {
-    const inTail = active && this.#look(active).own.get(uid);
-    return inTail ?? this.#parts.conversationRows.ownSeq(number, uid);
+    const inMemtable = active && this.#look(active).own.get(uid);
+    return inMemtable ?? this.#parts.conversationRows.ownSeq(number, uid);
   }
 
   /** The first record from `seq` on that is still kept. */
   recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
-    const tailFrom = tailStart(state);
+    const memtableFrom = memtableStart(state);
     const { logRows } = this.#parts;
-    const stored = logRows.firstFrom(state.number, seq, tailFrom);
+    const stored = logRows.firstFrom(state.number, seq, memtableFrom);
     if (stored !== undefined) {
       const { timestampMs } = peekTimes(stored.bytes);
       return { seq: stored.seq, timestampMs, ...peekCounted(stored.bytes) };
     }
-    const record = state.active?.log[Math.max(0, seq - tailFrom)];
+    const record = state.active?.log[Math.max(0, seq - memtableFrom)];
     return record && countedRecord(record);
   }
 
@@ -101,7 +101,7 @@ export class ChannelStates {
       if (isShown(expiringRow(record))) return headOf(record);
     }
     const { logRows } = this.#parts;
-    const toSeq = tailStart(state) - 1;
+    const toSeq = memtableStart(state) - 1;
     for (const { bytes } of logRows.down(state.number, fromSeq, toSeq))
       if (isShown(peekTimes(bytes))) return peekHead(bytes);
     return undefined;
@@ -109,18 +109,18 @@ export class ChannelStates {
 
   /** Red-dot messages that expire, or did, newest first down to `fromSeq`. */
   *expiringDown(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
-    const inTail = state.active && this.#look(state.active).expiring;
-    for (let i = (inTail?.length ?? 0) - 1; i >= 0; i--) {
-      const row = inTail?.[i];
+    const inMemtable = state.active && this.#look(state.active).expiring;
+    for (let i = (inMemtable?.length ?? 0) - 1; i >= 0; i--) {
+      const row = inMemtable?.[i];
       if (row === undefined || row.seq < fromSeq) return;
       yield row;
     }
     const { conversationRows } = this.#parts;
-    const toSeq = tailStart(state) - 1;
+    const toSeq = memtableStart(state) - 1;
     yield* conversationRows.expiringDown(state.number, { fromSeq, toSeq });
   }
 
-  #look(channel: TailChannel): Seen {
+  #look(channel: MemtableChannel): Seen {
     const { log } = channel;
     const firstSeq = log[0]?.messageSeq ?? 0;
     let seen = this.#seen.get(channel);
@@ -141,23 +141,23 @@ export class ChannelStates {
   }
 }
 
-/** The first seq that is read from the tail. */
-function tailStart({ active, head }: ChannelState): number {
+/** The first seq that is read from the memtable. */
+function memtableStart({ active, head }: ChannelState): number {
   return active?.log[0]?.messageSeq ?? head + 1;
 }
 
-function countedRecord(record: TailRecord): CountedRecord {
+function countedRecord(record: MemtableRecord): CountedRecord {
   const { messageSeq, timestampMs, counted, redDot } = record;
   const counts = countsForEver(redDot, record);
   return { seq: messageSeq, timestampMs, counted, counts };
 }
 
-function expiringRow(record: TailRecord): ExpiringRow {
+function expiringRow(record: MemtableRecord): ExpiringRow {
   const { messageSeq, timestampMs } = record;
   return { seq: messageSeq, timestampMs, expiresAtMs: expiresAtMs(record) };
 }
 
-function headOf(record: TailRecord): MessageHead {
+function headOf(record: MemtableRecord): MessageHead {
   const { messageId, messageSeq, clientMsgNo, timestampMs } = record;
   return { messageId, messageSeq, clientMsgNo, timestampMs };
 }

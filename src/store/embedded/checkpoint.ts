@@ -1,6 +1,6 @@
-// Moves the tail into the database, in the background and in short steps, and deletes the WAL it makes superfluous.
+// Moves the memtable into the database, in the background and in short steps, and deletes the WAL it makes superfluous.
 // Owns the timer, the one run under way and the counts. Order is everything: records first, in phases (see flush.ts); then, once all of them
-// are committed, the WAL position; then the tail lets go; and only when the disk has all of it are old segments deleted. A crash in
+// are committed, the WAL position; then the memtable lets go; and only when the disk has all of it are old segments deleted. A crash in
 // between means that some records are written again with the same keys and values.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -15,7 +15,7 @@ import {
   startFlush,
   takeNumbers,
 } from "./flush.ts";
-import type { TailRecord } from "./tail.ts";
+import type { MemtableRecord } from "./memtable.ts";
 
 /** Longest stretch of one event-loop turn. */
 const STEP_MS = 2;
@@ -23,7 +23,7 @@ const STEP_MS = 2;
 const STEP_RECORDS = 16;
 /** With more, LMDB holds up the event loop for tens of milliseconds. */
 const STEPS_UNDER_WAY = 2;
-/** Time between looks at whether the tail got heavy before a checkpoint was due. */
+/** Time between looks at whether the memtable got heavy before a checkpoint was due. */
 const MAX_LOOK_MS = 50;
 
 export interface CheckpointParts extends FlushParts {
@@ -32,7 +32,7 @@ export interface CheckpointParts extends FlushParts {
     /** Everything in the WAL before it is settled. */
     readonly settledEnd: Wal["position"];
     /** Records that are placed and not settled. */
-    unsettled(): Iterable<TailRecord>;
+    unsettled(): Iterable<MemtableRecord>;
   };
   /** No message id up to `floor` is given again. */
   readonly ids: { readonly floor: number };
@@ -90,14 +90,14 @@ export class Checkpoint {
     this.#timer = setInterval(() => {
       const isDue = performance.now() - last >= this.#parts.intervalMs;
       if (this.#running !== undefined) return;
-      if (!isDue && !this.#parts.tail.isHeavy) return;
+      if (!isDue && !this.#parts.memtable.isHeavy) return;
       last = performance.now();
       void this.run();
     }, lookMs);
     this.#timer.unref();
   }
 
-  /** Moves what is settled now. One at a time; a failure is reported, keeps the tail and is retried at the next turn of the timer. */
+  /** Moves what is settled now. One at a time; a failure is reported, keeps the memtable and is retried at the next turn of the timer. */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
     this.#running = this.#attempt();
@@ -126,13 +126,13 @@ export class Checkpoint {
   }
 
   async #move(isFirst: boolean): Promise<void> {
-    const { tables, tail, appends, ids, dedupe, clock } = this.#parts;
+    const { tables, memtable, appends, ids, dedupe, clock } = this.#parts;
     const { conversationRows } = this.#parts;
     const nowMs = clock();
     const isRotation = dedupe.isRotationDue(nowMs);
-    if (tail.records === 0 && !isRotation && !isFirst) {
-      tail.forgetIdle();
-      conversationRows.kept([], (key) => tail.peek(key));
+    if (memtable.records === 0 && !isRotation && !isFirst) {
+      memtable.forgetIdle();
+      conversationRows.kept([], (key) => memtable.peek(key));
       return;
     }
     const state = { position: appends.settledEnd, lastMessageId: ids.floor };
@@ -144,7 +144,7 @@ export class Checkpoint {
       await this.#putAll(puts);
     await commit(tables, () => putCheckpointState(tables, state));
     finishFlush(this.#parts, flush);
-    conversationRows.kept(channels, (key) => tail.peek(key));
+    conversationRows.kept(channels, (key) => memtable.peek(key));
     this.#done++;
     this.#dropSegments(state.position);
   }

@@ -6,7 +6,7 @@ import { PERSON_CHANNEL } from "../../broker/model.ts";
 import { logKey, seqIn } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
 import { commit } from "./engine/tables.ts";
-import type { TailChannel, TailRecord } from "./tail.ts";
+import type { MemtableChannel, MemtableRecord } from "./memtable.ts";
 import { writeText } from "./text.ts";
 
 const VERSION = 1;
@@ -81,7 +81,7 @@ export class ConversationRows {
 
   /** The channels' rows are committed. `inMemory` tells which others are still there to get one. */
   kept(
-    channels: readonly TailChannel[],
+    channels: readonly MemtableChannel[],
     inMemory: (key: ChannelKey) => unknown,
   ): void {
     for (const { key } of channels) this.#forget(key);
@@ -100,13 +100,13 @@ export class ConversationRows {
   }
 
   /** To be called inside `commit`, with the message. */
-  putMessage(ofLog: Buffer, record: TailRecord): void {
+  putMessage(ofLog: Buffer, record: MemtableRecord): void {
     if (!record.redDot || record.expireS === 0) return;
     void this.#parts.tables.expiring.put(ofLog, expiringValue(record));
   }
 
   /** Every put of newest own seqs for what is being flushed; stops after each. To be advanced inside `commit`. */
-  *putOwn({ key, number, log, flushingLog }: TailChannel): Generator<void> {
+  *putOwn({ key, number, log, flushingLog }: MemtableChannel): Generator<void> {
     if (flushingLog === 0 || this.#parts.isLarge(key)) return;
     const newest = new Map<string, number>();
     for (let i = 0; i < flushingLog; i++) {
@@ -188,7 +188,7 @@ function seqValue(seq: number): Buffer {
   return value;
 }
 
-function expiringValue({ timestampMs, expireS }: TailRecord): Buffer {
+function expiringValue({ timestampMs, expireS }: MemtableRecord): Buffer {
   const value = Buffer.allocUnsafe(17);
   value[0] = VERSION;
   value.writeDoubleBE(timestampMs, 1);

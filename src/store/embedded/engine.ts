@@ -26,6 +26,7 @@ import type { History } from "./history.ts";
 import type { Inbox } from "./inbox.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import { createManagerTables } from "./managers.ts";
+import type { Memtable } from "./memtable.ts";
 import {
   closeMessagePath,
   type LogPlace,
@@ -39,7 +40,6 @@ import { createJudge } from "./permissions.ts";
 import { createSessions } from "./sessions.ts";
 import { removeOrphanedStreams } from "./stream-rows.ts";
 import { Sweep } from "./sweep.ts";
-import type { Tail } from "./tail.ts";
 import { createSecure, createTransact } from "./transact.ts";
 import { createUserTable, type DeviceStore } from "./users.ts";
 
@@ -56,7 +56,7 @@ export interface Engine {
   readonly history: History;
   readonly inbox: Inbox;
   readonly conversations: ConversationStore;
-  readonly tail: Tail;
+  readonly memtable: Memtable;
   readonly wal: Wal;
   readonly owner: FolderLock;
   readonly checkpoint: Checkpoint;
@@ -124,7 +124,7 @@ async function openOwned(
   await removeOrphanedStreams(tables, onProblem);
   const judge = createJudge(channelTables);
   const path = openMessagePath(options, { ...held, conversationRows, judge });
-  const { appends, placing, dedupe, ids, history, tail, wal } = path;
+  const { appends, placing, dedupe, ids, history, memtable, wal } = path;
   const { checkpoint, live, streams, streamRows, rows, trimQueue, logRows } =
     path;
   const secure = createSecure(tables, options.durability === "disk");
@@ -139,7 +139,7 @@ async function openOwned(
     ...{
       rows,
       logRows,
-      tail,
+      memtable,
       trimQueue,
       sweepLogins: createLoginSweep(tables),
     },
@@ -165,7 +165,7 @@ async function openOwned(
     headSeq: (key) => history.headSeq(key),
   });
   return {
-    ...{ tables, appends, streams, live, history, tail, wal },
+    ...{ tables, appends, streams, live, history, memtable, wal },
     owner: held.owner,
     inbox: inboxes.inbox,
     ...{ checkpoint, sweep },

@@ -10,15 +10,15 @@ import type { DedupeIndex } from "./dedupe.ts";
 import type { LiveStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import { type LogRows, MAX_SEQ, rowLength } from "./log-rows.ts";
+import type { Memtable, MemtableChannel, MemtableRecord } from "./memtable.ts";
 import { isStreamRecord } from "./record.ts";
 import type { StreamRows } from "./stream-rows.ts";
-import type { Tail, TailChannel, TailRecord } from "./tail.ts";
 import type { TrimQueue } from "./trim-queue.ts";
 
 const EXPIRY_VALUE = Buffer.from([1]);
 
 export interface FlushParts {
-  readonly tail: Tail;
+  readonly memtable: Memtable;
   readonly live: LiveStreams;
   /** Hears which channels grew in the database. */
   readonly trimQueue: Pick<TrimQueue, "grew">;
@@ -32,25 +32,28 @@ export interface FlushParts {
 
 /** What a checkpoint takes out of memory. */
 export interface Flush {
-  readonly channels: TailChannel[];
+  readonly channels: MemtableChannel[];
   readonly streams: readonly LiveStream[];
 }
 
 /** Marks everything settled. After a failure it is simply called again. */
 export function startFlush(
-  { tail, live }: Pick<FlushParts, "tail" | "live">,
-  unsettled: Iterable<TailRecord>,
+  { memtable, live }: Pick<FlushParts, "memtable" | "live">,
+  unsettled: Iterable<MemtableRecord>,
 ): Flush {
-  return { channels: tail.startFlush(unsettled), streams: live.startFlush() };
+  return {
+    channels: memtable.startFlush(unsettled),
+    streams: live.startFlush(),
+  };
 }
 
 /** Lets go of what is marked: the database has it. */
 export function finishFlush(
-  { tail, live, trimQueue }: FlushParts,
+  { memtable, live, trimQueue }: FlushParts,
   { channels, streams }: Flush,
 ): void {
   for (const channel of channels) trimQueue.grew(channel);
-  tail.finishFlush(channels);
+  memtable.finishFlush(channels);
   live.finishFlush(streams);
 }
 
@@ -120,7 +123,7 @@ const NONE: ReadonlySet<number> = new Set();
 function seqsThere(
   { logRows }: FlushParts,
   number: number,
-  [first]: readonly TailRecord[],
+  [first]: readonly MemtableRecord[],
 ): ReadonlySet<number> {
   if (first === undefined) return NONE;
   const records = logRows.up(number, first.messageSeq, MAX_SEQ);
@@ -128,12 +131,12 @@ function seqsThere(
 }
 
 function isNotIn(seqs: ReadonlySet<number>) {
-  return ({ messageSeq }: TailRecord) => !seqs.has(messageSeq);
+  return ({ messageSeq }: MemtableRecord) => !seqs.has(messageSeq);
 }
 
 /** Where the records end that follow the one at `start` without a gap and share its row. */
 function runEnd(
-  log: readonly TailRecord[],
+  log: readonly MemtableRecord[],
   start: number,
   end: number,
 ): number {
@@ -147,7 +150,7 @@ function runEnd(
   return at;
 }
 
-function isAlone({ expireS, bytes, start }: TailRecord): boolean {
+function isAlone({ expireS, bytes, start }: MemtableRecord): boolean {
   return expireS > 0 || isStreamRecord(bytes, start);
 }
 
@@ -180,7 +183,7 @@ function* references(
 /** Numbers new channels; a number is taken for good before anything is stored under a number. Throws `unavailable`. */
 export async function takeNumbers(
   rows: ChannelRows,
-  channels: readonly TailChannel[],
+  channels: readonly MemtableChannel[],
 ): Promise<void> {
   for (const channel of channels)
     if (channel.number === 0) channel.number = rows.takeNumber();
@@ -190,7 +193,7 @@ export async function takeNumbers(
 function putExpiry(
   { tables, conversationRows }: FlushParts,
   number: number,
-  record: TailRecord,
+  record: MemtableRecord,
 ): void {
   const key = logKey(number, record.messageSeq);
   void tables.expiry.put(expiryKeyOf(record, key), EXPIRY_VALUE);

@@ -1,4 +1,4 @@
-// Reads a channel's messages: the database up to where the tail begins, the tail from there. No state of its own. Never shows a message
+// Reads a channel's messages: the database up to where the memtable begins, the memtable from there. No state of its own. Never shows a message
 // before it is settled, nor one that expired.
 
 import {
@@ -15,13 +15,13 @@ import type {
 import { contentBytes } from "../held-bytes.ts";
 import type { ChannelRows } from "./channel-rows.ts";
 import type { LogRows } from "./log-rows.ts";
+import { type Memtable, type MemtableRecord, recordOf } from "./memtable.ts";
 import { decodeRecord, peekTimes, type StoredRecord } from "./record.ts";
-import { recordOf, type Tail, type TailRecord } from "./tail.ts";
 
 export interface HistoryParts {
   readonly logRows: Pick<LogRows, "up" | "down">;
   readonly rows: ChannelRows;
-  readonly tail: Tail;
+  readonly memtable: Memtable;
   /** Makes a stream's message, as its record has it, whole. */
   readonly withStream: (message: Message, number: number) => Message;
   readonly clock: Clock;
@@ -50,8 +50,8 @@ export class History {
 
   /** The port's `headSeq`. */
   headSeq(key: ChannelKey): number {
-    const { tail, rows } = this.#parts;
-    return tail.peek(key)?.head ?? rows.get(key)?.head ?? 0;
+    const { memtable, rows } = this.#parts;
+    return memtable.peek(key)?.head ?? rows.get(key)?.head ?? 0;
   }
 
   /** The port's `resumeSeqs`. */
@@ -100,32 +100,32 @@ export class History {
 
   /** Every message of the range that is shown, in the order asked for. */
   *#shown(key: ChannelKey, range: HistoryRange): Generator<Take> {
-    const { tail, rows } = this.#parts;
-    const active = tail.peek(key);
+    const { memtable, rows } = this.#parts;
+    const active = memtable.peek(key);
     const channel = active ?? rows.get(key);
     if (channel === undefined) return;
     const log = active?.log ?? [];
     const { reverse } = range;
     const from = Math.max(range.fromSeq, 1);
     const to = Math.min(range.toSeq, channel.head);
-    const tailFrom = log[0]?.messageSeq ?? channel.head + 1;
-    const older = { from, to: Math.min(to, tailFrom - 1), reverse };
-    const newer = { from: Math.max(from, tailFrom), to, reverse };
+    const memtableFrom = log[0]?.messageSeq ?? channel.head + 1;
+    const older = { from, to: Math.min(to, memtableFrom - 1), reverse };
+    const newer = { from: Math.max(from, memtableFrom), to, reverse };
     const { number } = channel;
-    if (reverse) yield* this.#fromTail(log, number, newer);
+    if (reverse) yield* this.#fromMemtable(log, number, newer);
     yield* this.#fromTable(number, older);
-    if (!reverse) yield* this.#fromTail(log, number, newer);
+    if (!reverse) yield* this.#fromMemtable(log, number, newer);
   }
 
-  *#fromTail(
-    log: readonly TailRecord[],
+  *#fromMemtable(
+    log: readonly MemtableRecord[],
     number: number,
     { from, to, reverse }: Part,
   ): Generator<Take> {
-    const tailFrom = log[0]?.messageSeq ?? 0;
+    const memtableFrom = log[0]?.messageSeq ?? 0;
     const step = reverse ? -1 : 1;
     for (let seq = reverse ? to : from; seq >= from && seq <= to; seq += step) {
-      const record = log[seq - tailFrom];
+      const record = log[seq - memtableFrom];
       if (record === undefined) continue;
       if (this.#isShown(record.timestampMs, expiresAtMs(record)))
         yield () => this.#whole(recordOf(record), number);

@@ -13,6 +13,7 @@ import {
   streamPayload,
 } from "../../broker/model.ts";
 import { snapshotBytes } from "../held-bytes.ts";
+import type { MemtableChannel } from "./memtable.ts";
 import {
   type EncodedEvent,
   type Ending,
@@ -20,7 +21,6 @@ import {
   type StreamEvent,
   stateAfter,
 } from "./stream-record.ts";
-import type { TailChannel } from "./tail.ts";
 
 /** Memory an event and a stream take besides their strings, about. */
 const EVENT_BYTES = 160;
@@ -48,7 +48,7 @@ export function withStream(
 }
 
 export class LiveStream {
-  readonly channel: TailChannel;
+  readonly channel: MemtableChannel;
   readonly head: StreamHead;
   /** When the last event was placed. */
   lastMs: number;
@@ -74,7 +74,7 @@ export class LiveStream {
   /** What reads get, until an event is shown. */
   #snapshot: StreamSnapshot | undefined;
 
-  constructor(channel: TailChannel, head: StreamHead, nowMs: number) {
+  constructor(channel: MemtableChannel, head: StreamHead, nowMs: number) {
     this.channel = channel;
     this.head = head;
     this.lastMs = nowMs;

@@ -5,8 +5,8 @@ import { BrokerError } from "../../broker/errors.ts";
 import { type ChannelKey, STREAM_END } from "../../broker/model.ts";
 import { snapshotBytes } from "../held-bytes.ts";
 import { eventBytes, LiveStream, type StreamHead } from "./live-stream.ts";
+import type { Memtable, MemtableChannel } from "./memtable.ts";
 import type { StreamEvent } from "./stream-record.ts";
-import type { Tail, TailChannel } from "./tail.ts";
 
 export interface StreamBounds {
   /** What one stream's events add to what a viewer who joins is sent. */
@@ -16,7 +16,7 @@ export interface StreamBounds {
 }
 
 export class LiveStreams {
-  readonly #tail: Tail;
+  readonly #memtable: Memtable;
   readonly #bounds: StreamBounds;
   readonly #byChannel = new Map<ChannelKey, LiveStream[]>();
   /** Of personal channels, by each of the two users. */
@@ -24,8 +24,8 @@ export class LiveStreams {
   #dirty = new Set<LiveStream>();
   #memory = 0;
 
-  constructor(tail: Tail, bounds: StreamBounds) {
-    this.#tail = tail;
+  constructor(memtable: Memtable, bounds: StreamBounds) {
+    this.#memtable = memtable;
     this.#bounds = bounds;
   }
 
@@ -96,7 +96,7 @@ export class LiveStreams {
       throw new BrokerError("overloaded");
   }
 
-  begin(channel: TailChannel, head: StreamHead, nowMs: number): LiveStream {
+  begin(channel: MemtableChannel, head: StreamHead, nowMs: number): LiveStream {
     const stream = new LiveStream(channel, head, nowMs);
     const others = this.#byChannel.get(head.key);
     if (others === undefined) this.#byChannel.set(head.key, [stream]);
@@ -148,7 +148,7 @@ export class LiveStreams {
     for (const stream of streams) {
       const { stored, flushing, pending } = stream;
       for (const { start, end } of pending.splice(0, flushing - stored))
-        this.#tail.letGo(end - start);
+        this.#memtable.letGo(end - start);
       stream.stored = flushing;
       if (stream.isEndedBefore(flushing)) this.remove(stream);
       else if (pending.length === 0) this.#dirty.delete(stream);

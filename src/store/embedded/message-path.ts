@@ -1,4 +1,4 @@
-// Opens and wires the path of messages and streams: WAL, tail, queue, checkpoint and what reads of them. No state of its own.
+// Opens and wires the path of messages and streams: WAL, memtable, queue, checkpoint and what reads of them. No state of its own.
 // What the WAL has is replayed before anything else; nothing is taken before the first checkpoint has moved it.
 
 import { BrokerError } from "../../broker/errors.ts";
@@ -20,6 +20,7 @@ import { Wal } from "./engine/wal.ts";
 import { History } from "./history.ts";
 import { LiveStreams } from "./live-streams.ts";
 import { LogRows } from "./log-rows.ts";
+import { Memtable } from "./memtable.ts";
 import { MessageIds } from "./message-ids.ts";
 import type { Judge } from "./permissions.ts";
 import { Placing } from "./placing.ts";
@@ -28,7 +29,6 @@ import { createStreamReads, createWithStream } from "./stream-reads.ts";
 import { StreamRows } from "./stream-rows.ts";
 import { StreamRules } from "./stream-rules.ts";
 import { createStreamWrites } from "./stream-writes.ts";
-import { Tail } from "./tail.ts";
 import { TrimQueue } from "./trim-queue.ts";
 
 /** Where it is kept. */
@@ -50,23 +50,23 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const retentionMs = options.retentionS * 1000;
   const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
   const log = openLog(options, place);
-  const { tail, rows, wal, ids, live, streamRows } = log;
+  const { memtable, rows, wal, ids, live, streamRows } = log;
   const logRows = new LogRows(tables);
   const frame = new Frame();
-  const placing = new Placing({ tail, rows, dedupe, ids, frame });
+  const placing = new Placing({ memtable, rows, dedupe, ids, frame });
   const appends = new Appends({
-    ...{ tail, wal, placing, clock, publisher, synced, onProblem },
+    ...{ memtable, wal, placing, clock, publisher, synced, onProblem },
     ...{ owner, judge },
   });
   const trimQueue = new TrimQueue(options.maxChannelMessages);
   const checkpoint = new Checkpoint({
-    ...{ tables, rows, dedupe, tail, wal, appends, ids, clock, onProblem },
+    ...{ tables, rows, dedupe, memtable, wal, appends, ids, clock, onProblem },
     ...{ live, streamRows, conversationRows, trimQueue, logRows },
     intervalMs: options.checkpointMs,
   });
   const withStream = createWithStream({ live, rows: streamRows });
   const history = new History({
-    ...{ logRows, rows, tail, withStream, clock, retentionMs },
+    ...{ logRows, rows, memtable, withStream, clock, retentionMs },
   });
   const streams = openStreams(options, { ...log, appends, placing, frame });
   return {
@@ -138,16 +138,19 @@ function openLog(
     if (row === undefined) conversationRows.noteNew(key);
     return row;
   };
-  const tail = new Tail(loadRow, {
+  const memtable = new Memtable(loadRow, {
     maxBytes: options.maxTailBytes,
     maxRecords: options.maxTailRecords,
   });
-  const live = new LiveStreams(tail, {
+  const live = new LiveStreams(memtable, {
     maxStreamBytes: options.maxStreamBytes,
     maxActiveBytes: options.maxActiveStreamBytes,
   });
   const streamRows = new StreamRows(tables, rows);
-  const replay = new Replay({ tail, live, rows: streamRows }, options.clock());
+  const replay = new Replay(
+    { memtable, live, rows: streamRows },
+    options.clock(),
+  );
   const state = readCheckpointState(tables);
   const position = state?.position ?? { segment: 1, offset: 0 };
   const recovered = recover(walFolder, position, {
@@ -167,7 +170,7 @@ function openLog(
     lastCommandId(tables),
   );
   const ids = new MessageIds(lastId);
-  return { rows, tail, live, streamRows, ids, wal: openWal() };
+  return { rows, memtable, live, streamRows, ids, wal: openWal() };
 
   function openWal(): Wal {
     try {

@@ -12,15 +12,15 @@ export interface OpenConversationsParts
     MembershipParts,
     Pick<UnreadParts, "retentionMs"> {
   /** What the message path keeps. */
-  readonly path: Pick<ChannelStatesParts, "rows" | "tail" | "logRows"> &
+  readonly path: Pick<ChannelStatesParts, "rows" | "memtable" | "logRows"> &
     Pick<StandingParts, "history">;
 }
 
 export function openConversations(
   parts: OpenConversationsParts,
 ): ConversationStore {
-  const { tail, rows, logRows, history } = parts.path;
-  const states = new ChannelStates({ ...parts, tail, rows, logRows });
+  const { memtable, rows, logRows, history } = parts.path;
+  const states = new ChannelStates({ ...parts, memtable, rows, logRows });
   const unread = new Unread({ ...parts, states });
   return new Conversations({
     ...parts,

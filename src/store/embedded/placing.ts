@@ -1,5 +1,5 @@
 // Gives drafts their place: finds the first message a retry repeats, else takes seq and id and encodes the record into the frame of the
-// batch under way. Owns which message no record carries. Places nothing for good: `Tail.unplace` takes back what was not written. Hot.
+// batch under way. Owns which message no record carries. Places nothing for good: `Memtable.unplace` takes back what was not written. Hot.
 
 import {
   type ChannelKey,
@@ -10,6 +10,12 @@ import {
 import type { MessageDraft } from "../../broker/ports.ts";
 import type { DedupeIndex, FirstMessage, FirstToCome } from "./dedupe.ts";
 import type { Frame } from "./engine/frame.ts";
+import {
+  type Memtable,
+  type MemtableChannel,
+  type MemtableRecord,
+  memtableRecord,
+} from "./memtable.ts";
 import type { MessageIds } from "./message-ids.ts";
 import {
   countsForEver,
@@ -20,19 +26,13 @@ import {
   maxRecordBytes,
   type StoredRecord,
 } from "./record.ts";
-import {
-  type Tail,
-  type TailChannel,
-  type TailRecord,
-  tailRecord,
-} from "./tail.ts";
 
 const EMPTY = new Uint8Array(0);
 /** Of every stream's message. */
 const STREAM_HEADER: MessageHeader = { noPersist: false, redDot: true };
 
 export interface PlacingParts {
-  readonly tail: Tail;
+  readonly memtable: Memtable;
   /** What the database has of channels. */
   readonly rows: {
     get(key: ChannelKey): { readonly number: number } | undefined;
@@ -46,13 +46,13 @@ export interface PlacingParts {
 export interface Placed {
   readonly message: Message;
   /** Undefined when nothing of it is kept. */
-  readonly record: TailRecord | undefined;
+  readonly record: MemtableRecord | undefined;
 }
 
 /** The message of a new stream with its place. */
 export interface PlacedStream {
   readonly message: Message;
-  readonly record: TailRecord;
+  readonly record: MemtableRecord;
 }
 
 export class Placing {
@@ -79,23 +79,24 @@ export class Placing {
   firstOf(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
     nowMs: number,
-  ): TailRecord | FirstMessage | FirstToCome | undefined {
-    const { tail, rows, dedupe } = this.#parts;
+  ): MemtableRecord | FirstMessage | FirstToCome | undefined {
+    const { memtable, rows, dedupe } = this.#parts;
     if (draft.clientMsgNo === "" || !dedupe.mayKnow(draft)) return undefined;
-    const known = tail.seen(draft);
+    const known = memtable.seen(draft);
     if (known !== undefined && dedupe.isInWindow(known, nowMs)) return known;
-    const number = (tail.peek(draft.key) ?? rows.get(draft.key))?.number ?? 0;
+    const number =
+      (memtable.peek(draft.key) ?? rows.get(draft.key))?.number ?? 0;
     const first = number === 0 ? undefined : dedupe.find(number, draft, nowMs);
     return first ?? dedupe.findCommand(draft, nowMs);
   }
 
   place(draft: MessageDraft, nowMs: number): Placed {
     const { key, header } = draft;
-    const { tail, ids } = this.#parts;
+    const { memtable, ids } = this.#parts;
     const keep = !header.noPersist;
     const hasOwn = draft.clientMsgNo !== "";
     const isKept = keep || hasOwn;
-    const channel = isKept ? tail.channel(key) : undefined;
+    const channel = isKept ? memtable.channel(key) : undefined;
     const messageId = ids.next(nowMs);
     const message: Message = {
       messageId,
@@ -132,9 +133,9 @@ export class Placing {
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
     nowMs: number,
   ): PlacedStream {
-    const { tail, ids } = this.#parts;
+    const { memtable, ids } = this.#parts;
     const { key, channel: ref, fromUid, clientMsgNo } = draft;
-    const channel = tail.channel(key);
+    const channel = memtable.channel(key);
     const message: Message = {
       messageId: ids.next(nowMs),
       messageSeq: channel.assigned + 1,
@@ -160,15 +161,15 @@ export class Placing {
     return { message, record };
   }
 
-  /** Encodes a record, remembers its sender's number and gives it its place in the tail. */
-  #keep(channel: TailChannel, stored: StoredRecord): TailRecord {
+  /** Encodes a record, remembers its sender's number and gives it its place in the memtable. */
+  #keep(channel: MemtableChannel, stored: StoredRecord): MemtableRecord {
     const { message, dedupe, counted } = stored;
     const { frame } = this.#parts;
     const start = frame.reserve(maxRecordBytes(message));
     const { bytes } = frame;
     const end = encodeRecord(bytes, start, stored);
     frame.add(end);
-    const record = tailRecord(channel, message, {
+    const record = memtableRecord(channel, message, {
       remembered: dedupe,
       counted,
       bytes,
@@ -176,7 +177,7 @@ export class Placing {
       end,
     });
     if (dedupe) this.#parts.dedupe.note(message);
-    this.#parts.tail.place(record);
+    this.#parts.memtable.place(record);
     return record;
   }
 

@@ -7,6 +7,11 @@ import type { Message } from "../../broker/model.ts";
 import type { LiveStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import {
+  type Memtable,
+  type MemtableChannel,
+  memtableRecord,
+} from "./memtable.ts";
+import {
   decodeRecord,
   ID_RESERVATION_RECORD,
   MESSAGE_RECORD,
@@ -19,10 +24,9 @@ import {
   type StreamEvent,
 } from "./stream-record.ts";
 import type { StreamRows } from "./stream-rows.ts";
-import { type Tail, type TailChannel, tailRecord } from "./tail.ts";
 
 export interface ReplayParts {
-  readonly tail: Tail;
+  readonly memtable: Memtable;
   readonly live: LiveStreams;
   readonly rows: StreamRows;
 }
@@ -36,9 +40,9 @@ export class Replay {
   constructor(parts: ReplayParts, nowMs: number) {
     this.#parts = parts;
     this.#nowMs = nowMs;
-    const { live, rows, tail } = parts;
+    const { live, rows, memtable } = parts;
     for (const { head, parts: firsts, events } of rows.active()) {
-      const stream = live.begin(tail.channel(head.key), head, nowMs);
+      const stream = live.begin(memtable.channel(head.key), head, nowMs);
       for (const first of firsts) stream.parts.add(first);
       for (const event of events) this.#take(stream, event);
       stream.stored = events.length;
@@ -57,13 +61,13 @@ export class Replay {
   }
 
   #message(bytes: Buffer): void {
-    const { tail } = this.#parts;
+    const { memtable } = this.#parts;
     const { kind, message, dedupe, counted, isStream } = decodeRecord(bytes);
     this.#lastMessageId = Math.max(this.#lastMessageId, message.messageId);
     if (kind === ID_RESERVATION_RECORD) return;
-    const channel = tail.channel(message.key);
+    const channel = memtable.channel(message.key);
     const before = { head: channel.head, counted: channel.headCounted };
-    const record = tailRecord(channel, message, {
+    const record = memtableRecord(channel, message, {
       ...{ remembered: dedupe, counted },
       ...{ bytes, start: 0, end: bytes.length },
     });
@@ -74,8 +78,8 @@ export class Replay {
           message: `The journal skips from ${last} to ${message.messageSeq} in channel ${message.key}`,
         });
     }
-    tail.place(record);
-    tail.settle(record);
+    memtable.place(record);
+    memtable.settle(record);
     // After a power cut the database may be ahead of the WAL: a seq that was shown is never given again.
     if (before.head > channel.head) {
       channel.head = before.head;
@@ -86,7 +90,7 @@ export class Replay {
     if (isStream) this.#stream(channel, message);
   }
 
-  #stream(channel: TailChannel, message: Message): void {
+  #stream(channel: MemtableChannel, message: Message): void {
     const { live, rows } = this.#parts;
     const { key, messageSeq } = message;
     if (live.at(key, messageSeq) !== undefined) return;
@@ -95,12 +99,12 @@ export class Replay {
   }
 
   #event(bytes: Buffer): void {
-    const { tail, live, rows } = this.#parts;
+    const { memtable, live, rows } = this.#parts;
     const { stream: name, event, body } = decodeStreamRecord(bytes);
     const { key, messageSeq } = name;
     const stream = live.at(key, messageSeq);
     if (stream === undefined) {
-      if (rows.isEnded(tail.channel(key).number, messageSeq)) return;
+      if (rows.isEnded(memtable.channel(key).number, messageSeq)) return;
       throw skips(key, messageSeq);
     }
     if (event.index < stream.placed) return;
@@ -108,7 +112,7 @@ export class Replay {
     this.#take(stream, event);
     const encoded: EncodedEvent = { bytes, start: 0, body, end: bytes.length };
     stream.pending.push(encoded);
-    tail.hold(bytes.length);
+    memtable.hold(bytes.length);
     live.touch(stream);
   }
 

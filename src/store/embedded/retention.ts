@@ -19,9 +19,9 @@ import {
   recordAt,
   recordsFrom,
 } from "./log-rows.ts";
+import type { Memtable } from "./memtable.ts";
 import { isStreamRecord, peekTimes } from "./record.ts";
 import type { StreamRows } from "./stream-rows.ts";
-import type { Tail } from "./tail.ts";
 import type { TrimQueue } from "./trim-queue.ts";
 
 /** Messages removed in one step, about, and channels looked at. */
@@ -31,7 +31,7 @@ export interface RetentionParts {
   readonly tables: Tables;
   readonly rows: Pick<ChannelRows, "get">;
   readonly logRows: LogRows;
-  readonly tail: Pick<Tail, "peek">;
+  readonly memtable: Pick<Memtable, "peek">;
   readonly live: LiveStreams;
   readonly streamRows: StreamRows;
   readonly trimQueue: TrimQueue;
@@ -136,14 +136,14 @@ function oldRows(
   { key, row: channel }: { readonly key: ChannelKey; readonly row: ChannelRow },
   nowMs: number,
 ): readonly OldRow[] {
-  const { logRows, retentionMs, live, trimQueue, tail } = parts;
+  const { logRows, retentionMs, live, trimQueue, memtable } = parts;
   const { number, head } = channel;
   const trimThrough = trimQueue.keeps > 0 ? head - trimQueue.keeps : 0;
   const old: OldRow[] = [];
   if (retentionMs === 0 && trimThrough <= 0) return old;
   const to = retentionMs > 0 ? MAX_SEQ : trimThrough;
   /** A row of a checkpoint under way would be written whole again beside what is left of it. */
-  const movingFrom = tail.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
+  const movingFrom = memtable.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
   let count = 0;
   for (const row of logRows.rowsUp(number, 1, to)) {
     const isPast = retentionMs > 0 && newestMs(row) + retentionMs <= nowMs;

@@ -183,7 +183,7 @@ const NO_STATS: EmbeddedStats = {
 };
 
 function statsOf({
-  tail,
+  memtable,
   wal,
   checkpoint,
   appends,
@@ -192,8 +192,8 @@ function statsOf({
 }: Engine): EmbeddedStats {
   const { appended, duplicates } = appends.counts;
   return {
-    tailRecords: tail.records,
-    tailBytes: tail.bytes,
+    tailRecords: memtable.records,
+    tailBytes: memtable.bytes,
     journalBytes: wal.bytes(),
     checkpoints: checkpoint.count,
     appends: appended,

@@ -3,11 +3,11 @@
 import { BrokerError } from "../../broker/errors.ts";
 import type { ClusterEvent } from "../../broker/ports.ts";
 import type { QueuedStep } from "./call.ts";
+import type { MemtableRecord } from "./memtable.ts";
 import {
   type StreamPlacementParts,
   StreamPlacements,
 } from "./stream-placements.ts";
-import type { TailRecord } from "./tail.ts";
 
 /** What a call places with. */
 export type StreamCallParts = StreamPlacementParts;
@@ -37,7 +37,7 @@ export class StreamCall<Answer> implements QueuedStep {
     this.reject = done.reject;
   }
 
-  get record(): TailRecord | undefined {
+  get record(): MemtableRecord | undefined {
     return this.#placed?.record;
   }
 

@@ -5,6 +5,7 @@ import type { ClusterEvent } from "../../broker/ports.ts";
 import type { Frame } from "./engine/frame.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
+import type { Memtable } from "./memtable.ts";
 import type { PlacedStream, Placing } from "./placing.ts";
 import {
   type EncodedEvent,
@@ -13,10 +14,9 @@ import {
   type StreamEvent,
   type StreamName,
 } from "./stream-record.ts";
-import type { Tail } from "./tail.ts";
 
 export interface StreamPlacementParts {
-  readonly tail: Tail;
+  readonly memtable: Memtable;
   readonly live: LiveStreams;
   readonly placing: Placing;
   readonly frame: Frame;
@@ -65,13 +65,13 @@ export class StreamPlacements {
 
   /** Gives a stream its next event. */
   add(stream: LiveStream, added: NewEvent): void {
-    const { frame, live, tail } = this.#parts;
+    const { frame, live, memtable } = this.#parts;
     const timestampMs = added.timestampMs ?? this.nowMs;
     const { type, data, eventId, ending } = added;
     const index = stream.placed;
     const event = { index, type, data, eventId, timestampMs, ending }; // no spread: it costs a microsecond
     const encoded = encodeInto(frame, stream.head, event);
-    tail.hold(encoded.end - encoded.start);
+    memtable.hold(encoded.end - encoded.start);
     const previousMs = stream.lastMs;
     live.change(stream, () => stream.place(event));
     stream.lastMs = this.nowMs;
@@ -97,7 +97,7 @@ export class StreamPlacements {
   #settleMessage(tell: (event: ClusterEvent) => void): void {
     if (this.#begun === undefined) return;
     const { stream, record, message } = this.#begun;
-    this.#parts.tail.settle(record);
+    this.#parts.memtable.settle(record);
     stream.show(0);
     tell({
       kind: "message",
@@ -109,12 +109,12 @@ export class StreamPlacements {
 
   /** Takes all back but `record`, newest first. */
   takeBack(): void {
-    const { tail, live } = this.#parts;
+    const { memtable, live } = this.#parts;
     for (const placed of this.#events.toReversed()) {
       const { stream, event, encoded, previousMs } = placed;
       live.change(stream, () => stream.unplace(event));
       stream.lastMs = previousMs;
-      tail.letGo(encoded.end - encoded.start);
+      memtable.letGo(encoded.end - encoded.start);
     }
     if (this.#begun !== undefined) live.remove(this.#begun.stream);
   }

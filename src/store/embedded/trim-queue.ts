@@ -2,7 +2,7 @@
 // all, for the limit may have been another one. Asked per channel and checkpoint, never per message.
 
 import type { ChannelKey } from "../../broker/model.ts";
-import type { TailChannel } from "./tail.ts";
+import type { MemtableChannel } from "./memtable.ts";
 
 /** Messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep is to look at it. */
 const MAX_STEP = 100;
@@ -20,7 +20,7 @@ export class TrimQueue {
   }
 
   /** To be called with each channel that a checkpoint brought into the database, before it is let go of. */
-  grew({ key, flushingHead, flushingLog }: TailChannel): void {
+  grew({ key, flushingHead, flushingLog }: MemtableChannel): void {
     if (this.keeps === 0 || flushingHead <= this.keeps) return;
     const before = flushingHead - flushingLog;
     const step = this.#step;

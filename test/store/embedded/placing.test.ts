@@ -6,9 +6,9 @@ import { ChannelRows } from "../../../src/store/embedded/channel-rows.ts";
 import { openTables } from "../../../src/store/embedded/database.ts";
 import { DedupeIndex } from "../../../src/store/embedded/dedupe.ts";
 import { Frame } from "../../../src/store/embedded/engine/frame.ts";
+import { Memtable } from "../../../src/store/embedded/memtable.ts";
 import { MessageIds } from "../../../src/store/embedded/message-ids.ts";
 import { Placing } from "../../../src/store/embedded/placing.ts";
-import { Tail } from "../../../src/store/embedded/tail.ts";
 import { retryOf } from "../../contract/store-bench.ts";
 import { testFolder } from "./folder.ts";
 
@@ -16,18 +16,18 @@ t.test("a look-up brings no channel into memory, a message does", async (t) => {
   const tables = openTables(join(testFolder(t), "lmdb"));
   t.teardown(() => tables.env.close());
   const rows = new ChannelRows(tables);
-  const tail = new Tail((key) => rows.get(key), {
+  const memtable = new Memtable((key) => rows.get(key), {
     ...{ maxBytes: 1_000_000, maxRecords: 1000 },
   });
   const placing = new Placing({
-    ...{ tail, rows, ids: new MessageIds(0), frame: new Frame() },
+    ...{ memtable, rows, ids: new MessageIds(0), frame: new Frame() },
     dedupe: new DedupeIndex(tables, 1000),
   });
   const draft = retryOf("n");
   t.equal(placing.firstOf(draft, 0), undefined);
-  t.equal(tail.peek(draft.key), undefined);
+  t.equal(memtable.peek(draft.key), undefined);
   placing.begin();
   const { record } = placing.place(draft, 0);
-  t.equal(tail.peek(draft.key)?.assigned, 1);
+  t.equal(memtable.peek(draft.key)?.assigned, 1);
   t.equal(placing.firstOf(draft, 0), record);
 });

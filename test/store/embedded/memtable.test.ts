@@ -25,7 +25,7 @@ t.test(
 );
 
 t.test(
-  "a tail that gets heavy is moved before a checkpoint is due",
+  "a memtable that gets heavy is moved before a checkpoint is due",
   async (t) => {
     const over = { checkpointMs: 1_000_000, maxTailRecords: 100 };
     const store = await openStore(t, testFolder(t), over);
@@ -48,7 +48,7 @@ t.test("what is queued in one turn counts too", async (t) => {
 });
 
 t.test(
-  "a checkpoint empties the tail, shortens the journal and changes no read",
+  "a checkpoint empties the memtable, shortens the WAL and changes no read",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path, { segmentBytes: 65_536 });

@@ -10,8 +10,8 @@ import { countsForEver, decodeRecord, type StoredRecord } from "./record.ts";
 const MAX_IDLE_CHANNELS = 100_000;
 
 /** A record on its way: placed, then written, then settled. Keeps what it is found by, and the message in its encoded form only. */
-export interface TailRecord {
-  readonly channel: TailChannel;
+export interface MemtableRecord {
+  readonly channel: MemtableChannel;
   readonly messageId: number;
   readonly messageSeq: number;
   readonly fromUid: string;
@@ -24,7 +24,7 @@ export interface TailRecord {
   /** Its channel's `numbers` have it: the sender chose the clientMsgNo. */
   readonly remembered: boolean;
   /** The next in its channel with the same clientMsgNo, of another sender. That is rare: no list, no joined key. */
-  sameNo: TailRecord | undefined;
+  sameNo: MemtableRecord | undefined;
   /** The bytes that hold its encoded form, from `start` to `end`. */
   bytes: Buffer;
   start: number;
@@ -40,11 +40,11 @@ interface EncodedAt {
   readonly end: number;
 }
 
-export function tailRecord(
-  channel: TailChannel,
+export function memtableRecord(
+  channel: MemtableChannel,
   message: Message,
   at: EncodedAt & { readonly remembered: boolean; readonly counted: number },
-): TailRecord {
+): MemtableRecord {
   return {
     channel,
     messageId: message.messageId,
@@ -65,12 +65,12 @@ export function tailRecord(
 }
 
 /** All of a record that was written. */
-export function recordOf({ bytes, start, end }: TailRecord): StoredRecord {
+export function recordOf({ bytes, start, end }: MemtableRecord): StoredRecord {
   return decodeRecord(bytes.subarray(start, end));
 }
 
 /** An active channel. */
-export interface TailChannel {
+export interface MemtableChannel {
   readonly key: ChannelKey;
   /** The channel's number in the database's keys; 0 = none yet. */
   number: number;
@@ -85,9 +85,9 @@ export interface TailChannel {
   /** The count of the message at `head`. */
   headCounted: number;
   /** Settled messages that the database does not have, by seq without gaps. */
-  readonly log: TailRecord[];
+  readonly log: MemtableRecord[];
   /** Settled records of which only the clientMsgNo is kept. */
-  readonly dedupeOnly: TailRecord[];
+  readonly dedupeOnly: MemtableRecord[];
   /** How many of `log` and `dedupeOnly` the running checkpoint writes. */
   flushingLog: number;
   flushingDedupeOnly: number;
@@ -103,7 +103,7 @@ export interface TailChannel {
   dirty: boolean;
 }
 
-export interface TailBounds {
+export interface MemtableBounds {
   readonly maxBytes: number;
   readonly maxRecords: number;
 }
@@ -115,18 +115,18 @@ interface Numbered {
   readonly clientMsgNo: string;
 }
 
-export class Tail {
+export class Memtable {
   readonly #loadRow: (key: ChannelKey) => ChannelRow | undefined;
-  readonly #bounds: TailBounds;
-  readonly #channels = new Map<ChannelKey, TailChannel>();
+  readonly #bounds: MemtableBounds;
+  readonly #channels = new Map<ChannelKey, MemtableChannel>();
   /** Channels with records the database does not have. */
-  #dirty = new Set<TailChannel>();
+  #dirty = new Set<MemtableChannel>();
   #records = 0;
   #bytes = 0;
 
   constructor(
     loadRow: (key: ChannelKey) => ChannelRow | undefined,
-    bounds: TailBounds,
+    bounds: MemtableBounds,
   ) {
     this.#loadRow = loadRow;
     this.#bounds = bounds;
@@ -156,13 +156,13 @@ export class Tail {
   }
 
   /** The channel in memory, brought in when it is not there. */
-  channel(key: ChannelKey): TailChannel {
+  channel(key: ChannelKey): MemtableChannel {
     const known = this.#channels.get(key);
     if (known !== undefined) return known;
     const row = this.#loadRow(key);
     const head = row?.head ?? 0;
     const counted = row?.counted ?? 0;
-    const channel: TailChannel = {
+    const channel: MemtableChannel = {
       key,
       number: row?.number ?? 0,
       isNumbered: row !== undefined,
@@ -186,12 +186,12 @@ export class Tail {
   }
 
   /** The channel if it is in memory. */
-  peek(key: ChannelKey): TailChannel | undefined {
+  peek(key: ChannelKey): MemtableChannel | undefined {
     return this.#channels.get(key);
   }
 
   /** The record that has this clientMsgNo of this sender and channel, settled or not. */
-  seen(draft: Numbered): TailRecord | undefined {
+  seen(draft: Numbered): MemtableRecord | undefined {
     const channel = this.#channels.get(draft.key);
     return (
       find(channel?.numbers, draft) ?? find(channel?.flushingNumbers, draft)
@@ -199,7 +199,7 @@ export class Tail {
   }
 
   /** Takes a record's seq, counts it in and makes retries of it find it. */
-  place(record: TailRecord): void {
+  place(record: MemtableRecord): void {
     const { channel, messageSeq } = record;
     this.#records++;
     this.#bytes += record.end - record.start;
@@ -215,7 +215,7 @@ export class Tail {
   }
 
   /** Takes back a placed record that was not written. Newest first, so that seqs go back in order. */
-  unplace(record: TailRecord): void {
+  unplace(record: MemtableRecord): void {
     this.#records--;
     this.#bytes -= record.end - record.start;
     const { channel, messageSeq } = record;
@@ -244,7 +244,7 @@ export class Tail {
   }
 
   /** Shows a durable record to reads. */
-  settle(record: TailRecord): void {
+  settle(record: MemtableRecord): void {
     const { channel, messageSeq } = record;
     record.settled = true;
     channel.unsettled--;
@@ -262,7 +262,7 @@ export class Tail {
    * Marks everything settled as being written to the database and returns its channels. `unsettled` stays behind. After a failure it is
    * simply called again.
    */
-  startFlush(unsettled: Iterable<TailRecord>): TailChannel[] {
+  startFlush(unsettled: Iterable<MemtableRecord>): MemtableChannel[] {
     const channels = [...this.#dirty];
     for (const channel of channels) {
       channel.flushingLog = channel.log.length;
@@ -282,7 +282,7 @@ export class Tail {
   }
 
   /** Lets go of what the last `startFlush` marked: the database has it. */
-  finishFlush(channels: readonly TailChannel[]): void {
+  finishFlush(channels: readonly MemtableChannel[]): void {
     for (const channel of channels) {
       channel.isNumbered = true;
       channel.flushingNumbers = undefined;
@@ -297,7 +297,7 @@ export class Tail {
     this.forgetIdle();
   }
 
-  #drop(records: readonly TailRecord[]): void {
+  #drop(records: readonly MemtableRecord[]): void {
     for (const { start, end } of records) this.letGo(end - start);
   }
 
@@ -313,26 +313,26 @@ export class Tail {
 }
 
 /** One channel's, by clientMsgNo; what shares one hangs together by `sameNo`. */
-type DedupeMap = Map<string, TailRecord>;
+type DedupeMap = Map<string, MemtableRecord>;
 
 function find(
   map: DedupeMap | undefined,
   draft: Numbered,
-): TailRecord | undefined {
+): MemtableRecord | undefined {
   let record = map?.get(draft.clientMsgNo);
   while (record !== undefined && record.fromUid !== draft.fromUid)
     record = record.sameNo;
   return record;
 }
 
-function remember(map: DedupeMap, record: TailRecord): void {
+function remember(map: DedupeMap, record: MemtableRecord): void {
   const { clientMsgNo } = record;
   record.sameNo = map.get(clientMsgNo);
   map.set(clientMsgNo, record);
 }
 
 /** Harmless when the map does not have it. */
-function forget(map: DedupeMap | undefined, record: TailRecord): void {
+function forget(map: DedupeMap | undefined, record: MemtableRecord): void {
   if (map === undefined) return;
   const { clientMsgNo } = record;
   let before = map.get(clientMsgNo);
@@ -347,7 +347,7 @@ function forget(map: DedupeMap | undefined, record: TailRecord): void {
 }
 
 /** Everything remembered so far is what the checkpoint writes; after a failure, together with what it was to write then. */
-function flushNumbers(channel: TailChannel): void {
+function flushNumbers(channel: MemtableChannel): void {
   const { numbers, flushingNumbers } = channel;
   channel.numbers = undefined;
   if (flushingNumbers === undefined) channel.flushingNumbers = numbers;
@@ -357,10 +357,10 @@ function flushNumbers(channel: TailChannel): void {
 }
 
 /** All records of a map, each to be put elsewhere; of those that share a clientMsgNo the newest first. */
-function unchained(map: DedupeMap | undefined): TailRecord[] {
-  const records: TailRecord[] = [];
+function unchained(map: DedupeMap | undefined): MemtableRecord[] {
+  const records: MemtableRecord[] = [];
   for (const head of map?.values() ?? []) {
-    let record: TailRecord | undefined = head;
+    let record: MemtableRecord | undefined = head;
     while (record !== undefined) {
       records.push(record);
       record = record.sameNo;
