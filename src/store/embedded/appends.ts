@@ -1,4 +1,4 @@
-// The path of a message through the store: queue → place → one WAL write per event-loop turn → settle (show to reads, publish, answer).
+// The path of a message through the store: queue → assign → one WAL write per event-loop turn → settle (show to reads, publish, answer).
 // With `durability = disk` the next batch is written when the disk has the one before. Owns the queue and the batch waiting for the disk. Must
 // never answer or publish before the batch is durable, and never reorder a channel. Hot: no await and no closure per message.
 
@@ -10,6 +10,7 @@ import type {
   MessageDraft,
   Publisher,
 } from "../../broker/ports.ts";
+import type { Assigner } from "./assigner.ts";
 import {
   type Call,
   messageCall,
@@ -22,7 +23,6 @@ import type { FolderLock } from "./engine/folder-lock.ts";
 import type { Wal } from "./engine/wal.ts";
 import type { Memtable, MemtableRecord } from "./memtable.ts";
 import type { Judge } from "./permissions.ts";
-import type { Placing } from "./placing.ts";
 
 /** Counted for a queued message on top of its payload. */
 const QUEUED_BYTES = 256;
@@ -40,7 +40,7 @@ export interface AppendsParts {
   readonly memtable: Memtable;
   readonly wal: Wal;
   readonly owner: Pick<FolderLock, "assertHeld">;
-  readonly placing: Placing;
+  readonly assigner: Assigner;
   readonly clock: Clock;
   readonly publisher: Publisher;
   readonly judge: Judge;
@@ -56,7 +56,7 @@ export class Appends {
   #turn: NodeJS.Immediate | undefined;
   /** Written, not yet on the disk. */
   #unsynced: Batch | undefined;
-  /** Resolves when it is settled or taken back. */
+  /** Resolves when it is settled or rolled back. */
   #syncing: Promise<void> | undefined;
   #settledEnd: Wal["position"];
   #appended = 0;
@@ -112,8 +112,8 @@ export class Appends {
   async earlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
   ): Promise<Appended | undefined> {
-    const { placing, clock } = this.#parts;
-    const first = placing.firstOf(message, clock());
+    const { assigner, clock } = this.#parts;
+    const first = assigner.firstOf(message, clock());
     if (first === undefined) return undefined;
     if ("settling" in first) {
       const command = await first.settling;
@@ -127,7 +127,7 @@ export class Appends {
     return { messageId, messageSeq, duplicate: true };
   }
 
-  /** Records that are placed and not settled. */
+  /** Records that are assigned and not settled. */
   *unsettled(): Iterable<MemtableRecord> {
     for (const { record } of this.#unsynced?.calls ?? [])
       if (record !== undefined) yield record;
@@ -165,14 +165,14 @@ export class Appends {
   }
 
   #commit(calls: readonly Call[]): void {
-    const { wal, owner, placing, synced } = this.#parts;
+    const { wal, owner, assigner, synced } = this.#parts;
     let isWritten: boolean;
     try {
       owner.assertHeld();
-      this.#placeAll(calls);
+      this.#assignAll(calls);
       isWritten = this.#write(calls);
     } catch (cause) {
-      placing.failed();
+      assigner.failed();
       this.#fail(calls, cause);
       return;
     }
@@ -185,20 +185,20 @@ export class Appends {
     this.#syncing = this.#sync(batch);
   }
 
-  #placeAll(calls: readonly Call[]): void {
-    const { placing, clock } = this.#parts;
+  #assignAll(calls: readonly Call[]): void {
+    const { assigner, clock } = this.#parts;
     const nowMs = clock();
-    placing.begin();
+    assigner.begin();
     for (const call of calls) {
       const { draft, step } = call;
       if (step !== undefined) {
-        step.place(nowMs);
+        step.assign(nowMs);
         call.record = step.record;
         continue;
       }
       if (this.#isRetry(call, nowMs)) continue;
       if (this.#isRefused(call)) continue;
-      const { message, record } = placing.place(draft, nowMs);
+      const { message, record } = assigner.assign(draft, nowMs);
       call.message = message;
       call.record = record;
     }
@@ -218,7 +218,7 @@ export class Appends {
 
   /** Answers the retry of a settled message, or ties the call to the first one. */
   #isRetry(call: Call, nowMs: number): boolean {
-    const first = this.#parts.placing.firstOf(call.draft, nowMs);
+    const first = this.#parts.assigner.firstOf(call.draft, nowMs);
     if (first === undefined) return false;
     if ("settling" in first) void this.#awaitCommand(call, first);
     else if (!("settled" in first)) this.#answerRetry(call, first);
@@ -236,7 +236,7 @@ export class Appends {
 
   /** False: there was nothing to write. */
   #write(calls: readonly Call[]): boolean {
-    const frame = this.#parts.placing.frame();
+    const frame = this.#parts.assigner.frame();
     if (frame === undefined) return false;
     this.#parts.wal.write(frame);
     const kept = Buffer.from(frame);
@@ -316,12 +316,12 @@ export class Appends {
     call.resolve({ messageId, messageSeq, duplicate: true });
   }
 
-  /** Takes a batch back, newest first, and rejects what is not answered yet. */
+  /** Rolls a batch back, newest first, and rejects what is not answered yet. */
   #fail(calls: readonly Call[], cause: unknown): void {
     for (const call of calls.toReversed()) {
-      call.step?.takeBack();
+      call.step?.rollBack();
       const record = call.record ?? call.step?.record;
-      if (record !== undefined) this.#parts.memtable.unplace(record);
+      if (record !== undefined) this.#parts.memtable.rollBack(record);
     }
     const error = new BrokerError("unavailable", { cause });
     for (const call of calls) call.reject(error);

@@ -15,16 +15,16 @@ export const MAX_LABEL_UNITS = 300;
 const MAX_EXPIRE_S = 0xffff_ffff;
 /** A call of another kind that takes its turn among the messages. */
 export interface QueuedStep {
-  /** The message it placed. */
+  /** The message it assigned. */
   readonly record: MemtableRecord | undefined;
-  /** Places what it wants in the batch under way; answers a refusal at once. */
-  place(nowMs: number): void;
-  /** What it placed stands in `bytes` for good. */
+  /** Assigns what it wants in the batch under way; answers a refusal at once. */
+  assign(nowMs: number): void;
+  /** What it assigned stands in `bytes` permanently. */
   written(bytes: Buffer): void;
   /** All of it is durable: shows, tells and answers it. */
   settle(tell: (event: ClusterEvent) => void): void;
-  /** Takes back what it placed but `record`, newest first: it was not written. */
-  takeBack(): void;
+  /** Rolls back what it assigned but `record`, newest first: it was not written. */
+  rollBack(): void;
   /** Harmless once it is answered. */
   reject(error: BrokerError): void;
 }
@@ -38,7 +38,7 @@ export interface Call {
   readonly bytes: number;
   readonly resolve: (answer: Appended) => void;
   readonly reject: (error: BrokerError) => void;
-  /** Its own message; undefined while not placed and for a retry. */
+  /** Its own message; undefined while not assigned and for a retry. */
   message: Message | undefined;
   /** Its place in the memtable; undefined when nothing of it is kept. */
   record: MemtableRecord | undefined;

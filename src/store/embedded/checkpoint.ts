@@ -31,7 +31,7 @@ export interface CheckpointParts extends FlushParts {
   readonly appends: {
     /** Everything in the WAL before it is settled. */
     readonly settledEnd: Wal["position"];
-    /** Records that are placed and not settled. */
+    /** Records that are assigned and not settled. */
     unsettled(): Iterable<MemtableRecord>;
   };
   /** No message id up to `floor` is given again. */

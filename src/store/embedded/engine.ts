@@ -124,13 +124,13 @@ async function openOwned(
   await removeOrphanedStreams(tables, onProblem);
   const judge = createJudge(channelTables);
   const path = openMessagePath(options, { ...held, conversationRows, judge });
-  const { appends, placing, dedupe, ids, history, memtable, wal } = path;
+  const { appends, assigner, dedupe, ids, history, memtable, wal } = path;
   const { checkpoint, live, streams, streamRows, rows, trimQueue, logRows } =
     path;
   const secure = createSecure(tables, options.durability === "disk");
   const transact = createTransact(tables, secure);
   const inboxes = openInbox({
-    ...{ tables, secure, ids, dedupe, placing, appends, clock, onProblem },
+    ...{ tables, secure, ids, dedupe, assigner, appends, clock, onProblem },
     ...{ publisher, maxInbox: options.maxInbox },
     inboxTtlMs: options.inboxTtlS * 1000,
   });

@@ -32,7 +32,7 @@ export interface InboxParts extends AppendingParts {
   readonly queue: InboxQueue;
   readonly dedupe: DedupeIndex;
   /** Undefined: nobody repeats anything. */
-  readonly placing: { firstOf(sender: Sender, nowMs: number): unknown };
+  readonly assigner: { firstOf(sender: Sender, nowMs: number): unknown };
   readonly appends: { earlier(sender: Sender): Promise<Appended | undefined> };
 }
 
@@ -51,11 +51,11 @@ export class Inbox implements InboxStore {
   }
 
   async appendCommand(draft: CommandDraft): Promise<Appended> {
-    const { placing, appends, clock, dedupe } = this.#parts;
+    const { assigner, appends, clock, dedupe } = this.#parts;
     assertFits(draft);
     if (dedupe.isCommandTooLong(draft)) throw new BrokerError("too_large");
     // Nothing is awaited before a new command is in the queue.
-    while (placing.firstOf(draft, clock()) !== undefined) {
+    while (assigner.firstOf(draft, clock()) !== undefined) {
       const first = await appends.earlier(draft);
       if (first === undefined) continue; // it came to nothing
       this.#duplicates++;

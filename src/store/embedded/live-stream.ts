@@ -1,5 +1,5 @@
 // One stream in memory: active, or ended and not yet wholly in the database. Owns its text, where each event stands in it, its notes and the
-// event ids its producer chose. Takes events as they are placed, shows them as they are settled, takes the newest back when a write failed.
+// event ids its producer chose. Takes events as they are assigned, shows them as they are settled, takes the newest back when a write failed.
 // Must never show an event that is not settled.
 
 import {
@@ -50,7 +50,7 @@ export function withStream(
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
-  /** When the last event was placed. */
+  /** When the last event was assigned. */
   lastMs: number;
   /** Bodies of settled events that the database does not have: of `stored` and on. */
   readonly pending: EncodedEvent[] = [];
@@ -81,7 +81,7 @@ export class LiveStream {
   }
 
   /** The index of the next event. */
-  get placed(): number {
+  get assigned(): number {
     return this.#offsets.length;
   }
 
@@ -115,13 +115,13 @@ export class LiveStream {
     return this.#memory;
   }
 
-  /** An event of this id was placed. */
+  /** An event of this id was assigned. */
   knows(eventId: string | undefined): boolean {
     return eventId !== undefined && this.#ids.has(eventId);
   }
 
   /** Takes its next event. */
-  place(event: StreamEvent): void {
+  assign(event: StreamEvent): void {
     const { index, type, data, eventId, timestampMs } = event;
     const textOffset = this.#text.length;
     this.#offsets.push(textOffset);
@@ -138,8 +138,8 @@ export class LiveStream {
     this.#memory += eventBytes(event);
   }
 
-  /** Takes back its newest event, which was not settled. */
-  unplace(event: StreamEvent): void {
+  /** Rolls back its newest event, which was not settled. */
+  rollBack(event: StreamEvent): void {
     const { type, eventId } = event;
     const textOffset = this.#offsets.pop() ?? 0;
     if (type === STREAM_CONTENT) this.#text = this.#text.slice(0, textOffset);

@@ -9,7 +9,7 @@ import { countsForEver, decodeRecord, type StoredRecord } from "./record.ts";
 /** Idle channels kept in memory for their heads; beyond, the oldest are forgotten (one database read brings them back). */
 const MAX_IDLE_CHANNELS = 100_000;
 
-/** A record on its way: placed, then written, then settled. Keeps what it is found by, and the message in its encoded form only. */
+/** A record on its way: assigned, then written, then settled. Keeps what it is found by, and the message in its encoded form only. */
 export interface MemtableRecord {
   readonly channel: MemtableChannel;
   readonly messageId: number;
@@ -98,7 +98,7 @@ export interface MemtableChannel {
   numbers: DedupeMap | undefined;
   /** The part of it that the running checkpoint writes. */
   flushingNumbers: DedupeMap | undefined;
-  /** Records placed and neither settled nor taken back. */
+  /** Records assigned and neither settled nor rolled back. */
   unsettled: number;
   dirty: boolean;
 }
@@ -199,7 +199,7 @@ export class Memtable {
   }
 
   /** Takes a record's seq, counts it in and makes retries of it find it. */
-  place(record: MemtableRecord): void {
+  assign(record: MemtableRecord): void {
     const { channel, messageSeq } = record;
     this.#records++;
     this.#bytes += record.end - record.start;
@@ -214,8 +214,8 @@ export class Memtable {
     }
   }
 
-  /** Takes back a placed record that was not written. Newest first, so that seqs go back in order. */
-  unplace(record: MemtableRecord): void {
+  /** Rolls back an assigned record that was not written. Newest first, so that seqs go back in order. */
+  rollBack(record: MemtableRecord): void {
     this.#records--;
     this.#bytes -= record.end - record.start;
     const { channel, messageSeq } = record;

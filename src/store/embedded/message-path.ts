@@ -5,6 +5,7 @@ import { BrokerError } from "../../broker/errors.ts";
 import type { ChannelKey } from "../../broker/model.ts";
 import type { StreamStore } from "../../broker/ports.ts";
 import { Appends } from "./appends.ts";
+import { Assigner } from "./assigner.ts";
 import { ChannelRows } from "./channel-rows.ts";
 import { Checkpoint } from "./checkpoint.ts";
 import { readCheckpointState } from "./checkpoint-state.ts";
@@ -23,7 +24,6 @@ import { LogRows } from "./log-rows.ts";
 import { Memtable } from "./memtable.ts";
 import { MessageIds } from "./message-ids.ts";
 import type { Judge } from "./permissions.ts";
-import { Placing } from "./placing.ts";
 import { Replay } from "./replay.ts";
 import { createStreamReads, createWithStream } from "./stream-reads.ts";
 import { StreamRows } from "./stream-rows.ts";
@@ -53,9 +53,9 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const { memtable, rows, wal, ids, live, streamRows } = log;
   const logRows = new LogRows(tables);
   const frame = new Frame();
-  const placing = new Placing({ memtable, rows, dedupe, ids, frame });
+  const assigner = new Assigner({ memtable, rows, dedupe, ids, frame });
   const appends = new Appends({
-    ...{ memtable, wal, placing, clock, publisher, synced, onProblem },
+    ...{ memtable, wal, assigner, clock, publisher, synced, onProblem },
     ...{ owner, judge },
   });
   const trimQueue = new TrimQueue(options.maxChannelMessages);
@@ -68,9 +68,9 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const history = new History({
     ...{ logRows, rows, memtable, withStream, clock, retentionMs },
   });
-  const streams = openStreams(options, { ...log, appends, placing, frame });
+  const streams = openStreams(options, { ...log, appends, assigner, frame });
   return {
-    ...{ ...log, dedupe, placing, appends, checkpoint, history, streams },
+    ...{ ...log, dedupe, assigner, appends, checkpoint, history, streams },
     ...{ trimQueue, logRows },
   };
 }
@@ -111,14 +111,14 @@ function openStreams(
   { clock, retentionS, maxStreamBytes }: EmbeddedOptions,
   parts: ReturnType<typeof openLog> & {
     readonly appends: Appends;
-    readonly placing: Placing;
+    readonly assigner: Assigner;
     readonly frame: Frame;
   },
 ): StreamStore {
-  const { live, placing, streamRows: rows } = parts;
+  const { live, assigner, streamRows: rows } = parts;
   const rules = new StreamRules({
     ...{ live, rows },
-    isTaken: (draft, nowMs) => placing.firstOf(draft, nowMs) !== undefined,
+    isTaken: (draft, nowMs) => assigner.firstOf(draft, nowMs) !== undefined,
   });
   const retentionMs = retentionS * 1000;
   return {

@@ -78,7 +78,7 @@ export class Replay {
           message: `The journal skips from ${last} to ${message.messageSeq} in channel ${message.key}`,
         });
     }
-    memtable.place(record);
+    memtable.assign(record);
     memtable.settle(record);
     // After a power cut the database may be ahead of the WAL: a seq that was shown is never given again.
     if (before.head > channel.head) {
@@ -107,8 +107,8 @@ export class Replay {
       if (rows.isEnded(memtable.channel(key).number, messageSeq)) return;
       throw skips(key, messageSeq);
     }
-    if (event.index < stream.placed) return;
-    if (event.index > stream.placed) throw skips(key, messageSeq);
+    if (event.index < stream.assigned) return;
+    if (event.index > stream.assigned) throw skips(key, messageSeq);
     this.#take(stream, event);
     const encoded: EncodedEvent = { bytes, start: 0, body, end: bytes.length };
     stream.pending.push(encoded);
@@ -117,7 +117,7 @@ export class Replay {
   }
 
   #take(stream: LiveStream, event: StreamEvent): void {
-    this.#parts.live.change(stream, () => stream.place(event));
+    this.#parts.live.change(stream, () => stream.assign(event));
     stream.show(event.index + 1);
   }
 }

@@ -1,26 +1,26 @@
-// One call that changes streams, on its way through the queue. Owns its placements and its answer. Must never answer before it is settled.
+// One call that changes streams, on its way through the queue. Owns its assignments and its answer. Must never answer before it is settled.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { ClusterEvent } from "../../broker/ports.ts";
 import type { QueuedStep } from "./call.ts";
 import type { MemtableRecord } from "./memtable.ts";
 import {
-  type StreamPlacementParts,
-  StreamPlacements,
-} from "./stream-placements.ts";
+  type StreamAssignmentParts,
+  StreamAssignments,
+} from "./stream-assignments.ts";
 
 /** What a call places with. */
-export type StreamCallParts = StreamPlacementParts;
+export type StreamCallParts = StreamAssignmentParts;
 
-/** Decides what to do and returns the answer. Throws BrokerError when it is refused, having placed nothing. */
-export type Decision<Answer> = (place: StreamPlacements) => Answer;
+/** Decides what to do and returns the answer. Throws BrokerError when it is refused, having assigned nothing. */
+export type Decision<Answer> = (assignments: StreamAssignments) => Answer;
 
 export class StreamCall<Answer> implements QueuedStep {
   readonly #parts: StreamCallParts;
   readonly #decide: Decision<Answer>;
   readonly #resolve: (answer: Answer) => void;
   readonly reject: (error: BrokerError) => void;
-  #placed: StreamPlacements | undefined;
+  #assigned: StreamAssignments | undefined;
   #answer: { readonly value: Answer } | undefined;
 
   constructor(
@@ -38,13 +38,13 @@ export class StreamCall<Answer> implements QueuedStep {
   }
 
   get record(): MemtableRecord | undefined {
-    return this.#placed?.record;
+    return this.#assigned?.record;
   }
 
-  place(nowMs: number): void {
-    this.#placed = new StreamPlacements(this.#parts, nowMs);
+  assign(nowMs: number): void {
+    this.#assigned = new StreamAssignments(this.#parts, nowMs);
     try {
-      this.#answer = { value: this.#decide(this.#placed) };
+      this.#answer = { value: this.#decide(this.#assigned) };
     } catch (error) {
       if (!(error instanceof BrokerError)) throw error;
       this.reject(error);
@@ -52,15 +52,15 @@ export class StreamCall<Answer> implements QueuedStep {
   }
 
   written(bytes: Buffer): void {
-    this.#placed?.written(bytes);
+    this.#assigned?.written(bytes);
   }
 
   settle(tell: (event: ClusterEvent) => void): void {
-    this.#placed?.settle(tell);
+    this.#assigned?.settle(tell);
     if (this.#answer !== undefined) this.#resolve(this.#answer.value);
   }
 
-  takeBack(): void {
-    this.#placed?.takeBack();
+  rollBack(): void {
+    this.#assigned?.rollBack();
   }
 }

@@ -1,5 +1,5 @@
 // The state machine of streams: what an event, a viewer's cancel and a producer's silence do to them [spec: Streaming text session; decisions:
-// Messages and events]. Decides on what is placed, settled or not, and asks for placements. No state.
+// Messages and events]. Decides on what is assigned, settled or not, and asks for assignments. No state.
 
 import {
   type ChannelKey,
@@ -10,7 +10,7 @@ import {
 import type { StreamDraft, StreamStep } from "../../broker/ports.ts";
 import type { LiveStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
-import type { StreamPlacements } from "./stream-placements.ts";
+import type { StreamAssignments } from "./stream-assignments.ts";
 import { type Ending, stateAfter } from "./stream-record.ts";
 import type { EndedStream, StreamRows } from "./stream-rows.ts";
 
@@ -29,7 +29,7 @@ export class StreamRules {
   }
 
   /** The port's `streamEvent`. */
-  event(draft: StreamDraft, place: StreamPlacements): StreamStep {
+  event(draft: StreamDraft, assignments: StreamAssignments): StreamStep {
     const { live, rows } = this.#parts;
     const stream = live.find(draft.key, draft.clientMsgNo);
     const isStart = draft.type === STREAM_START;
@@ -37,25 +37,25 @@ export class StreamRules {
       const isRetry = isStart || stream.knows(draft.eventId);
       if (!isRetry) {
         live.assertRoom(draft, stream.snapshotBytes);
-        place.add(stream, toEvent(draft));
+        assignments.add(stream, toEvent(draft));
       }
       return { verdict: "done", state: stateAfter(stream.ending) };
     }
     const ended = stream ?? rows.find(draft.key, draft.clientMsgNo);
     if (ended !== undefined) return this.#late(draft, ended);
-    if (isStart) return this.#start(draft, place);
+    if (isStart) return this.#start(draft, assignments);
     return { verdict: "missing", state: undefined };
   }
 
   /** The port's `cancelStream`. */
   cancel(
     name: { readonly key: ChannelKey; readonly clientMsgNo: string },
-    place: StreamPlacements,
+    assignments: StreamAssignments,
   ): StreamStep {
     const { live, rows } = this.#parts;
     const stream = live.find(name.key, name.clientMsgNo);
     if (stream !== undefined) {
-      if (stream.ending === undefined) end(stream, "stopped", place);
+      if (stream.ending === undefined) end(stream, "stopped", assignments);
       return { verdict: "done", state: stateAfter(stream.ending) };
     }
     const ended = rows.find(name.key, name.clientMsgNo);
@@ -64,9 +64,9 @@ export class StreamRules {
   }
 
   /** The port's `interruptStreams`. */
-  interrupt(silentSinceMs: number, place: StreamPlacements): number {
+  interrupt(silentSinceMs: number, assignments: StreamAssignments): number {
     const silent = this.silent(silentSinceMs);
-    for (const stream of silent) end(stream, "interrupted", place);
+    for (const stream of silent) end(stream, "interrupted", assignments);
     return silent.length;
   }
 
@@ -77,16 +77,16 @@ export class StreamRules {
     );
   }
 
-  #start(draft: StreamDraft, place: StreamPlacements): StreamStep {
+  #start(draft: StreamDraft, assignments: StreamAssignments): StreamStep {
     const { live, isTaken } = this.#parts;
-    if (isTaken(draft, place.nowMs))
+    if (isTaken(draft, assignments.nowMs))
       return { verdict: "taken", state: undefined };
     const other = live.running(draft.key);
     if (other !== undefined && !draft.force)
       return { verdict: "running", state: undefined };
     live.assertRoom(draft, 0);
-    if (other !== undefined) end(other, "replaced", place);
-    place.add(place.begin(draft), toEvent(draft));
+    if (other !== undefined) end(other, "replaced", assignments);
+    assignments.add(assignments.begin(draft), toEvent(draft));
     return { verdict: "done", state: "active" };
   }
 
@@ -114,10 +114,10 @@ export class StreamRules {
 function end(
   stream: LiveStream,
   ending: Ending,
-  place: StreamPlacements,
+  assignments: StreamAssignments,
 ): void {
   const event = { type: STREAM_END, ending, eventId: undefined, data: "" };
-  place.add(stream, { ...event, timestampMs: undefined });
+  assignments.add(stream, { ...event, timestampMs: undefined });
 }
 
 function toEvent({ type, eventId, data, timestampMs }: StreamDraft) {

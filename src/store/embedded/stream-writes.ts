@@ -41,20 +41,26 @@ export function createStreamWrites(parts: StreamWritesParts): StreamWrites {
       const refused = refusal(draft, maxStreamBytes);
       if (refused !== undefined) throw refused;
       if (appends.isFull) throw new BrokerError("overloaded");
-      return call((place) => rules.event(draft, place), draft.data.length);
+      return call(
+        (assignments) => rules.event(draft, assignments),
+        draft.data.length,
+      );
     },
 
     async cancelStream(key, clientMsgNo) {
       const name = { key, clientMsgNo };
       if (!isStreamName(name)) return { verdict: "missing", state: undefined };
       if (appends.isFull) throw new BrokerError("overloaded");
-      return call((place) => rules.cancel(name, place), 0);
+      return call((assignments) => rules.cancel(name, assignments), 0);
     },
 
     /** Not refused for lack of room: it gives some back. */
     async interruptStreams(silentSinceMs) {
       if (rules.silent(silentSinceMs).length === 0) return 0;
-      return call((place) => rules.interrupt(silentSinceMs, place), 0);
+      return call(
+        (assignments) => rules.interrupt(silentSinceMs, assignments),
+        0,
+      );
     },
   };
 }

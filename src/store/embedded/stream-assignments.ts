@@ -2,11 +2,11 @@
 // or takes them back. Owns that list. Must never show or tell what is not settled.
 
 import type { ClusterEvent } from "../../broker/ports.ts";
+import type { AssignedStream, Assigner } from "./assigner.ts";
 import type { Frame } from "./engine/frame.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import type { Memtable } from "./memtable.ts";
-import type { PlacedStream, Placing } from "./placing.ts";
 import {
   type EncodedEvent,
   encodeStreamRecord,
@@ -15,10 +15,10 @@ import {
   type StreamName,
 } from "./stream-record.ts";
 
-export interface StreamPlacementParts {
+export interface StreamAssignmentParts {
   readonly memtable: Memtable;
   readonly live: LiveStreams;
-  readonly placing: Placing;
+  readonly assigner: Assigner;
   readonly frame: Frame;
 }
 
@@ -28,7 +28,7 @@ export type NewEvent = Omit<StreamEvent, "index" | "timestampMs"> & {
   readonly timestampMs: number | undefined;
 };
 
-interface PlacedEvent {
+interface AssignedEvent {
   readonly stream: LiveStream;
   readonly event: StreamEvent;
   readonly encoded: EncodedEvent;
@@ -36,30 +36,30 @@ interface PlacedEvent {
   readonly previousMs: number;
 }
 
-export class StreamPlacements {
-  readonly #parts: StreamPlacementParts;
+export class StreamAssignments {
+  readonly #parts: StreamAssignmentParts;
   readonly nowMs: number;
-  readonly #events: PlacedEvent[] = [];
+  readonly #events: AssignedEvent[] = [];
   /** The stream that was begun. */
-  #begun: (PlacedStream & { readonly stream: LiveStream }) | undefined;
+  #begun: (AssignedStream & { readonly stream: LiveStream }) | undefined;
 
-  constructor(parts: StreamPlacementParts, nowMs: number) {
+  constructor(parts: StreamAssignmentParts, nowMs: number) {
     this.#parts = parts;
     this.nowMs = nowMs;
   }
 
-  /** The message it placed. */
-  get record(): PlacedStream["record"] | undefined {
+  /** The message it assigned. */
+  get record(): AssignedStream["record"] | undefined {
     return this.#begun?.record;
   }
 
   /** Gives a new stream's message its seq. */
-  begin(draft: Parameters<Placing["placeStream"]>[0]): LiveStream {
-    const { placing, live } = this.#parts;
-    const placed = placing.placeStream(draft, this.nowMs);
-    const { record, message } = placed;
+  begin(draft: Parameters<Assigner["assignStream"]>[0]): LiveStream {
+    const { assigner, live } = this.#parts;
+    const assigned = assigner.assignStream(draft, this.nowMs);
+    const { record, message } = assigned;
     const stream = live.begin(record.channel, message, this.nowMs);
-    this.#begun = { ...placed, stream };
+    this.#begun = { ...assigned, stream };
     return stream;
   }
 
@@ -68,12 +68,12 @@ export class StreamPlacements {
     const { frame, live, memtable } = this.#parts;
     const timestampMs = added.timestampMs ?? this.nowMs;
     const { type, data, eventId, ending } = added;
-    const index = stream.placed;
+    const index = stream.assigned;
     const event = { index, type, data, eventId, timestampMs, ending }; // no spread: it costs a microsecond
     const encoded = encodeInto(frame, stream.head, event);
     memtable.hold(encoded.end - encoded.start);
     const previousMs = stream.lastMs;
-    live.change(stream, () => stream.place(event));
+    live.change(stream, () => stream.assign(event));
     stream.lastMs = this.nowMs;
     this.#events.push({ stream, event, encoded, previousMs });
   }
@@ -108,11 +108,11 @@ export class StreamPlacements {
   }
 
   /** Takes all back but `record`, newest first. */
-  takeBack(): void {
+  rollBack(): void {
     const { memtable, live } = this.#parts;
-    for (const placed of this.#events.toReversed()) {
-      const { stream, event, encoded, previousMs } = placed;
-      live.change(stream, () => stream.unplace(event));
+    for (const assigned of this.#events.toReversed()) {
+      const { stream, event, encoded, previousMs } = assigned;
+      live.change(stream, () => stream.rollBack(event));
       stream.lastMs = previousMs;
       memtable.letGo(encoded.end - encoded.start);
     }

@@ -2,13 +2,13 @@
 
 import { join } from "node:path";
 import t from "tap";
+import { Assigner } from "../../../src/store/embedded/assigner.ts";
 import { ChannelRows } from "../../../src/store/embedded/channel-rows.ts";
 import { openTables } from "../../../src/store/embedded/database.ts";
 import { DedupeIndex } from "../../../src/store/embedded/dedupe.ts";
 import { Frame } from "../../../src/store/embedded/engine/frame.ts";
 import { Memtable } from "../../../src/store/embedded/memtable.ts";
 import { MessageIds } from "../../../src/store/embedded/message-ids.ts";
-import { Placing } from "../../../src/store/embedded/placing.ts";
 import { retryOf } from "../../contract/store-bench.ts";
 import { testFolder } from "./folder.ts";
 
@@ -19,15 +19,15 @@ t.test("a look-up brings no channel into memory, a message does", async (t) => {
   const memtable = new Memtable((key) => rows.get(key), {
     ...{ maxBytes: 1_000_000, maxRecords: 1000 },
   });
-  const placing = new Placing({
+  const assigner = new Assigner({
     ...{ memtable, rows, ids: new MessageIds(0), frame: new Frame() },
     dedupe: new DedupeIndex(tables, 1000),
   });
   const draft = retryOf("n");
-  t.equal(placing.firstOf(draft, 0), undefined);
+  t.equal(assigner.firstOf(draft, 0), undefined);
   t.equal(memtable.peek(draft.key), undefined);
-  placing.begin();
-  const { record } = placing.place(draft, 0);
+  assigner.begin();
+  const { record } = assigner.assign(draft, 0);
   t.equal(memtable.peek(draft.key)?.assigned, 1);
-  t.equal(placing.firstOf(draft, 0), record);
+  t.equal(assigner.firstOf(draft, 0), record);
 });

@@ -1,5 +1,5 @@
-// Gives drafts their place: finds the first message a retry repeats, else takes seq and id and encodes the record into the frame of the
-// batch under way. Owns which message no record carries. Places nothing for good: `Memtable.unplace` takes back what was not written. Hot.
+// Assigns seqs and ids to drafts: finds the first message a retry repeats, else takes seq and id and encodes the record into the frame of the
+// batch under way. Owns which message no record carries. Assigns nothing permanently: `Memtable.rollBack` takes back what was not written. Hot.
 
 import {
   type ChannelKey,
@@ -31,7 +31,7 @@ const EMPTY = new Uint8Array(0);
 /** Of every stream's message. */
 const STREAM_HEADER: MessageHeader = { noPersist: false, redDot: true };
 
-export interface PlacingParts {
+export interface AssignerParts {
   readonly memtable: Memtable;
   /** What the database has of channels. */
   readonly rows: {
@@ -42,25 +42,25 @@ export interface PlacingParts {
   readonly frame: Frame;
 }
 
-/** A draft with its place. */
-export interface Placed {
+/** A draft with its seq and id. */
+export interface Assigned {
   readonly message: Message;
   /** Undefined when nothing of it is kept. */
   readonly record: MemtableRecord | undefined;
 }
 
-/** The message of a new stream with its place. */
-export interface PlacedStream {
+/** The message of a new stream with its seq and id. */
+export interface AssignedStream {
   readonly message: Message;
   readonly record: MemtableRecord;
 }
 
-export class Placing {
-  readonly #parts: PlacingParts;
+export class Assigner {
+  readonly #parts: AssignerParts;
   /** The last message of the batch that no record carries. */
   #unkept: Message | undefined;
 
-  constructor(parts: PlacingParts) {
+  constructor(parts: AssignerParts) {
     this.#parts = parts;
   }
 
@@ -90,7 +90,7 @@ export class Placing {
     return first ?? dedupe.findCommand(draft, nowMs);
   }
 
-  place(draft: MessageDraft, nowMs: number): Placed {
+  assign(draft: MessageDraft, nowMs: number): Assigned {
     const { key, header } = draft;
     const { memtable, ids } = this.#parts;
     const keep = !header.noPersist;
@@ -128,11 +128,11 @@ export class Placing {
     return { message, record };
   }
 
-  /** Places the message of a new stream: without a text, which grows elsewhere. */
-  placeStream(
+  /** Assigns seq and id to the message of a new stream: without a text, which grows elsewhere. */
+  assignStream(
     draft: Pick<MessageDraft, "key" | "channel" | "fromUid" | "clientMsgNo">,
     nowMs: number,
-  ): PlacedStream {
+  ): AssignedStream {
     const { memtable, ids } = this.#parts;
     const { key, channel: ref, fromUid, clientMsgNo } = draft;
     const channel = memtable.channel(key);
@@ -177,7 +177,7 @@ export class Placing {
       end,
     });
     if (dedupe) this.#parts.dedupe.note(message);
-    this.#parts.memtable.place(record);
+    this.#parts.memtable.assign(record);
     return record;
   }
 
