@@ -92,23 +92,27 @@ async function copy(
     const done = progress.done + page.length;
     await advance(done, { table, at: page.at(-1)?.at ?? "", rows: done });
   };
-  for (const { name, step, rows } of tables.slice(Math.max(first, 0))) {
-    const isResumed = name === watermark?.table;
-    if (step !== progress.step) {
-      await writing;
-      const total = totalOf(tables.filter((one) => one.step === step));
-      progress = { step, done: 0, total };
-      await advance(isResumed ? watermark.rows : 0);
+  try {
+    for (const { name, step, rows } of tables.slice(Math.max(first, 0))) {
+      const isResumed = name === watermark?.table;
+      if (step !== progress.step) {
+        await writing;
+        const total = totalOf(tables.filter((one) => one.step === step));
+        progress = { step, done: 0, total };
+        await advance(isResumed ? watermark.rows : 0);
+      }
+      // The next page is read while this one is written, and written after it.
+      for (const page of pagesOf(rows(isResumed ? watermark.at : ""))) {
+        await writing;
+        assertGoing();
+        writing = write(name, page);
+        writing.catch(() => undefined); // awaited above or below
+      }
     }
-    // The next page is read while this one is written, and written after it.
-    for (const page of pagesOf(rows(isResumed ? watermark.at : ""))) {
-      await writing;
-      assertGoing();
-      writing = write(name, page);
-      writing.catch(() => undefined); // awaited above or below
-    }
+    await writing;
+  } finally {
+    await writing.catch(() => undefined); // nothing is in flight when the lease is released
   }
-  await writing;
 }
 
 /**

@@ -56,6 +56,9 @@ export function bytesOf({ items }: Fact): number {
   return bytes;
 }
 
+/** Facts that say all of what their key holds: of several the last one counts. */
+const WHOLE: ReadonlySet<Fact["how"]> = new Set(["SET", "RPUSH"]);
+
 /**
  * Merges the facts of one key, in order: a key is written or checked by one call.
  */
@@ -64,11 +67,12 @@ function joined(facts: readonly Fact[]): Iterable<Fact> {
   for (const { key, how, items, keepMs } of facts) {
     const before = found.get(key);
     const keptMs = Math.max(before?.keepMs ?? 0, keepMs);
+    const added = before !== undefined && !WHOLE.has(how) ? before : undefined;
     found.set(key, {
-      ...{ key, how: before?.how ?? how, keepMs: keptMs },
-      items: before === undefined ? [...items] : before.items,
+      ...{ key, how: added?.how ?? how, keepMs: keptMs },
+      items: added?.items ?? [...items],
     });
-    before?.items.push(...items);
+    added?.items.push(...items);
   }
   return found.values();
 }

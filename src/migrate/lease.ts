@@ -26,7 +26,8 @@ type Server = ReturnType<Link["primaryOf"]>;
 
 export class Lease {
   readonly #link: Link;
-  readonly #token = randomUUID();
+  /** What the lease's key holds while this process has it. */
+  readonly token = randomUUID();
   #keptAtMs = Number.NEGATIVE_INFINITY;
   /** Unix milliseconds of each server's own clock. */
   #until: ReadonlyMap<Server, number> = new Map();
@@ -34,6 +35,11 @@ export class Lease {
 
   constructor(link: Link) {
     this.#link = link;
+  }
+
+  /** Its key, in the slot of what the whole cluster shares. */
+  get key(): string {
+    return keyOf(this.#link);
   }
 
   /** False: another process has it. Throws as the link does. */
@@ -76,6 +82,7 @@ export class Lease {
   /** Gives it back where that is possible; else it ends by itself. */
   async release(): Promise<void> {
     clearInterval(this.#timer);
+    this.#keptAtMs = Number.NEGATIVE_INFINITY; // no write begins any more
     await this.#ask(0, "keep").catch(() => false); // it ends by itself
   }
 
@@ -101,7 +108,7 @@ export class Lease {
   }
 
   async #ask(ms: number, how: "take" | "keep"): Promise<boolean> {
-    const [keys, args] = [[keyOf(this.#link)], [this.#token, ms, how]];
+    const [keys, args] = [[this.key], [this.token, ms, how]];
     return (await this.#link.run(leaseScript, keys, args)) === 1;
   }
 }
@@ -109,6 +116,7 @@ export class Lease {
 /** Another process may move by now. */
 export function lostLease(): BrokerError {
   return new BrokerError("unavailable", {
-    message: "The lease of the move was lost: Redis did not answer in time",
+    message:
+      "The lease of the move was lost: it was not renewed in time, or Redis lost it",
   });
 }

@@ -323,8 +323,7 @@ export class Migration {
     });
     if (record.isDone) return false; // by another process in the meantime
     const target = new MoveTarget(link, (key) => lease.untilOf(key));
-    const save: CopyParts["save"] = (change) =>
-      saveRecord(target, link, change);
+    const save: CopyParts["save"] = (change) => saveRecord(link, lease, change);
     const barrier = new ReplicationBarrier(link);
     try {
       await save({ tries: this.#tries, lastErr: "" });
@@ -440,9 +439,17 @@ function redisTrouble(cause: unknown): never {
 
 /** Any other error keeps its message: the operator reads it. */
 function asProblem(error: unknown): BrokerError {
-  if (error instanceof BrokerError) return error;
+  if (error instanceof BrokerError) return withWords(error);
   const message = error instanceof Error ? error.message : String(error);
   return new BrokerError("unavailable", { message, cause: error });
+}
+
+/** An error with the general message of its code gets that of its cause: a reply of Redis, say. */
+function withWords(error: BrokerError): BrokerError {
+  const { code, message, cause } = error;
+  const isGeneral = message === new BrokerError(code).message;
+  if (!(isGeneral && cause instanceof Error)) return error;
+  return new BrokerError(code, { message: cause.message, cause: error });
 }
 
 function began(): BrokerError {

@@ -5,10 +5,12 @@
 import { BrokerError } from "../broker/errors.ts";
 import type { RedisLink } from "../redis/link.ts";
 import { loadScript } from "../redis/script.ts";
-import { fact, type MoveTarget } from "./facts.ts";
 import { isHeld, type Lease, lostLease } from "./lease.ts";
 
 const enterScript = loadScript(new URL("./lua/enter.lua", import.meta.url));
+const saveScript = loadScript(
+  new URL("./lua/save_record.lua", import.meta.url),
+);
 
 const FORMAT = "1";
 /** Keys per SCAN. */
@@ -101,11 +103,12 @@ async function readRecord(link: Link): Promise<MoveRecord | undefined> {
 }
 
 /**
- * Changes the named fields. Throws as the link does, and `unavailable` when the lease was lost.
+ * Changes the named fields. Throws as the link does, and `unavailable` when the lease or the record
+ * was lost.
  */
-export function saveRecord(
-  target: MoveTarget,
-  link: Pick<Link, "keys">,
+export async function saveRecord(
+  link: Pick<RedisLink, "run" | "keys">,
+  lease: Pick<Lease, "key" | "token">,
   change: RecordChange,
 ): Promise<void> {
   const { isDone, watermark, lastErr, ...plain } = change;
@@ -117,9 +120,9 @@ export function saveRecord(
       at: watermark ? JSON.stringify(watermark) : "",
     }),
   };
-  return target.write([
-    fact("HSET", keyOf(link), Object.entries(fields).flat()),
-  ]);
+  const keys = [keyOf(link), lease.key];
+  const args = [lease.token, ...Object.entries(fields).flat()];
+  if ((await link.run(saveScript, keys, args)) !== 1) throw lostLease();
 }
 
 interface Entry {

@@ -274,8 +274,8 @@ function messageTables(
         ],
       };
     }),
-    ...tables.dedupe.map((of, at) =>
-      table<Buffer, Buffer>(
+    ...tables.dedupe.map((of, at) => ({
+      ...table<Buffer, Buffer>(
         ["message", `commandFirsts${at}`],
         of,
         (row) => ({
@@ -283,7 +283,8 @@ function messageTables(
         }),
         folder.rangeOf(folder.COMMANDS),
       ),
-    ),
+      total: 0, // among those of `heads`
+    })),
     {
       ...{ name: "ids", step: "message", total: 1 },
       *rows(at) {

@@ -32,10 +32,8 @@ t.test(
   async (t) => {
     const { link, client } = await start(t);
     const [frozen, other] = [new Lease(link), new Lease(link)];
-    const save = (lease: Lease, change: RecordChange) => {
-      const target = new MoveTarget(link, (key) => lease.untilOf(key));
-      return saveRecord(target, link, change);
-    };
+    const save = (lease: Lease, change: RecordChange) =>
+      saveRecord(link, lease, change);
     t.equal(await frozen.take(), true);
     await client.hset(RECORD, { v: 1, began: 1, source: "folder" });
     const keyMs = frozen.untilOf("jd:{c1}:head:2:g");
@@ -54,6 +52,37 @@ t.test(
     const { record } = await readMove(link);
     t.match(record, { isDone: true, step: "" });
     await frozen.release();
+  },
+);
+
+t.test("a record that Redis lost is not written again", async (t) => {
+  const { link, client } = await start(t);
+  const lease = new Lease(link);
+  t.equal(await lease.take(), true);
+  const save = saveRecord(link, lease, { isDone: true });
+  t.equal(await codeOf(save), "unavailable", "what was copied is lost, too");
+  t.equal(await client.exists(RECORD), 0);
+  await lease.release();
+  t.throws(() => lease.untilOf("jd:{c1}:head:2:g"), { code: "unavailable" });
+});
+
+t.test(
+  "of several whole values of a key the last one is written",
+  async (t) => {
+    const { link, client } = await start(t);
+    const target = new MoveTarget(link, () => Number.MAX_SAFE_INTEGER);
+    const facts = [
+      ...[fact("SET", "jd:one", ["1"]), fact("SET", "jd:one", ["2"], 60_000)],
+      ...[
+        fact("RPUSH", "jd:list", ["a"]),
+        fact("RPUSH", "jd:list", ["b", "c"]),
+      ],
+    ];
+    await target.write(facts);
+    t.equal(await client.get("jd:one"), "2");
+    t.ok((await client.pttl("jd:one")) > 0);
+    t.same(await client.lrange("jd:list", 0, -1), ["b", "c"]);
+    t.same(await target.differing(facts), []);
   },
 );
 

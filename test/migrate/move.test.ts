@@ -42,9 +42,11 @@ async function movesAll(t: Test, url: string): Promise<void> {
   const { from, time, clock, before } = await filledFolder(t);
   const redis = redisSettings(url);
   let isCompared = false;
+  const progress = new Map<string, readonly [done: number, total: number]>();
   const move = mover({
     ...{ from, redis, clock },
-    onProgress({ step }) {
+    onProgress({ step, done, total }) {
+      progress.set(step, [done, total]);
       if (step === "verify" && !isCompared) time.nowMs += 100_000; // what waits for eve ends in between
       isCompared = step === "verify";
     },
@@ -52,6 +54,8 @@ async function movesAll(t: Test, url: string): Promise<void> {
   t.equal(await move.isPending(), true);
   await move.run();
   t.match(move.state, { status: "completed", lastErr: null, tryCount: 1 });
+  for (const [step, [done, total]] of progress)
+    t.equal(done, total, `the progress bar of ${step} ends full`);
 
   const store = await redisStore(t, redis, clock);
   t.same(await picture(store), before);
