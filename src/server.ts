@@ -22,7 +22,7 @@ const DRAIN_SHARE = 0.8;
 const FAREWELL_MS = 5;
 
 export interface Server {
-  /** Opens the store, then the listeners. Rejects with a sentence for the operator. */
+  /** Opens the store, then the listeners. Rejects with a message for the operator. */
   start(): Promise<{ readonly apiPort: number; readonly clientPort: number }>;
   /** Drains and stops, after a start under way. Safe to call twice. */
   close(): Promise<void>;

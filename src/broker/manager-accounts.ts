@@ -59,7 +59,7 @@ export type AccountIdentity = Pick<KnownAccount, "account" | "fingerprint">;
 
 const FIRST_ADMIN: AccountConfig = { username: "admin", role: "admin" };
 
-/** The accounts by username. Throws `bad_request` with a sentence about the configuration. */
+/** The accounts by username. Throws `bad_request` with a message about the configuration. */
 export async function knownAccounts(
   configured: readonly AccountConfig[],
 ): Promise<ReadonlyMap<string, KnownAccount>> {

@@ -28,7 +28,7 @@ export interface Login {
 export interface Managers {
   /**
    * Loads the accounts; call it once the store has started, or earlier if no password must be
-   * generated. Throws `bad_request` with a sentence if the configured ones cannot be used. Safe to
+   * generated. Throws `bad_request` with a message if the configured ones cannot be used. Safe to
    * call twice.
    */
   start(): Promise<void>;

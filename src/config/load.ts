@@ -9,7 +9,7 @@ import { inconsistencies } from "./rules.ts";
 import { CONFIG_KEYS, type Config } from "./schema.ts";
 import { didYouMean, gather, type Setting, type Sources } from "./sources.ts";
 
-/** The configuration of one node. Throws ConfigError with a sentence for each problem. */
+/** The configuration of one node. Throws ConfigError with a message for each problem. */
 export function loadConfig(sources: Sources = {}): Config {
   const given = gather(sources);
   const settings = latest(given.settings);

@@ -28,21 +28,25 @@ const INTRODUCTION = `# Configuration
 
 <!-- Made from the schemas by \`npm run config:docs\`; edit those. -->
 
-Nothing needs to be configured: without any setting one node runs on the embedded store in \`./data\`, its HTTP API open to this
-machine only. Settings come from four places; each one wins over those before it:
+Nothing needs to be configured: without any setting, one node runs on the embedded store in
+\`./data\`, and only this machine can reach its HTTP API. Settings come from four sources; each
+source overrides those before it:
 
 1. the defaults, listed below and in \`config/default.json\`;
 2. a JSON file, named by \`--config <file>\` or \`JINDOU_CONFIG\`; its objects nest as the keys do;
 3. environment variables;
 4. flags named like the keys: \`--client.listen=0.0.0.0:5200\`.
 
-In environment variables and flags, lists are written with commas (\`https://a.example,*.b.example\`) and \`managers\` as JSON. An empty
-variable counts as not set. A **secret** may also stand in a file whose path is given in the variable with \`_FILE\` appended
-(\`JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin\`), one newline at its end is dropped. Prefer that to a flag: every user of a machine can
-read command lines.
+In environment variables and flags, a list is written with commas
+(\`https://a.example,*.b.example\`) and \`managers\` as JSON. An empty variable counts as not set. A
+**secret** may also be in a file whose path is the value of the variable with \`_FILE\` appended
+(\`JINDOU_ADMIN_PASSWORD_FILE=/run/secrets/admin\`); one newline at its end is removed. A file is
+better than a flag: every user of a machine can read command lines.
 
-An unknown key, variable or flag and a value outside its range stop the start (exit code 2) with a sentence that says what was expected.
-\`jindou check-config\` checks them, and on this machine the Node.js version, the files they name and the addresses to listen on; \`jindou print-config\` prints the result with secrets masked.`;
+An unknown key, variable or flag, or a value outside its range, ends the start with exit code 2 and
+an error message that says what was expected. \`jindou check-config\` checks them, and on this machine
+the Node.js version, the files they name and the addresses to listen on; \`jindou print-config\` prints
+the result with secrets masked.`;
 
 function sectionText(section: string): string {
   const keys = CONFIG_KEYS.filter((key) => key.path[0] === section);

@@ -33,8 +33,8 @@ export function concernOfAll(key: ChannelKey): Concern {
 }
 
 /**
- * What `read` gives at a time when the node misses nothing of the topics that concern it: whoever lost a right before what was read was stored has
- * been delivered by then. Rejects `unavailable` where the node does not recover in time.
+ * What `read` gives at a time when the node misses nothing of the topics that concern it: a right that ended before what was read was stored has ended
+ * here, too. Rejects `unavailable` where the node does not recover in time.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

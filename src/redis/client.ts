@@ -48,7 +48,7 @@ export function isClustered({
 
 /**
  * A client that is not connected yet (`connect()`). `name` shows in CLIENT LIST. That of a Cluster takes commands only, no subscriptions.
- * Throws an Error with a sentence for the operator when the address cannot be read.
+ * Throws an Error with a message for the operator when the address cannot be read.
  */
 export function createClient(
   settings: RedisSettings,

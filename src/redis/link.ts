@@ -91,7 +91,7 @@ export class RedisLink {
   }
 
   /**
-   * Connects, and refuses a server that is too old or data of another program or a newer format: then throws an Error with a sentence for the
+   * Connects, and refuses a server that is too old or data of another program or a newer format: then throws an Error with a message for the
    * operator. Redis away: throws as well. Safe to call twice.
    */
   start(): Promise<void> {
