@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import t from "tap";
 import {
   browserViolations,
+  deadExports,
   formViolations,
   importCycles,
   type Limits,
@@ -178,6 +179,9 @@ for (const room of [
 /** Taken into browsers by the SDK. */
 const BROWSER_SAFE = ["src/protocol/native/", "src/client/"];
 
+/** What the SDK exports, and what a browser takes in place of `find-socket.ts` (package.json). */
+const PUBLISHED = ["src/client/index.ts", "src/client/no-socket.ts"];
+
 const files = readProject(fileURLToPath(new URL("..", import.meta.url)));
 const sources = files.filter((file) => file.path.startsWith("src/"));
 
@@ -193,6 +197,10 @@ t.test("a room imports only what the table allows", async (t) => {
 
 t.test("no imports go round in a circle", async (t) => {
   t.same(importCycles(sources), []);
+});
+
+t.test("what is exported is imported somewhere", async (t) => {
+  t.strictSame(deadExports(files, PUBLISHED), [], "no dead exports");
 });
 
 t.test("what is long is reported", async (t) => {
@@ -245,6 +253,23 @@ t.test("a circle is found, types included", async (t) => {
     "src/lib/d.ts": 'import "./a.ts"; import "./c.ts";',
   });
   t.equal(importCycles(broken).length, 1);
+});
+
+t.test("an export that nothing takes is found", async (t) => {
+  const found = deadExports(
+    readTexts({
+      "src/lib/a.ts":
+        "// A\nexport const used = 1, unused = 2;\nexport type Shape = 1;\nexport function again() {}\nconst own = 3;",
+      "src/lib/b.ts":
+        '// B\nimport { used as mine } from "./a.ts";\nexport { again } from "./a.ts";\nexport class Whole {}',
+      "src/lib/c.ts": '// C\nawait import("./b.ts");\nexport const sdk = 1;',
+    }),
+    ["src/lib/c.ts"],
+  );
+  t.strictSame(found, [
+    "src/lib/a.ts exports unused, which no file imports",
+    "src/lib/a.ts exports Shape, which no file imports",
+  ]);
 });
 
 t.test("what is too long is found, each function by itself", async (t) => {

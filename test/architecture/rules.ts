@@ -85,6 +85,29 @@ function localFile({ file }: Import): readonly string[] {
   return file === undefined ? [] : [file];
 }
 
+/** What a source exports and no other file of the project takes. `outside`: files whose exports are for others. */
+export function deadExports(
+  files: readonly FileFacts[],
+  outside: readonly string[],
+): readonly string[] {
+  const taken = new Map<string, Set<string>>();
+  for (const { imports } of files)
+    for (const { file = "", names } of imports) {
+      const known = taken.get(file) ?? new Set();
+      taken.set(file, known);
+      for (const name of names === "all" ? ["*"] : names) known.add(name);
+    }
+  return sourcesOf(files)
+    .filter(({ path }) => !outside.includes(path))
+    .flatMap(({ path, exports }) => {
+      const names = taken.get(path);
+      if (names?.has("*")) return [];
+      return exports
+        .filter((name) => !names?.has(name))
+        .map((name) => `${path} exports ${name}, which no file imports`);
+    });
+}
+
 /** Files and functions over a limit. */
 export function sizeViolations(
   files: readonly FileFacts[],

@@ -12,7 +12,10 @@ import {
   isImportDeclaration,
   isImportTypeNode,
   isLiteralTypeNode,
+  isNamedExports,
+  isNamedImports,
   isStringLiteral,
+  isVariableStatement,
   type Node,
   type SourceFile,
   SyntaxKind,
@@ -24,6 +27,8 @@ export interface Import {
   readonly specifier: string;
   /** Path from the project's root; undefined for a package or a module of Node.js. */
   readonly file: string | undefined;
+  /** What is taken of it, by the names it has there. */
+  readonly names: readonly string[] | "all";
 }
 
 export interface FunctionFacts {
@@ -43,6 +48,8 @@ export interface FileFacts {
   /** Nothing but `export … from`. */
   readonly isBarrel: boolean;
   readonly imports: readonly Import[];
+  /** Names of what it declares and exports. */
+  readonly exports: readonly string[];
   readonly functions: readonly FunctionFacts[];
   /** Names of Node.js that a browser lacks and the file uses as a value. */
   readonly nodeGlobals: readonly string[];
@@ -96,6 +103,7 @@ function factsOf(path: string, source: SourceFile): FileFacts {
         (node) => isExportDeclaration(node) && node.moduleSpecifier,
       ),
     imports: nodes.flatMap((node) => importOf(node, path)),
+    exports: statements.flatMap((node) => exportedNames(node, source)),
     functions: nodes.flatMap((node) => functionOf(node, source)),
     nodeGlobals: nodes.flatMap(nodeGlobalOf),
   };
@@ -131,7 +139,35 @@ function importOf(node: Node, from: string): readonly Import[] {
   if (specifier === undefined) return [];
   const isLocal = specifier.startsWith(".");
   const file = posix.join(posix.dirname(from), specifier);
-  return [{ specifier, file: isLocal ? file : undefined }];
+  const names = takenNames(node);
+  return [{ specifier, file: isLocal ? file : undefined, names }];
+}
+
+/** Of `import { … } from` and `export { … } from`; what is imported in another way may take anything. */
+function takenNames(node: Node): readonly string[] | "all" {
+  if (isExportDeclaration(node)) return namesIn(node.exportClause);
+  if (!isImportDeclaration(node)) return "all";
+  return namesIn(node.importClause?.namedBindings);
+}
+
+function namesIn(clause: Node | undefined): readonly string[] | "all" {
+  if (clause === undefined) return "all";
+  if (!isNamedImports(clause) && !isNamedExports(clause)) return "all";
+  return clause.elements.map(
+    ({ propertyName, name }) => (propertyName ?? name).text,
+  );
+}
+
+function exportedNames(node: Node, source: SourceFile): readonly string[] {
+  const modifiers = "modifiers" in node ? node.modifiers : undefined;
+  const isExported =
+    Array.isArray(modifiers) &&
+    modifiers.some(({ kind }) => kind === SyntaxKind.ExportKeyword);
+  if (!isExported) return [];
+  const declared = isVariableStatement(node)
+    ? node.declarationList.declarations
+    : [node];
+  return declared.map((one) => nameOf(one, source));
 }
 
 /** What `import … from`, `export … from`, `import("…")` as an expression or as a type name. */
