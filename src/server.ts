@@ -21,7 +21,7 @@ const DRAIN_SHARE = 0.8;
 /** Replies leave at the end of a turn of the loop. */
 const FAREWELL_MS = 5;
 
-export interface Server {
+interface Server {
   /** Opens the store, then the listeners. Rejects with a message for the operator. */
   start(): Promise<{ readonly apiPort: number; readonly clientPort: number }>;
   /** Drains and stops, after a start under way. Safe to call twice. */

@@ -18,7 +18,7 @@ import type { Clock, ManagerStore, Throttle } from "./ports.ts";
 // A check takes tens of milliseconds of CPU and one of the four I/O threads: one at a time.
 const PASSWORD_CHECKS = { maxRunning: 1, maxWaiting: 256 };
 
-export interface Login {
+interface Login {
   /** 256 random bits, base64url; only its hash is kept. */
   readonly token: string;
   readonly expireS: number;

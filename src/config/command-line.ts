@@ -16,7 +16,7 @@ export const COMMANDS = {
   "hash-password": "read a password from standard input, print its hash",
 } as const;
 
-export type Command = keyof typeof COMMANDS | "help" | "version";
+type Command = keyof typeof COMMANDS | "help" | "version";
 
 export interface CommandLine {
   readonly command: Command;

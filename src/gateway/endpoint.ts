@@ -13,7 +13,7 @@ import { lagBytesOf } from "./catch-up.ts";
 import { Client, type ClientContext } from "./client.ts";
 import { isOriginAllowed } from "./origins.ts";
 
-export interface GatewayOptions {
+interface GatewayOptions {
   readonly maxFrameBytes: number;
   readonly maxBufferedBytes: number;
   readonly idleTimeoutS: number;

@@ -29,7 +29,7 @@ type EventOf<K extends ClusterEvent["kind"]> = Extract<
   { readonly kind: K }
 >;
 
-export interface HubParts {
+interface HubParts {
   readonly cluster: Pick<Cluster, "subscribe" | "unlisten">;
   readonly groups: Groups;
   readonly publisher: Parameters<Group["deliver"]>[2];

@@ -39,7 +39,7 @@ export const reading = (rows: number, bytes: number): number =>
   rows / ROWS_PER_FRAME + bytes / REPLY_BYTES_PER_FRAME;
 
 /** Copies of a command, each in the inbox of a recipient. */
-export const copying = (copies: number): number => copies / COPIES_PER_FRAME;
+const copying = (copies: number): number => copies / COPIES_PER_FRAME;
 
 /** A CONNECT with so many channels to resume. */
 export const connecting = (channels: number): number =>

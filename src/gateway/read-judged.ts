@@ -12,7 +12,7 @@ import {
 import type { Cluster } from "../broker/ports.ts";
 
 /** Says of a topic whether the right to what is read may have ended with an event of it. */
-export type Concern = (topic: Topic) => boolean;
+type Concern = (topic: Topic) => boolean;
 
 /** Of what a user reads in a channel; without one of what is the user's own. */
 export function concernOf(uid: string, channel?: ChannelRef): Concern {

@@ -41,7 +41,7 @@ export function createHistoryTurns(): FairSemaphore {
 }
 
 /** A session, as its reads see it. */
-export interface Reader {
+interface Reader {
   readonly uid: string;
   readonly rate: Rate | undefined;
   /** Set when it is over. */

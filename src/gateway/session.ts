@@ -20,7 +20,7 @@ import type { Reads } from "./reads.ts";
 export const HELD_OVERHEAD_BYTES = 256;
 
 /** A group as its sessions see it. */
-export interface FollowedGroup {
+interface FollowedGroup {
   readonly channelId: string;
 }
 
@@ -31,7 +31,7 @@ export interface StreamName {
 }
 
 /** Where a message stands in its channel. */
-export type MessagePlace = Pick<Message, "messageSeq" | "messageId">;
+type MessagePlace = Pick<Message, "messageSeq" | "messageId">;
 
 /** What a session has of a group that it left. */
 export interface Had {

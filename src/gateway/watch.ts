@@ -8,7 +8,7 @@ import type { Cluster } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Session } from "./session.ts";
 
-export interface WatchParts {
+interface WatchParts {
   readonly cluster: Pick<Cluster, "listen" | "unlisten">;
   readonly directory: Pick<SessionDirectory, "presence">;
   /** How long to wait after a read that failed. */

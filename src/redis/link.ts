@@ -23,7 +23,7 @@ import type { Arg, Script } from "./script.ts";
 const START_MS = 10_000;
 const CONNECTION_FAILED = "The connection to Redis failed";
 
-export interface LinkParts {
+interface LinkParts {
   /** Shows in Redis' CLIENT LIST. */
   readonly name: string;
   /** Hears of failures that no caller is told of. */

@@ -41,9 +41,9 @@ export const WIRE_VERSION = 2;
 
 export const MESSAGE_FRAME = 1;
 export const EVENT_FRAME = 2;
-export const LOOSE_FRAME = 3;
+const LOOSE_FRAME = 3;
 const MARK_FRAME = 4;
-export const COMMAND_FRAME = 5;
+const COMMAND_FRAME = 5;
 export const REMOVAL_FRAME = 7;
 
 /** The order is part of the format. */

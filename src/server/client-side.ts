@@ -41,7 +41,7 @@ const RETRY_MS = 1000;
 const OPENINGS = 128;
 
 /** The parts that know the node's sessions. */
-export interface LocalSessions {
+interface LocalSessions {
   readonly hub: Hub;
   readonly groups: Groups;
   readonly catchUps: CatchUps;

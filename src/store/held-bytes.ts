@@ -26,7 +26,7 @@ function streamBytes({ startData, endData, notes }: StreamSnapshot): number {
 }
 
 /** An event as it is counted; without an id its producer named none. */
-export type CountedEvent = Pick<StreamNote, "type" | "data"> & {
+type CountedEvent = Pick<StreamNote, "type" | "data"> & {
   readonly eventId?: string | undefined;
 };
 

@@ -7,7 +7,7 @@ import type { MaybePromise } from "../lib/maybe-promise.ts";
 
 type Status = "new" | "starting" | "running" | "closing" | "closed";
 
-export interface LifecycleSteps<Running> {
+interface LifecycleSteps<Running> {
   /** What it throws is what `start` throws. */
   readonly open: () => Promise<Running>;
   /** Ends what runs; it takes no new calls. `idle` resolves when none is under way any more. */

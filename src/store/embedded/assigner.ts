@@ -43,7 +43,7 @@ export interface AssignerParts {
 }
 
 /** A draft with its seq and id. */
-export interface Assigned {
+interface Assigned {
   readonly message: Message;
   /** Undefined when nothing of it is kept. */
   readonly record: MemtableRecord | undefined;

@@ -7,7 +7,7 @@ import { fieldsOf } from "./engine/tables.ts";
 const STATE = "journal";
 const VERSION = 1;
 
-export interface CheckpointState {
+interface CheckpointState {
   /** The database has everything before it. */
   readonly position: WalPosition;
   /** No message id up to here is given again. */

@@ -31,7 +31,7 @@ export interface FlushParts {
 }
 
 /** What a checkpoint takes out of memory. */
-export interface Flush {
+interface Flush {
   readonly channels: MemtableChannel[];
   readonly streams: readonly LiveStream[];
 }

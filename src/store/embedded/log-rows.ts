@@ -20,7 +20,7 @@ export interface EncodedRecord {
   readonly end: number;
 }
 
-export interface LogRecord {
+interface LogRecord {
   readonly seq: number;
   readonly bytes: Buffer;
 }

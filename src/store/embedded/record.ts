@@ -23,7 +23,7 @@ export const DEDUPE_RECORD = 2;
 export const ID_RESERVATION_RECORD = 3;
 /** An event of a stream: another layout behind version and kind (see stream-record.ts). */
 export const STREAM_RECORD = 4;
-export type RecordKind =
+type RecordKind =
   | typeof MESSAGE_RECORD
   | typeof DEDUPE_RECORD
   | typeof ID_RESERVATION_RECORD

@@ -25,7 +25,7 @@ import {
 } from "./stream-record.ts";
 import type { StreamRows } from "./stream-rows.ts";
 
-export interface ReplayParts {
+interface ReplayParts {
   readonly memtable: Memtable;
   readonly live: LiveStreams;
   readonly rows: StreamRows;

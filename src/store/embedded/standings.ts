@@ -18,7 +18,7 @@ import {
 import type { Unread } from "./unread.ts";
 
 /** Where a user stands in a channel at one moment. */
-export interface Standing {
+interface Standing {
   readonly state: ChannelState;
   readonly position: Position | undefined;
   readonly readSeq: number;
@@ -26,7 +26,7 @@ export interface Standing {
 }
 
 /** What a user can set. */
-export type Marks = Pick<Standing, "readSeq" | "deletedSeq">;
+type Marks = Pick<Standing, "readSeq" | "deletedSeq">;
 
 export interface StandingParts {
   readonly tables: PositionTable;

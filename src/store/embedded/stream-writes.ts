@@ -17,7 +17,7 @@ export type StreamWrites = Pick<
   "streamEvent" | "cancelStream" | "interruptStreams"
 >;
 
-export interface StreamWritesParts extends StreamCallParts {
+interface StreamWritesParts extends StreamCallParts {
   readonly appends: Appends;
   readonly rules: StreamRules;
   readonly maxStreamBytes: number;

@@ -12,7 +12,7 @@ import { type RetentionParts, trimAll } from "./retention.ts";
 /** Entries removed in one step. */
 const STEP = 200;
 
-export interface SweepParts extends RetentionParts {
+interface SweepParts extends RetentionParts {
   readonly inboxes: Pick<OpenInbox, "sweep">;
   /** Removes logins that are forgotten. */
   readonly sweepLogins: (nowMs: number) => Promise<void>;

@@ -8,7 +8,7 @@ import { commit, flushed } from "./engine/tables.ts";
  * Makes the puts and removes that `steps` issues (synchronously) one transaction. Resolves when it is as durable as the store promises;
  * reads show it from then on at the latest. Throws `unavailable`.
  */
-export type Transact = (steps: () => void) => Promise<void>;
+type Transact = (steps: () => void) => Promise<void>;
 
 /** What every control-plane table works with. A step that reads before it writes runs under the lock of what it is about. */
 export interface ControlParts {

@@ -23,7 +23,7 @@ import { UnreadableRecords } from "./unreadable.ts";
 export type RedisStoreOptions = Omit<RedisStoreParts, "written" | "unreadable">;
 
 /** Figures for metrics, of this node. Counters start at 0 with the store. */
-export interface RedisStoreStats {
+interface RedisStoreStats {
   /** Messages accepted, stored or not. */
   readonly appends: number;
   /** Retries answered with the first message. */

@@ -1,7 +1,7 @@
 // How far this node's clock is from Redis', which every node can ask: compared at each heartbeat. State: how far it was at the last one, and when
 // that was last complained of.
 
-export interface ClockCheckParts {
+interface ClockCheckParts {
   /** Unix milliseconds. */
   readonly clock: () => number;
   /** The clocks are further apart than the cluster is built for; said again each minute while it lasts. */

@@ -27,7 +27,7 @@ export interface RegistryParts {
   readonly onProblem: (error: unknown, what: string) => void;
 }
 
-export interface RegistryListener {
+interface RegistryListener {
   /** After every heartbeat that was answered; `isNew`: no session of this node is in the store under its incarnation. */
   onBeat(isNew: boolean): void;
   /** Incarnations that lived at the heartbeat before are dead: the sessions they served are offline. */

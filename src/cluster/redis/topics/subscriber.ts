@@ -10,7 +10,7 @@ import { pause, within } from "./deadline.ts";
 import { SubscriberConnection } from "./subscriber-connection.ts";
 import { type Address, ONLY_SERVER, Topology } from "./topology.ts";
 
-export interface SubscriberParts {
+interface SubscriberParts {
   readonly link: RedisLink;
   /** Shows in CLIENT LIST. */
   readonly name: string;

@@ -51,7 +51,7 @@ export interface TopicsMetrics {
   resubscribed(topics: number): void;
 }
 
-export interface TopicsLimits {
+interface TopicsLimits {
   /** Time to wait for a missing publication, milliseconds. */
   readonly gapMs: number;
   /** Limit of delayed unsubscribes. */

@@ -17,7 +17,7 @@ export type BinaryTable = LmdbTable<Buffer, Buffer>;
 export type Stored = readonly unknown[];
 
 /** Makes what `steps` issues one transaction; resolves when it is committed, false: nothing was written, the folder has another owner. */
-export type Batch = (steps: () => void) => Promise<boolean>;
+type Batch = (steps: () => void) => Promise<boolean>;
 
 /** The calls on the database that tests make fail. */
 export interface DatabaseWrites {
@@ -36,7 +36,7 @@ const REAL_WRITES: DatabaseWrites = {
  * The fencing token of the folder's owner. LMDB compares it inside every write transaction, so a process that lost the folder while it
  * was paused writes nothing, at whatever instruction it was paused.
  */
-export class Fence {
+class Fence {
   readonly #table: Table<Stored, string>;
   #incarnation: number | undefined;
   #onLost: (() => BrokerError) | undefined;

@@ -7,7 +7,7 @@ import { isTransient } from "../../../broker/errors.ts";
 import { slotOf } from "../../../redis/slots.ts";
 import type { RedisStoreParts } from "../parts.ts";
 
-export interface IndexRepairsParts
+interface IndexRepairsParts
   extends Pick<RedisStoreParts, "link" | "clock" | "onProblem"> {
   /** Enters the group into the user's index, notes that, and notifies the user's sessions. */
   readonly add: (groupId: string, uid: string) => Promise<void>;
