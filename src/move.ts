@@ -25,7 +25,7 @@ export async function moveData(config: Config): Promise<void> {
   };
   let compared = "";
   const migration = migrationOf(config, {
-    onProblem: (error, what) => say(`jindou: ${what}: ${String(error)}`),
+    onError: (error, what) => say(`jindou: ${what}: ${String(error)}`),
     onFailure() {}, // there is no second attempt
     onProgress: (how) => progress.show(how),
     onWaiting: waitingIn(say, progress),

@@ -196,7 +196,7 @@ async function openStore(
     inboxTtlS: 604_800,
     publisher: { publish() {} },
     clock: Date.now,
-    onProblem(error) {
+    onError(error) {
       throw error;
     },
     onLost(error) {

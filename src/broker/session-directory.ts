@@ -33,7 +33,7 @@ export interface SessionDirectoryParts {
     "onEvent" | "incarnation" | "isLive" | "heartbeat" | "recovery"
   >;
   /** Receives errors that no caller gets. */
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
   /** Interval in which every session is confirmed once, milliseconds; a minute by default. */
   readonly recheckMs?: number;
 }
@@ -372,7 +372,7 @@ export class SessionDirectory {
 
   #failed(error: unknown): false {
     if (!isTransient(error))
-      this.#parts.onProblem(error, "Sessions could not be confirmed");
+      this.#parts.onError(error, "Sessions could not be confirmed");
     return false;
   }
 }

@@ -68,7 +68,7 @@ interface FollowerParts {
   readonly maxFollowers: number;
   /** Of one user. 0 = unlimited. */
   readonly maxFollowersPerUser: number;
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
 }
 
 interface Follower {
@@ -133,7 +133,7 @@ export function createStreamFollowers(parts: FollowerParts): StreamFollowers {
 
   function run(follower: Follower): void {
     catchUp(follower).catch((error) => {
-      parts.onProblem(error, "A followed stream could not be read");
+      parts.onError(error, "A followed stream could not be read");
       finish(follower);
     });
   }

@@ -75,7 +75,7 @@ interface StreamParts {
   readonly clock: Clock;
   /** Makes event ids unique in the cluster. */
   readonly nodeId: string;
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
   readonly limits: {
     readonly idleTimeoutMs: number;
     readonly maxDataBytes: number;
@@ -119,7 +119,7 @@ export function createStreams(parts: StreamParts): Streams {
     try {
       await store.interruptStreams(clock() - limits.idleTimeoutMs);
     } catch (error) {
-      parts.onProblem(error, "Silent streams could not be ended");
+      parts.onError(error, "Silent streams could not be ended");
     }
   }
 

@@ -39,7 +39,7 @@ export interface CatchUpParts {
   };
   readonly metrics: Pick<GatewayMetrics, "resumed" | "catchingUp" | "caughtUp">;
   /** A bug surfaced; `what` says where. */
-  onBug(error: unknown, what: string): void;
+  onError(error: unknown, what: string): void;
 }
 
 export interface ReadLimits {
@@ -405,7 +405,7 @@ export class CatchUps {
       await step();
     } catch (error) {
       if (!(error instanceof BrokerError))
-        this.#parts.onBug(error, "A session could not catch up");
+        this.#parts.onError(error, "A session could not catch up");
       const ended = await this.#parts.directory.endedBy(session);
       session.end(ended ?? "unavailable");
     }

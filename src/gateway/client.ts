@@ -54,7 +54,7 @@ export interface ClientContext {
   /** The work that connections and users may ask for. */
   readonly rates: UserRates;
   /** A bug surfaced; `what` says where. */
-  onBug(error: unknown, what: string): void;
+  onError(error: unknown, what: string): void;
 }
 
 export class Client implements ConnectionHandler {
@@ -259,7 +259,7 @@ export class Client implements ConnectionHandler {
       await this.#context.opening.directory.remove(record);
     } catch (error) {
       if (error instanceof BrokerError) return; // it is taken out when that can be done
-      this.#context.onBug(
+      this.#context.onError(
         error,
         "A session could not be taken out of the store",
       );
@@ -268,7 +268,7 @@ export class Client implements ConnectionHandler {
 
   #failed(ref: Ref, error: unknown): void {
     if (!(error instanceof BrokerError)) {
-      this.#context.onBug(error, "An operation failed");
+      this.#context.onError(error, "An operation failed");
       return this.#error(ref, "internal");
     }
     const { code, message, retryAfterMs: waitMs = 0 } = error;
@@ -277,7 +277,7 @@ export class Client implements ConnectionHandler {
 
   #malformed(error: unknown): void {
     if (!(error instanceof FrameError)) {
-      this.#context.onBug(error, "A frame could not be handled");
+      this.#context.onError(error, "A frame could not be handled");
       return this.end("protocol_error");
     }
     const { code, ref, message } = error;
@@ -302,12 +302,12 @@ export class Client implements ConnectionHandler {
 
   /** A request stays without an answer: the client must not wait for it. Never throws. */
   #unanswered(error: unknown): void {
-    const { onBug } = this.#context;
-    onBug(error, "An error could not be answered");
+    const { onError } = this.#context;
+    onError(error, "An error could not be answered");
     try {
       this.end("unavailable");
     } catch (cause) {
-      onBug(cause, "A session could not be ended");
+      onError(cause, "A session could not be ended");
       const { code, message } = CLOSE_REASONS.unavailable;
       this.#connection.end(code, message);
     }

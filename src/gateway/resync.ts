@@ -21,7 +21,7 @@ export interface ResyncParts extends InboxParts {
   /** How long to wait after a read that failed. */
   readonly retryMs: number;
   /** A bug surfaced; `what` says where. */
-  onBug(error: unknown, what: string): void;
+  onError(error: unknown, what: string): void;
 }
 
 const READS_AT_ONCE = 64;
@@ -89,7 +89,7 @@ export class Resync {
   async #resync(
     users: readonly (readonly [string, SessionsOf])[],
   ): Promise<void> {
-    const { store, retryMs, onBug } = this.#parts;
+    const { store, retryMs, onError } = this.#parts;
     let states: readonly (UserState | undefined)[] = [];
     try {
       const uids = users.map(([uid]) => uid);
@@ -100,7 +100,7 @@ export class Resync {
         for (const [uid, sessionsOf] of users) this.missed(uid, sessionsOf);
         return;
       }
-      onBug(error, "It could not be found out what users missed");
+      onError(error, "It could not be found out what users missed");
     }
     for (const [at, [uid, sessionsOf]] of users.entries())
       for (const session of sessionsOf(uid)) this.#compare(session, states[at]);
@@ -154,13 +154,13 @@ export class Resync {
 
   /** Retries until it succeeds or the session is over. */
   async #untilDone(session: Session, step: () => Promise<void>): Promise<void> {
-    const { retryMs, onBug } = this.#parts;
+    const { retryMs, onError } = this.#parts;
     while (session.ended === undefined)
       try {
         return await step();
       } catch (error) {
         if (!(error instanceof BrokerError)) {
-          onBug(error, "A session could not be brought up to date");
+          onError(error, "A session could not be brought up to date");
           return session.end("unavailable"); // it comes back and resumes
         }
         await new Promise((go) => setTimeout(go, retryMs).unref());

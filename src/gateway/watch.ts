@@ -14,7 +14,7 @@ interface WatchParts {
   /** How long to wait after a read that failed. */
   readonly retryMs: number;
   /** A bug surfaced; `what` says where. */
-  onBug(error: unknown, what: string): void;
+  onError(error: unknown, what: string): void;
 }
 
 /** A read asks for about so many at most. */
@@ -144,7 +144,7 @@ export class PresenceWatch {
       for (const uid of changed)
         if (this.#watchers.has(uid)) this.#changed.add(uid);
       if (!(error instanceof BrokerError))
-        this.#parts.onBug(error, "A watched presence could not be read");
+        this.#parts.onError(error, "A watched presence could not be read");
       return false;
     }
   }

@@ -42,7 +42,7 @@ interface MoveSettings {
   /** The settings of the store on the folder. */
   readonly store: Omit<
     FolderOptions,
-    "path" | "clock" | "onProblem" | "onLost"
+    "path" | "clock" | "onError" | "onLost"
   > & { readonly retentionS: number };
 }
 
@@ -57,7 +57,7 @@ export interface MoveEvents
   /** Called with each poll while another process moves, or none does. */
   readonly onWaiting: (other: OtherMove) => void;
   /** A failure that no caller receives. */
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
 }
 
 /** A move by another process. */
@@ -296,9 +296,9 @@ export class Migration {
       this.#setStatus("running", "", this.#state.lastErr);
       await this.#lookIntoFolder();
       const { from, store } = this.#settings;
-      const { onProblem, onLost } = this.#events;
+      const { onError, onLost } = this.#events;
       const source = await openMoveSource({
-        ...{ ...store, path: from, clock: this.#clock, onProblem, onLost },
+        ...{ ...store, path: from, clock: this.#clock, onError, onLost },
       });
       try {
         await lease.renew(); // opening may have held the event loop up
@@ -401,8 +401,8 @@ export class Migration {
    * Runs `use` with a connection of its own. Throws BrokerError when Redis cannot be used.
    */
   async #use<T>(use: (link: RedisLink) => Promise<T>): Promise<T> {
-    const { onProblem } = this.#events;
-    const parts = { name: "jindou-migrate", onProblem };
+    const { onError } = this.#events;
+    const parts = { name: "jindou-migrate", onError };
     const link = new RedisLink(this.#settings.redis, parts);
     await link.start().catch(redisTrouble);
     this.#link = link;

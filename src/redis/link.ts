@@ -27,7 +27,7 @@ interface LinkParts {
   /** Shows in Redis' CLIENT LIST. */
   readonly name: string;
   /** Hears of failures that no caller is told of. */
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
 }
 
 /** How a step goes out. Of one that is `isGathered` its parts have places among the calls in flight that `admit` gave. */
@@ -280,7 +280,7 @@ export class RedisLink {
 
   /** What fails while the link ends is nobody's problem. */
   #report(error: unknown, what: string): void {
-    if (this.#status !== "closed") this.#parts.onProblem(error, what);
+    if (this.#status !== "closed") this.#parts.onError(error, what);
   }
 
   #turn(status: "up" | "down"): void {

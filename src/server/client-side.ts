@@ -56,13 +56,13 @@ export function createHub(
 ): LocalSessions {
   const { store, cluster, directory, interest, followers, metrics } = node;
   const { client } = node.config;
-  const onBug = bugLog(node);
+  const onError = bugLog(node);
   const limits = readLimits(client);
   const watch = new PresenceWatch({
     cluster: interest,
     directory,
     retryMs: RETRY_MS,
-    onBug,
+    onError,
   });
   const groups = new Groups(interest);
   const catchUps = new CatchUps({
@@ -72,7 +72,7 @@ export function createHub(
     groups,
     limits: { ...limits, maxBufferedBytes: client.maxBufferedBytes },
     metrics: metrics.gateway,
-    onBug,
+    onError,
   });
   const resync = new Resync({
     store,
@@ -82,7 +82,7 @@ export function createHub(
     metrics: metrics.gateway,
     limits,
     retryMs: RETRY_MS,
-    onBug,
+    onError,
   });
   const hub = new Hub({
     groups,
@@ -181,7 +181,7 @@ function clientContext(node: Node, local: LocalSessions): ClientContext {
       maxInFlightOperations: client.maxInFlightSends,
     },
     rates: new UserRates(workLimits(client)),
-    onBug: bugLog(node),
+    onError: bugLog(node),
   };
 }
 

@@ -68,7 +68,7 @@ function createEmbeddedDrivers(parts: DriverParts): Drivers {
     inboxTtlS: commands.expireS,
     publisher: cluster,
     clock: Date.now,
-    onProblem: (error, what) => log.error({ err: error }, what),
+    onError: (error, what) => log.error({ err: error }, what),
     onLost,
   });
   families.messagesDuplicate.of().from(() => store.stats().duplicates);
@@ -93,14 +93,14 @@ function createRedisDrivers(parts: DriverParts): Drivers {
   const { nodeId } = about;
   const log = roomLogger(logger, "redis");
   /** Redis being away is reported while it lasts, and is no error of this node. */
-  const onProblem = (error: unknown, what: string) => {
+  const onError = (error: unknown, what: string) => {
     if (error instanceof BrokerError && error.code === "unavailable")
       log.warn({ err: error }, what);
     else log.error({ err: error }, what);
   };
   const name = `jindou-${nodeId}`;
-  const link = new RedisLink(config.redis, { name, onProblem });
-  const common = { link, clock: Date.now, onProblem };
+  const link = new RedisLink(config.redis, { name, onError });
+  const common = { link, clock: Date.now, onError };
   const { dedupeWindowS, retentionS, maxChannelMessages } = config.store;
   const store = createRedisStore({
     ...common,

@@ -36,7 +36,7 @@ export function nodeMigration(
   const log = roomLogger(logger, "migrate");
   const said = { step: "", other: "" };
   return migrationOf(config, {
-    onProblem: (error, what) => log.warn({ err: error }, what),
+    onError: (error, what) => log.warn({ err: error }, what),
     onFailure(error, retryMs) {
       if (retryMs === undefined)
         log.error(

@@ -83,20 +83,20 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     contentValidation: config.content.validation,
   });
   const log = roomLogger(logger, "broker");
-  const onProblem = (error: unknown, what: string) =>
+  const onError = (error: unknown, what: string) =>
     log.error({ err: error }, what);
   const streams = createStreams({
     store,
     publisher: cluster,
     clock: Date.now,
     nodeId,
-    onProblem,
+    onError,
     limits: config.streams,
   });
   const interest = shareInterest(cluster);
   const followers = createStreamFollowers({
     store,
-    onProblem,
+    onError,
     interest: interest.owner(),
     maxFollowers: config.api.maxFollowers,
     maxFollowersPerUser: config.client.maxConnectionsPerUser,
@@ -114,7 +114,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     streams,
     followers,
     interest: interest.owner(),
-    directory: new SessionDirectory({ store, cluster, onProblem }),
+    directory: new SessionDirectory({ store, cluster, onError }),
     tokens: new TokenGate({
       throttle,
       clock: Date.now,

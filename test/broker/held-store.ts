@@ -91,7 +91,7 @@ export function world(
     },
     maxFollowers,
     maxFollowersPerUser,
-    onProblem: (error) => problems.push(error),
+    onError: (error) => problems.push(error),
   });
   return { followers, problems };
 }

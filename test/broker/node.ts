@@ -64,15 +64,15 @@ export async function startNode(
     ...over,
   });
   const problems: unknown[] = [];
-  const onProblem = (error: unknown) => problems.push(error);
+  const onError = (error: unknown) => problems.push(error);
   const followers = createStreamFollowers({
     store,
     interest: shareInterest(cluster).owner(),
     maxFollowers: 10,
     maxFollowersPerUser: 0,
-    onProblem,
+    onError,
   });
-  const directory = new SessionDirectory({ store, cluster, onProblem });
+  const directory = new SessionDirectory({ store, cluster, onError });
   directory.onEvent(
     (event) => {
       events.push(event);
@@ -81,7 +81,7 @@ export async function startNode(
     async () => {},
   );
   const streams = createStreams({
-    ...{ store, publisher: cluster, nodeId: "n1", onProblem },
+    ...{ store, publisher: cluster, nodeId: "n1", onError },
     clock: () => clock.nowMs,
     limits: { idleTimeoutMs: STREAM_IDLE_MS, maxDataBytes: MAX_DATA_BYTES },
   });

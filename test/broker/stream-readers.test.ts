@@ -156,7 +156,7 @@ t.test(
         },
       },
       ...{ publisher: node.cluster, clock: Date.now, nodeId: "n1" },
-      onProblem: (error) => problems.push(error),
+      onError: (error) => problems.push(error),
       limits: { idleTimeoutMs: 4, maxDataBytes: 10 },
     });
     streams.start();
@@ -185,7 +185,7 @@ t.test(
         },
       },
       ...{ publisher: node.cluster, clock: Date.now, nodeId: "n1" },
-      onProblem: (error) => t.fail(String(error)),
+      onError: (error) => t.fail(String(error)),
       limits: { idleTimeoutMs: 1000, maxDataBytes: 10 },
     });
     await node.start();

@@ -110,7 +110,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
       operations,
       limits: { authTimeoutMs: 60_000, maxInFlightOperations: 10_000 },
       rates,
-      onBug: (error) => world.bugs.push(error),
+      onError: (error) => world.bugs.push(error),
     },
   );
   const receive = (operation: Operation) => {

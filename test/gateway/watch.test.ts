@@ -161,7 +161,7 @@ t.test(
         },
       },
       retryMs: 1,
-      onBug: (error) => bugs.push(error),
+      onError: (error) => bugs.push(error),
     });
     let wasDown = false;
     const answer = (): void => {};

@@ -77,19 +77,19 @@ export class World {
       this.onDelivered(event);
     });
     const { store, cluster, directory } = this.server;
-    const onBug = (error: unknown) => this.bugs.push(error);
+    const onError = (error: unknown) => this.bugs.push(error);
     this.watch = new PresenceWatch({
-      ...{ cluster, directory, onBug },
+      ...{ cluster, directory, onError },
       retryMs: 1,
     });
     const groups = new Groups(cluster);
     const catchUps = new CatchUps({
-      ...{ store, cluster, groups, onBug, metrics: METRICS },
+      ...{ store, cluster, groups, onError, metrics: METRICS },
       limits: { ...LIMITS, maxBufferedBytes: MAX_BUFFERED_BYTES },
       directory: { endedBy: async () => undefined },
     });
     const resync = new Resync({
-      ...{ store, cluster, groups, catchUps, onBug },
+      ...{ store, cluster, groups, catchUps, onError },
       ...{ metrics: METRICS, limits: LIMITS, retryMs: 1 },
     });
     this.hub = new Hub({

@@ -20,7 +20,7 @@ const LEASE = "jd:{all}:migrating";
 async function start(t: Pick<Test, "teardown">) {
   const server = await startRedis(t);
   const link = new RedisLink(redisSettings(server.url), {
-    ...{ name: "fence", onProblem() {} },
+    ...{ name: "fence", onError() {} },
   });
   await link.start();
   t.teardown(() => link.close());

@@ -148,7 +148,7 @@ async function lateEntry(
 }
 
 async function linkTo(t: Test, redis: MoverParts["redis"]): Promise<RedisLink> {
-  const link = new RedisLink(redis, { name: "late", onProblem() {} });
+  const link = new RedisLink(redis, { name: "late", onError() {} });
   await link.start();
   t.teardown(() => link.close());
   return link;
@@ -156,7 +156,7 @@ async function linkTo(t: Test, redis: MoverParts["redis"]): Promise<RedisLink> {
 
 async function openFolder(t: Test, from: string, clock: () => number) {
   const source = await openMoveSource({
-    ...{ ...FOLDER, path: from, clock, onProblem() {}, onLost() {} },
+    ...{ ...FOLDER, path: from, clock, onError() {}, onLost() {} },
   });
   t.teardown(() => source.close());
   return source;

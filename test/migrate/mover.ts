@@ -15,7 +15,7 @@ export const LIMITS = {
   ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
 };
 
-export interface MoverParts extends Partial<Omit<MoveEvents, "onProblem">> {
+export interface MoverParts extends Partial<Omit<MoveEvents, "onError">> {
   readonly from: string;
   readonly redis: RedisSettings;
   readonly clock?: () => number;
@@ -40,7 +40,7 @@ export function mover(parts: MoverParts): Migration {
       ...{ from, redis, abandonedAfterMs, deadAfterMs, store: FOLDER },
     },
     {
-      ...{ onProgress() {}, onFailure() {}, onProblem() {}, onWaiting() {} },
+      ...{ onProgress() {}, onFailure() {}, onError() {}, onWaiting() {} },
       ...{ onCompared() {}, onLost() {}, ...over },
     },
     clock,
@@ -53,14 +53,14 @@ export async function redisStore(
   redis: RedisSettings,
   clock: () => number,
 ): Promise<RedisStore> {
-  const onProblem = (error: unknown) => {
+  const onError = (error: unknown) => {
     throw error; // there is none
   };
   const link = new RedisLink(redis, {
-    ...{ name: "look", onProblem },
+    ...{ name: "look", onError },
   });
   const store = createRedisStore({
-    ...{ link, clock, onProblem, limits: LIMITS },
+    ...{ link, clock, onError, limits: LIMITS },
   });
   await store.start();
   t.teardown(async () => {

@@ -222,7 +222,7 @@ t.test("what differs in Redis is found, and moved again", async (t) => {
 t.test("the lease is one process's until it gives it back", async (t) => {
   const { url } = await startRedis(t);
   const link = new RedisLink(redisSettings(url), {
-    ...{ name: "lease", onProblem() {} },
+    ...{ name: "lease", onError() {} },
   });
   await link.start();
   t.teardown(() => link.close());

@@ -36,11 +36,7 @@ export interface ClusterTopics
 export interface RedisClusterParts
   extends Pick<
     RegistryParts,
-    | "heartbeatMs"
-    | "deadAfterMs"
-    | "asksTime"
-    | "onNewIncarnation"
-    | "onProblem"
+    "heartbeatMs" | "deadAfterMs" | "asksTime" | "onNewIncarnation" | "onError"
   > {
   readonly link: RedisLink;
   readonly topics: ClusterTopics;

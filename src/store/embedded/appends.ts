@@ -46,7 +46,7 @@ export interface AppendsParts {
   readonly judge: Judge;
   /** Wait for the disk before settling. */
   readonly synced: boolean;
-  readonly onProblem: (error: Error, what: string) => void;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 export class Appends {
@@ -253,7 +253,7 @@ export class Appends {
       await this.#parts.wal.sync();
       this.#settle(batch);
     } catch (cause) {
-      this.#parts.onProblem(
+      this.#parts.onError(
         asError(cause),
         "The journal could not be synced to disk",
       );
@@ -270,7 +270,7 @@ export class Appends {
       try {
         this.#settleCall(call);
       } catch (cause) {
-        this.#parts.onProblem(
+        this.#parts.onError(
           asError(cause),
           "A committed message could not be settled",
         ); // a bug: it must not strand the others
@@ -300,7 +300,7 @@ export class Appends {
     try {
       this.#parts.publisher.publish(event);
     } catch (error) {
-      this.#parts.onProblem(
+      this.#parts.onError(
         asError(error),
         "A stored message could not be published",
       );

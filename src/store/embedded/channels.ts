@@ -39,7 +39,7 @@ export interface ChannelParts extends Omit<ControlParts, "tables"> {
   readonly headSeq: (key: ChannelKey) => number;
   /** Where removals from groups are published, once they are durable. */
   readonly publisher: Publisher;
-  readonly onProblem: (error: Error, what: string) => void;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 /** The lock of steps that change `channel`. */
@@ -53,7 +53,7 @@ export function createChannelSteps({
   transact,
   headSeq,
   publisher,
-  onProblem,
+  onError,
 }: ChannelParts): ChannelStore {
   const step = <T>(channel: ChannelRef, run: () => Promise<T>): Promise<T> =>
     lock.run(channelLock(channel), () => tables.changing(channel, run));
@@ -80,7 +80,7 @@ export function createChannelSteps({
     try {
       publisher.publish({ kind: "removal", channelId, uids });
     } catch (error) {
-      onProblem(error as Error, "A removal could not be published"); // a bug in a receiver: the members are removed all the same
+      onError(error as Error, "A removal could not be published"); // a bug in a receiver: the members are removed all the same
     }
   }
 

@@ -38,7 +38,7 @@ export interface CheckpointParts extends FlushParts {
   readonly ids: { readonly floor: number };
   readonly clock: Clock;
   readonly intervalMs: number;
-  readonly onProblem: (error: Error, what: string) => void;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 export class Checkpoint {
@@ -121,7 +121,7 @@ export class Checkpoint {
       this.#failing = false;
     } catch (error) {
       this.#failing = true;
-      this.#parts.onProblem(error as Error, "A checkpoint failed"); // `commit` throws BrokerError only
+      this.#parts.onError(error as Error, "A checkpoint failed"); // `commit` throws BrokerError only
     }
   }
 
@@ -168,11 +168,11 @@ export class Checkpoint {
   #dropSegments(position: Wal["position"]): void {
     if (position.segment <= this.#droppedBefore) return;
     this.#droppedBefore = position.segment;
-    const { tables, wal, onProblem } = this.#parts;
+    const { tables, wal, onError } = this.#parts;
     this.#dropping = flushed(tables)
       .then(() => wal.dropBefore(position))
       .catch((error: Error) =>
-        onProblem(error, "Old journal segments could not be deleted"),
+        onError(error, "Old journal segments could not be deleted"),
       );
   }
 }

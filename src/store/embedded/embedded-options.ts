@@ -29,7 +29,7 @@ export interface EmbeddedOptions {
   readonly publisher: Publisher;
   readonly clock: Clock;
   /** Hears of failures that no caller is told of. `what` names the activity. */
-  readonly onProblem: (error: Error, what: string) => void;
+  readonly onError: (error: Error, what: string) => void;
   /**
    * Called once, when another process has taken the data folder while this one was paused. Must end the process at once: nothing is
    * written or answered any more.

@@ -78,18 +78,18 @@ export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
     await owner.acquire();
     return await openOwned(options, held);
   } catch (error) {
-    await letGo(held, options.onProblem);
+    await letGo(held, options.onError);
     throw error;
   }
 }
 
 function openFolder(options: EmbeddedOptions): Tables {
-  const { path, databaseWrites, onProblem } = options;
+  const { path, databaseWrites, onError } = options;
   const parts = { folders: [JOURNAL, DATABASE], file: HEARTBEAT_FILE };
   try {
-    closeToOthers(path, parts, onProblem);
+    closeToOthers(path, parts, onError);
     const tables = openTables(join(path, DATABASE), databaseWrites);
-    closeToOthers(path, parts, onProblem); // LMDB makes its files open to all
+    closeToOthers(path, parts, onError); // LMDB makes its files open to all
     return tables;
   } catch (cause) {
     if (cause instanceof BrokerError) throw cause;
@@ -112,7 +112,7 @@ async function openOwned(
   held: Held,
 ): Promise<Engine> {
   const { tables } = held;
-  const { clock, onProblem, publisher } = options;
+  const { clock, onError, publisher } = options;
   const retentionMs = options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
   const channelTables = new ChannelTables(tables);
@@ -121,7 +121,7 @@ async function openOwned(
     isLarge: (key) => channelTables.isLarge(key),
   });
   await conversationRows.complete();
-  await removeOrphanedStreams(tables, onProblem);
+  await removeOrphanedStreams(tables, onError);
   const judge = createJudge(channelTables);
   const path = openMessagePath(options, { ...held, conversationRows, judge });
   const { appends, assigner, dedupe, ids, history, memtable, wal } = path;
@@ -130,12 +130,12 @@ async function openOwned(
   const secure = createSecure(tables, options.durability === "disk");
   const transact = createTransact(tables, secure);
   const inboxes = openInbox({
-    ...{ tables, secure, ids, dedupe, assigner, appends, clock, onProblem },
+    ...{ tables, secure, ids, dedupe, assigner, appends, clock, onError },
     ...{ publisher, maxInbox: options.maxInbox },
     inboxTtlMs: options.inboxTtlS * 1000,
   });
   const sweep = new Sweep({
-    ...{ tables, inboxes, clock, retentionMs, onProblem, live, streamRows },
+    ...{ tables, inboxes, clock, retentionMs, onError, live, streamRows },
     ...{
       rows,
       logRows,
@@ -150,7 +150,7 @@ async function openOwned(
   const filling = dedupe
     .fillFilters()
     .catch((error: Error) =>
-      onProblem(
+      onError(
         error,
         "The filters of client message numbers could not be filled",
       ),
@@ -161,7 +161,7 @@ async function openOwned(
   const logins = createNewestLogins(control, clock);
   const users = createUserTable(control, logins);
   const channels = createChannelSteps({
-    ...{ lock, transact, publisher, onProblem, tables: channelTables },
+    ...{ lock, transact, publisher, onError, tables: channelTables },
     headSeq: (key) => history.headSeq(key),
   });
   return {
@@ -185,8 +185,8 @@ async function openOwned(
       await filling;
       await lock.idle();
       await inboxes.drain();
-      await closeMessagePath(path, onProblem);
-      await letGo(held, onProblem);
+      await closeMessagePath(path, onError);
+      await letGo(held, onError);
     },
   };
 }
@@ -194,12 +194,12 @@ async function openOwned(
 /** An owner that cannot be taken out (a full disk) only matters to this very process: it counts as dead when the process is. */
 async function letGo(
   { owner, tables }: Held,
-  onProblem: EmbeddedOptions["onProblem"],
+  onError: EmbeddedOptions["onError"],
 ): Promise<void> {
   try {
     owner.release();
   } catch (error) {
-    onProblem(error as Error, "The data folder could not be released"); // lmdb throws errors only
+    onError(error as Error, "The data folder could not be released"); // lmdb throws errors only
   }
   await tables.env.close();
 }

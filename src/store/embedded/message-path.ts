@@ -45,7 +45,7 @@ export type MessagePath = ReturnType<typeof openMessagePath>;
 /** Throws `internal` when the WAL cannot be read, `unavailable` when it cannot be written. */
 export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const { tables, owner, conversationRows, judge } = place;
-  const { clock, onProblem, publisher } = options;
+  const { clock, onError, publisher } = options;
   const synced = options.durability === "disk";
   const retentionMs = options.retentionS * 1000;
   const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
@@ -55,12 +55,12 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const frame = new Frame();
   const assigner = new Assigner({ memtable, rows, dedupe, ids, frame });
   const appends = new Appends({
-    ...{ memtable, wal, assigner, clock, publisher, synced, onProblem },
+    ...{ memtable, wal, assigner, clock, publisher, synced, onError },
     ...{ owner, judge },
   });
   const trimQueue = new TrimQueue(options.maxChannelMessages);
   const checkpoint = new Checkpoint({
-    ...{ tables, rows, dedupe, memtable, wal, appends, ids, clock, onProblem },
+    ...{ tables, rows, dedupe, memtable, wal, appends, ids, clock, onError },
     ...{ live, streamRows, conversationRows, trimQueue, logRows },
     intervalMs: options.checkpointMs,
   });
@@ -92,7 +92,7 @@ export async function startMessagePath({
 /** Finishes what is under way. After an orderly end no WAL is left; when that fails it stays and is replayed. */
 export async function closeMessagePath(
   { appends, checkpoint, wal }: MessagePath,
-  onProblem: EmbeddedOptions["onProblem"],
+  onError: EmbeddedOptions["onError"],
 ): Promise<void> {
   await appends.drain();
   await checkpoint.close();
@@ -101,7 +101,7 @@ export async function closeMessagePath(
     await checkpoint.last();
     await wal.dropBefore({ segment: end, offset: 0 });
   } catch (error) {
-    onProblem(error as Error, "The last checkpoint failed"); // BrokerError, or the file system's error
+    onError(error as Error, "The last checkpoint failed"); // BrokerError, or the file system's error
   } finally {
     wal.close();
   }
@@ -158,7 +158,7 @@ function openLog(
     assertOwned: () => owner.assertHeldNow(),
   });
   if (recovered.droppedBytes > 0)
-    options.onProblem(
+    options.onError(
       new Error(
         `${recovered.droppedBytes} bytes of an unfinished write were cut off the journal`,
       ),
@@ -180,7 +180,7 @@ function openLog(
         segmentBytes: options.segmentBytes,
         synced: options.durability === "disk",
         owner,
-        onProblem: options.onProblem,
+        onError: options.onError,
         ...(options.files === undefined ? {} : { files: options.files }),
       });
     } catch (cause) {

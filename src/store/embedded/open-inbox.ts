@@ -13,7 +13,7 @@ export interface OpenInboxParts
     Pick<InboxQueueParts, "secure" | "maxInbox"> {
   readonly tables: Tables;
   readonly publisher: Publisher;
-  readonly onProblem: (error: Error, what: string) => void;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 export interface OpenInbox {
@@ -25,13 +25,13 @@ export interface OpenInbox {
 }
 
 export function openInbox(parts: OpenInboxParts): OpenInbox {
-  const { tables, dedupe, publisher, onProblem } = parts;
+  const { tables, dedupe, publisher, onError } = parts;
   const publish = ({ message, copies, draft }: CommandStep): void => {
     const { origin } = draft;
     try {
       publisher.publish({ kind: "command", message, copies, origin });
     } catch (error) {
-      onProblem(error as Error, "A stored message could not be published"); // a bug in a receiver: the command is stored all the same
+      onError(error as Error, "A stored message could not be published"); // a bug in a receiver: the command is stored all the same
     }
   };
   const queue = new InboxQueue({

@@ -189,7 +189,7 @@ export class StreamRows {
  */
 export async function removeOrphanedStreams(
   tables: Tables,
-  onProblem: (error: Error, what: string) => void,
+  onError: (error: Error, what: string) => void,
 ): Promise<void> {
   const { log, streamsActive, streamParts } = tables;
   const orphaned = [...streamsActive.getKeys({})].filter(
@@ -204,7 +204,7 @@ export async function removeOrphanedStreams(
     for (const key of parts) void streamParts.remove(key);
   });
   const message = `${orphaned.length} active streams stood without their message; the journal has them`;
-  onProblem(new Error(message), "Recovery found something it could not use");
+  onError(new Error(message), "Recovery found something it could not use");
 }
 
 type Place = Pick<EndedStream, "number" | "messageSeq">;

@@ -18,7 +18,7 @@ interface SweepParts extends RetentionParts {
   readonly sweepLogins: (nowMs: number) => Promise<void>;
   readonly clock: Clock;
   readonly intervalMs: number;
-  readonly onProblem: (error: Error, what: string) => void;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 export class Sweep {
@@ -60,10 +60,7 @@ export class Sweep {
     try {
       await this.run();
     } catch (error) {
-      this.#parts.onProblem(
-        error as Error,
-        "Expired data could not be removed",
-      ); // `commit` throws BrokerError only
+      this.#parts.onError(error as Error, "Expired data could not be removed"); // `commit` throws BrokerError only
     }
   }
 

@@ -52,7 +52,7 @@ export interface RedisStoreParts {
   readonly clock: Clock;
   readonly limits: RedisStoreLimits;
   /** Receives failures that no caller gets. */
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /**
    * Resolves once `redis.minReplicas` replicas have all that was written and answered before, on the server that holds `key`, or on all;

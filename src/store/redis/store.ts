@@ -46,7 +46,7 @@ export interface RedisStore extends Store, ChannelFeed {
 export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const { link } = options;
   const barrier = new ReplicationBarrier(link);
-  const unreadable = new UnreadableRecords(options.onProblem);
+  const unreadable = new UnreadableRecords(options.onError);
   const parts: RedisStoreParts = {
     ...options,
     unreadable,

@@ -6,13 +6,13 @@ import { BrokerError } from "../../broker/errors.ts";
 const REPORT_EVERY_MS = 60_000;
 
 export class UnreadableRecords {
-  readonly #onProblem: (error: unknown, what: string) => void;
+  readonly #onError: (error: unknown, what: string) => void;
   #count = 0;
   #reportedAtMs = Number.NEGATIVE_INFINITY;
 
-  /** `onProblem` gets the first failure, and then no more than one a minute. */
-  constructor(onProblem: (error: unknown, what: string) => void) {
-    this.#onProblem = onProblem;
+  /** `onError` gets the first failure, and then no more than one a minute. */
+  constructor(onError: (error: unknown, what: string) => void) {
+    this.#onError = onError;
   }
 
   /** Since the start; a record that is read twice counts twice. */
@@ -43,6 +43,6 @@ export class UnreadableRecords {
     const now = performance.now();
     if (now - this.#reportedAtMs < REPORT_EVERY_MS) return;
     this.#reportedAtMs = now;
-    this.#onProblem(error, "A stored record cannot be read and is left out");
+    this.#onError(error, "A stored record cannot be read and is left out");
   }
 }

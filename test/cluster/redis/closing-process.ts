@@ -14,7 +14,7 @@ const APART_MS = 250;
 const TOPICS = 30;
 
 const settings = JSON.parse(process.argv[2] ?? "{}") as RedisSettings;
-const parts = { name: "closing", onProblem: () => {} };
+const parts = { name: "closing", onError: () => {} };
 const links: RedisLink[] = [];
 for (let at = 0; at < LINKS; at++) {
   const link = new RedisLink(settings, parts);

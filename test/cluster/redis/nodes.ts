@@ -63,10 +63,10 @@ export async function createNode(
 ): Promise<TestNode> {
   const { nodeId = `n-${randomUUID().slice(0, 8)}`, settings = {} } = options;
   const problems: unknown[] = [];
-  const onProblem = (error: unknown) => void problems.push(error);
+  const onError = (error: unknown) => void problems.push(error);
   const link = new RedisLink(redisSettings(redis.url, settings), {
     name: nodeId,
-    onProblem: () => {}, // the server goes away in many tests
+    onError: () => {}, // the server goes away in many tests
   });
   await link.start();
   const topics = plainTopics(t, { link, subscriber: redis.client() });
@@ -78,7 +78,7 @@ export async function createNode(
   });
   const about = { nodeId, clientAddress: `${nodeId}:1`, version: "1.2.3" };
   const cluster = createRedisCluster({
-    ...{ link, topics, onProblem },
+    ...{ link, topics, onError },
     heartbeatMs: options.heartbeatMs ?? HEARTBEAT_MS,
     deadAfterMs: options.deadAfterMs ?? DEAD_AFTER_MS,
     about: {
@@ -89,7 +89,7 @@ export async function createNode(
     asksTime: () => clockCheck.asks(),
   });
   const store = createRedisStore({
-    ...{ link, onProblem, clock: Date.now },
+    ...{ link, onError, clock: Date.now },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
       ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
@@ -99,7 +99,7 @@ export async function createNode(
   await store.start();
   const { recheckMs } = options;
   const directory = new SessionDirectory({
-    ...{ store, cluster, onProblem },
+    ...{ store, cluster, onError },
     ...(recheckMs === undefined ? {} : { recheckMs }),
   });
   directory.onEvent(

@@ -311,7 +311,7 @@ function topicsByHand(channels: Channels): Subscriptions {
     subscriber: { subscribe: async () => {}, unsubscribe() {} },
     ...{ channels, clock: () => 1e6, nameOf: (topic) => topic },
     ...{ lingerMs: 1000, maxLingering: 100, timeoutMs: 5000 },
-    ...{ onProblem() {}, onRestored() {}, judgeUsers: async () => [] },
+    ...{ onError() {}, onRestored() {}, judgeUsers: async () => [] },
   });
 }
 

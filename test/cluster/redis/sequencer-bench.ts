@@ -27,14 +27,14 @@ export function bench(
 ) {
   const told: OrderedEvent[] = [];
   const problems: unknown[] = [];
-  const onProblem = (error: unknown) => problems.push(error);
+  const onError = (error: unknown) => problems.push(error);
   const budget = { used: 0, max: 1 << 20 };
   const catchUpQueue = new CatchUpQueue({
-    ...{ feed: log, onProblem, onCaughtUp: () => {} },
+    ...{ feed: log, onError, onCaughtUp: () => {} },
     judge: async () => {},
   });
   const sequencers: SequencerParts = {
-    ...{ gapMs: 10, budget, deliver: (event) => told.push(event), onProblem },
+    ...{ gapMs: 10, budget, deliver: (event) => told.push(event), onError },
     ...{ clock: () => 1e6, gaps: new Set() },
     onGap: (sequencer) => void catchUpQueue.catchUp(sequencer),
     rejected: () => {},

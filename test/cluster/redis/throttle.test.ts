@@ -14,7 +14,7 @@ t.test("throttle", async (t) => {
 
   async function node(t: Test) {
     const link = new RedisLink(redisSettings(server.url), {
-      ...{ name: "test", onProblem: () => {} },
+      ...{ name: "test", onError: () => {} },
     });
     await link.start();
     t.teardown(() => link.close());

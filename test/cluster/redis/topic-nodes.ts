@@ -75,18 +75,18 @@ export async function startTopicNode(
 ): Promise<TopicNode> {
   const events: ClusterEvent[] = [];
   const problems: string[] = [];
-  const onProblem = (error: unknown, what: string) => {
+  const onError = (error: unknown, what: string) => {
     problems.push(`${what}: ${String(error)}`);
   };
   const nodeId = `n${randomUUID().slice(0, 8)}`;
-  const parts = { name: nodeId, onProblem };
+  const parts = { name: nodeId, onError };
   const link = new RedisLink(settings, parts);
   const { clock = Date.now } = options;
   const store = createRedisStore({
-    ...{ link, clock, onProblem, limits: LIMITS },
+    ...{ link, clock, onError, limits: LIMITS },
   });
   const topics = new RedisTopics({
-    ...{ link, nodeId, clock, onProblem, lingerMs: 10_000, ...options },
+    ...{ link, nodeId, clock, onError, lingerMs: 10_000, ...options },
     feed: {
       ...store,
       async personalChannelsSince(...asked) {

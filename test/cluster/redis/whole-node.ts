@@ -41,10 +41,10 @@ export async function startWholeNode(
 ): Promise<WholeNode> {
   const { nodeId, settings, heartbeatMs, deadAfterMs } = options;
   const { clock = Date.now } = options;
-  const onProblem = () => {}; // servers go away in these tests
-  const link = new RedisLink(settings, { name: nodeId, onProblem });
+  const onError = () => {}; // servers go away in these tests
+  const link = new RedisLink(settings, { name: nodeId, onError });
   const store = createRedisStore({
-    ...{ link, clock, onProblem },
+    ...{ link, clock, onError },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
       maxChannelMessages: 0,
@@ -52,10 +52,10 @@ export async function startWholeNode(
     },
   });
   const topics = new RedisTopics({
-    ...{ link, nodeId, clock, onProblem, lingerMs: 1000, feed: store },
+    ...{ link, nodeId, clock, onError, lingerMs: 1000, feed: store },
   });
   const cluster = createRedisCluster({
-    ...{ link, topics, heartbeatMs, deadAfterMs, onProblem },
+    ...{ link, topics, heartbeatMs, deadAfterMs, onError },
     asksTime: () => () => {}, // clocks are no matter of these tests
     about: {
       ...{ nodeId, clientAddress: "", version: "1.2.3" },
@@ -63,7 +63,7 @@ export async function startWholeNode(
       sessions: () => directory.size,
     },
   });
-  const directory = new SessionDirectory({ store, cluster, onProblem });
+  const directory = new SessionDirectory({ store, cluster, onError });
   const events: ClusterEvent[] = [];
   directory.onEvent((event) => events.push(event), judge);
   const close = async () => {

@@ -74,7 +74,7 @@ t.test(
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {
-      ...{ files, durability: "disk", onProblem() {} },
+      ...{ files, durability: "disk", onError() {} },
     });
     fail.sync = true;
     const first = codeOf(store.append(retryOf("n")));
@@ -98,7 +98,7 @@ for (const durability of ["process", "disk"] as const)
             if (event.message.messageSeq === 2) throw new Error("a bug");
           },
         },
-        onProblem(error, what) {
+        onError(error, what) {
           problems.push(what);
           if (what === "A stored message could not be published") throw error;
         },

@@ -18,8 +18,8 @@ async function brittle(t: Test, failing: number) {
   const path = testFolder(t);
   const problems: string[] = [];
   const { fail, databaseWrites } = brittleDatabase();
-  const onProblem = (_: Error, what: string) => void problems.push(what);
-  const store = await openStore(t, path, { databaseWrites, onProblem });
+  const onError = (_: Error, what: string) => void problems.push(what);
+  const store = await openStore(t, path, { databaseWrites, onError });
   const calls = [store.streamEvent(eventOf(STREAM_START))];
   const sent: Promise<unknown>[] = [];
   for (let i = 0; i < MESSAGES; i++)
@@ -72,17 +72,17 @@ t.test(
   async (t) => {
     const path = testFolder(t);
     const { fail, databaseWrites } = brittleDatabase();
-    let onProblem = (_error: Error, _what: string) => {};
+    let onError = (_error: Error, _what: string) => {};
     const store = await openStore(t, path, {
       ...{ databaseWrites, segmentBytes: 64 },
-      onProblem: (error, what) => onProblem(error, what),
+      onError: (error, what) => onError(error, what),
     });
     for (let i = 0; i < 4; i++) await store.append(draftOf());
     const before = journalFiles(path);
     t.equal(before.length, 4);
     fail.flush = true;
     const failed = new Promise<string>((resolve) => {
-      onProblem = (_, what) => resolve(what);
+      onError = (_, what) => resolve(what);
     });
     await store.checkpoint();
     t.match(await failed, /journal/);
@@ -111,7 +111,7 @@ t.test(
     await env.close();
     const problems: string[] = [];
     const again = await openStore(t, copy, {
-      onProblem: (_, what) => void problems.push(what),
+      onError: (_, what) => void problems.push(what),
     });
     t.same(problems, ["Recovery found something it could not use"]);
     t.match(await again.stream(KEY, "s"), { text: "a", nextIndex: 2 });

@@ -87,7 +87,7 @@ const store = createEmbeddedStore({
   inboxTtlS: 604_800,
   publisher: { publish() {} },
   clock: Date.now,
-  onProblem: (error, what) => say({ problem: what, message: error.message }),
+  onError: (error, what) => say({ problem: what, message: error.message }),
   onLost(error) {
     fs.writeSync(1, `${JSON.stringify({ lost: error.message })}\n`); // before the exit
     process.exit(3);

@@ -40,7 +40,7 @@ export function storeIn(
     inboxTtlS: 604_800,
     publisher: { publish() {} },
     clock: Date.now,
-    onProblem(error, what) {
+    onError(error, what) {
       if (what !== "A stored message could not be published") throw error;
     },
     onLost(error) {
@@ -80,7 +80,7 @@ export async function openStore(
 /** As `openStore`, of a process that was killed: that may have been in the middle of a write, which nobody was told of and which is cut off. */
 export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
   return openStore(t, path, {
-    onProblem(error, what) {
+    onError(error, what) {
       if (what !== "Recovery found something it could not use") throw error;
     },
   });

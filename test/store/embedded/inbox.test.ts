@@ -303,7 +303,7 @@ t.test(
 t.test("a receiver that throws harms no command", async (t) => {
   const problems: string[] = [];
   const { store } = await given(t, {
-    onProblem: (_, what) => problems.push(what),
+    onError: (_, what) => problems.push(what),
     publisher: {
       publish(event: ClusterEvent) {
         if (event.kind === "command") throw new Error("a bug");

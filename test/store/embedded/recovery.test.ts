@@ -92,8 +92,8 @@ t.test(
     const path = await crashedWith(t, 3);
     truncateSync(onlyFile(path), statSync(onlyFile(path)).size - 1);
     const problems: string[] = [];
-    const onProblem = (_: Error, what: string) => problems.push(what);
-    const store = await openStore(t, path, { onProblem });
+    const onError = (_: Error, what: string) => problems.push(what);
+    const store = await openStore(t, path, { onError });
     t.same(problems, ["Recovery found something it could not use"]);
     t.same(await seqsIn(store), [1, 2]);
     t.match(await store.append(numbered(3)), {
@@ -109,7 +109,7 @@ t.test("a last write of wrong bytes is dropped", async (t) => {
   const bytes = readFileSync(file);
   bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 1;
   writeFileSync(file, Buffer.concat([bytes, Buffer.alloc(4096)]));
-  const store = await openStore(t, path, { onProblem() {} });
+  const store = await openStore(t, path, { onError() {} });
   t.same(await seqsIn(store), [1, 2]);
 });
 
@@ -147,7 +147,7 @@ t.test(
     const copy = await crashedCopy(t, path);
     const file = onlyFile(copy);
     truncateSync(file, statSync(file).size - 1);
-    const again = await openStore(t, copy, { onProblem() {} });
+    const again = await openStore(t, copy, { onError() {} });
     t.same(await seqsIn(again), [1]);
   },
 );
@@ -180,7 +180,7 @@ t.test(
       const copy = await crashedCopy(t, path);
       const next = onlyFile(copy).replace("00000001", "00000002");
       writeFileSync(next, Buffer.alloc(size));
-      const store = await openStore(t, copy, { onProblem() {} });
+      const store = await openStore(t, copy, { onError() {} });
       t.same(await seqsIn(store), [1, 2]);
       t.equal((await store.append(numbered(3))).messageSeq, 3);
     }

@@ -18,10 +18,10 @@ export async function startSingleNode(
   const cluster = new SingleNode("n1");
   const publisher = cluster;
   const store = await openStore(t, testFolder(t), { publisher, ...over });
-  const onProblem = (error: unknown) => {
+  const onError = (error: unknown) => {
     throw error;
   };
-  const directory = new SessionDirectory({ store, cluster, onProblem });
+  const directory = new SessionDirectory({ store, cluster, onError });
   directory.onEvent(
     (event) => events.push(event),
     async () => {},

@@ -204,7 +204,7 @@ async function onSlowDisk(t: Test) {
   const store = storeIn(testFolder(t), {
     durability: "disk",
     publisher: { publish: (e) => void events.push(e) },
-    onProblem() {},
+    onError() {},
     files: {
       ...files,
       fdatasync(fd, done) {

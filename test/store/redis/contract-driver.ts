@@ -46,16 +46,16 @@ function createNode(
   settings: RedisSettings,
   { publisher, clock, maxChannelMessages }: StoreParts,
 ): SweptStore {
-  const onProblem = (error: unknown, what: string) => {
+  const onError = (error: unknown, what: string) => {
     if (what === "A received event could not be handled") return; // a listener that throws is one of the suites' cases
     if (isTransient(error) && what.startsWith("Missed messages")) return; // the node closes while it reads
     throw error;
   };
   const link = new RedisLink(settings, {
-    ...{ name: "contract", onProblem },
+    ...{ name: "contract", onError },
   });
   const store = createRedisStore({
-    ...{ link, clock, onProblem },
+    ...{ link, clock, onError },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
       ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
@@ -63,7 +63,7 @@ function createNode(
     },
   });
   const topics = new RedisTopics({
-    ...{ link, clock, onProblem, feed: store, nodeId: "n", lingerMs: 1000 },
+    ...{ link, clock, onError, feed: store, nodeId: "n", lingerMs: 1000 },
   });
   topics.onEvent((event) => publisher.publish(event), {
     ...NO_RESYNC,

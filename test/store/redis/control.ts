@@ -28,7 +28,7 @@ function openLink(url: string): RedisLink {
   const prefix = `t${randomUUID().slice(0, 8)}`;
   return new RedisLink(redisSettings(url, { prefix }), {
     name: "test",
-    onProblem: () => {}, // the callers are told
+    onError: () => {}, // the callers are told
   });
 }
 
@@ -44,7 +44,7 @@ function controlStore(
 ): ControlStore {
   const parts: RedisStoreParts = {
     ...{ link, clock, limits: LIMITS },
-    onProblem: () => {},
+    onError: () => {},
     unreadable: new UnreadableRecords(() => {}),
     written: written ?? (() => undefined),
   };

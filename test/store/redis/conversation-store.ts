@@ -43,7 +43,7 @@ export async function openConversations(
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const link = new RedisLink(redisSettings(url, { prefix }), {
     name: "test",
-    onProblem: () => {}, // the callers are told
+    onError: () => {}, // the callers are told
   });
   const problems: unknown[] = [];
   const parts: RedisStoreParts = {
@@ -53,7 +53,7 @@ export async function openConversations(
       ...{ maxStreamBytes: 100_000, maxInbox: 10, inboxTtlS: 3600 },
       maxChannelMessages,
     },
-    onProblem: (error) => problems.push(error),
+    onError: (error) => problems.push(error),
     unreadable: new UnreadableRecords((error) => problems.push(error)),
     written: options.written ?? (() => undefined),
   };

@@ -56,9 +56,9 @@ export async function startInbox(
   const { url, prefix = freshPrefix(), maxInFlight = 20_000 } = options;
   const settings = redisSettings(url, { prefix, maxInFlight });
   const problems: unknown[] = [];
-  const onProblem = (error: unknown) => problems.push(error);
+  const onError = (error: unknown) => problems.push(error);
   const link = new RedisLink(settings, {
-    ...{ name: "test", onProblem },
+    ...{ name: "test", onError },
   });
   await link.start();
   const events: ClusterEvent[] = [];
@@ -67,8 +67,8 @@ export async function startInbox(
   t.teardown(() => link.close());
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const inbox = createRedisInbox({
-    ...{ link, onProblem, clock: () => time.nowMs },
-    unreadable: new UnreadableRecords(onProblem),
+    ...{ link, onError, clock: () => time.nowMs },
+    unreadable: new UnreadableRecords(onError),
     limits: {
       ...{ dedupeWindowS: HOUR_S, retentionS: 0, sweepIntervalMs: 60_000 },
       maxChannelMessages: 0,

@@ -16,10 +16,10 @@ const say = (line: object): void => {
 const problem = (error: unknown) => say({ problem: String(error) });
 
 const link = new RedisLink(redisSettings(url, { prefix }), {
-  ...{ name, onProblem: problem },
+  ...{ name, onError: problem },
 });
 const inbox = createRedisInbox({
-  ...{ link, clock: Date.now, onProblem: problem, written: () => undefined },
+  ...{ link, clock: Date.now, onError: problem, written: () => undefined },
   unreadable: new UnreadableRecords(problem),
   limits: {
     ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1000 },

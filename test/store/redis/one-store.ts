@@ -31,14 +31,14 @@ export async function openStore(
 ): Promise<OneStore> {
   const prefix = `t${randomUUID().slice(0, 8)}`;
   const problems: unknown[] = [];
-  const onProblem = (error: unknown) => problems.push(error);
+  const onError = (error: unknown) => problems.push(error);
   const link = new RedisLink(
     redisSettings(url, { prefix, ...options.settings }),
-    { name: "test", onProblem },
+    { name: "test", onError },
   );
   const time = { nowMs: Date.UTC(2026, 0, 1) };
   const store = createRedisStore({
-    ...{ link, onProblem, clock: () => time.nowMs },
+    ...{ link, onError, clock: () => time.nowMs },
     limits: {
       ...{ dedupeWindowS: 3600, retentionS: 0, sweepIntervalMs: 1_000_000 },
       maxChannelMessages: 0,

@@ -245,7 +245,7 @@ t.test(
     let repeated = 0;
     const repairs: IndexRepairs = new IndexRepairs({
       ...{ link, clock: () => time.nowMs },
-      onProblem: (error) => t.fail(String(error)),
+      onError: (error) => t.fail(String(error)),
       async add(_groupId, uid) {
         await link.call("hset", index(uid), "g", 1);
         repeated += 1;

@@ -114,7 +114,7 @@ export async function listenTo(
   const ears = new Ears(topics);
   const client = await connectEars(t, url, (_, frame) => ears.take(frame));
   const link = new RedisLink(settings, {
-    ...{ name: "names", onProblem: () => {} },
+    ...{ name: "names", onError: () => {} },
   });
   for (const topic of topics) await client.ssubscribe(link.keys.topic(topic));
   return ears;
@@ -133,12 +133,12 @@ export function createNode(
   { clock, limits, problems = [] }: NodeOptions,
 ): RedisStore & { readonly link: RedisLink } {
   const { url, prefix } = place;
-  const onProblem = (error: unknown) => problems.push(error);
+  const onError = (error: unknown) => problems.push(error);
   const link = new RedisLink(redisSettings(url, { prefix }), {
-    ...{ name: "test", onProblem },
+    ...{ name: "test", onError },
   });
   const store = createRedisStore({
-    ...{ link, clock, onProblem },
+    ...{ link, clock, onError },
     limits: {
       ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 3_600_000 },
       maxChannelMessages: 0,

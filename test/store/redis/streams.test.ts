@@ -279,7 +279,7 @@ t.test("an event that is not replicated is not acknowledged", async (t) => {
   t.teardown(close);
   let isReplicated = false;
   const streams = createRedisStreams({
-    ...{ link, clock, onProblem: () => {} },
+    ...{ link, clock, onError: () => {} },
     unreadable: new UnreadableRecords(() => {}),
     limits: {
       ...{ dedupeWindowS: 60, retentionS: 0, sweepIntervalMs: 1000 },

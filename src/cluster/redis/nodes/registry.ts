@@ -24,7 +24,7 @@ export interface RegistryParts {
   readonly asksTime: () => (redisMs: number) => void;
   /** This node was dead for the others, and lives on as another incarnation. */
   readonly onNewIncarnation?: () => void;
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
 }
 
 interface RegistryListener {
@@ -196,7 +196,7 @@ export class Registry {
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "evicted";
       const error = new Error("another node with this id lives");
-      this.#parts.onProblem(error, "The registry of nodes could not be read");
+      this.#parts.onError(error, "The registry of nodes could not be read");
     }
     return verdict;
   }
@@ -247,7 +247,7 @@ export class Registry {
   /** Redis away is reported by the link; anything else is reported here. */
   #failed(error: unknown): void {
     if (isTransient(error)) return;
-    this.#parts.onProblem(error, "The heartbeat could not be written to Redis");
+    this.#parts.onError(error, "The heartbeat could not be written to Redis");
   }
 }
 

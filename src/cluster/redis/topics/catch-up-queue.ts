@@ -10,7 +10,7 @@ import type { Sequencer } from "./sequencer.ts";
 
 export interface CatchUpQueueParts {
   readonly feed: ChannelFeed;
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
   /** Excludes users who lost access to the channel: called after each read, before delivery. */
   readonly judge: (sequencer: Sequencer) => Promise<void>;
   /** A catch-up finished. */
@@ -51,10 +51,7 @@ export class CatchUpQueue {
     this.#running.set(sequencer, running);
     this.#run(sequencer, running)
       .catch((error) =>
-        this.#parts.onProblem(
-          error,
-          "A channel could not be brought up to date",
-        ),
+        this.#parts.onError(error, "A channel could not be brought up to date"),
       )
       .finally(() => {
         if (this.#running.get(sequencer) === running)
@@ -69,12 +66,12 @@ export class CatchUpQueue {
    * gets its position later: it costs its members no connection.
    */
   async begin(sequencer: Sequencer): Promise<void> {
-    const { feed, onProblem } = this.#parts;
+    const { feed, onError } = this.#parts;
     try {
       await begin(sequencer, feed);
     } catch (error) {
       if (isTransient(error)) throw error;
-      onProblem(error, "The position of a channel could not be read");
+      onError(error, "The position of a channel could not be read");
       void this.catchUp(sequencer);
     }
   }
@@ -91,7 +88,7 @@ export class CatchUpQueue {
   }
 
   async #run(sequencer: Sequencer, running: RunningCatchUp): Promise<void> {
-    const { onProblem } = this.#parts;
+    const { onError } = this.#parts;
     while (running.again && sequencer.startCatchUp())
       try {
         await this.#turns.run(() => {
@@ -99,7 +96,7 @@ export class CatchUpQueue {
           return this.#once(sequencer);
         });
       } catch (error) {
-        onProblem(error, "Missed messages of a channel could not be read");
+        onError(error, "Missed messages of a channel could not be read");
         await running.failed(isTransient(error));
       }
     this.#running.delete(sequencer); // no await since the last look at `again`

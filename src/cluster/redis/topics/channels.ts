@@ -183,10 +183,7 @@ export class Channels {
     try {
       return await this.#reads.run(() => feed.publicationSeqOf(sequencer.key));
     } catch (error) {
-      sequencers.onProblem(
-        error,
-        "The position of a channel could not be read",
-      );
+      sequencers.onError(error, "The position of a channel could not be read");
       return undefined;
     }
   }
@@ -202,7 +199,7 @@ export class Channels {
       );
     } catch (error) {
       if (isTransient(error)) throw error;
-      sequencers.onProblem(error, "The channels of a user could not be read");
+      sequencers.onError(error, "The channels of a user could not be read");
       return [];
     }
   }

@@ -7,7 +7,7 @@ import { decodeFrame, framesOf, isMessages } from "../../../redis/wire.ts";
 import type { Channels } from "./channels.ts";
 import { isOrderedUnder, isUnordered } from "./event-check.ts";
 import type { Subscription } from "./subscription.ts";
-import type { Deliver, OnProblem, TopicsMetrics } from "./topics-parts.ts";
+import type { Deliver, OnError, TopicsMetrics } from "./topics-parts.ts";
 import { RecentIds } from "./unordered.ts";
 
 export interface IncomingParts {
@@ -15,7 +15,7 @@ export interface IncomingParts {
   readonly channels: Pick<Channels, "accept">;
   readonly deliver: Deliver;
   readonly rejected: TopicsMetrics["rejected"];
-  readonly onProblem: OnProblem;
+  readonly onError: OnError;
 }
 
 const RECENT_IDS = 8192;
@@ -91,7 +91,7 @@ export class Incoming {
 
   #unreadable(error: unknown): void {
     this.#parts.rejected("unreadable");
-    this.#parts.onProblem(error, "An unreadable publication was dropped");
+    this.#parts.onError(error, "An unreadable publication was dropped");
   }
 
   #accept(topic: Subscription, frame: Buffer): void {
@@ -136,7 +136,7 @@ export class Incoming {
   #misplaced(): void {
     this.#parts.rejected("misplaced");
     const error = new Error("it is no event of the topic");
-    this.#parts.onProblem(
+    this.#parts.onError(
       error,
       "A publication that does not belong to its topic was dropped",
     );

@@ -7,7 +7,7 @@ import type { ClusterEvent } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { looseFrame } from "../../../redis/wire.ts";
-import type { OnProblem } from "./topics-parts.ts";
+import type { OnError } from "./topics-parts.ts";
 import { partsOf, topicsOf } from "./unordered.ts";
 
 /** Events of long announcements under way at most: they must not take every place of the link. */
@@ -19,22 +19,22 @@ const MAX_WAITING = 100_000;
 
 export class Publishing {
   readonly #link: RedisLink;
-  readonly #onProblem: OnProblem;
+  readonly #onError: OnError;
   readonly #underWay = new Set<Promise<void>>();
   readonly #turns = new Semaphore(ANNOUNCED_AT_ONCE / TURN);
   /** Events in waiting batches. */
   #waiting = 0;
 
-  constructor(link: RedisLink, onProblem: OnProblem) {
+  constructor(link: RedisLink, onError: OnError) {
     this.#link = link;
-    this.#onProblem = onProblem;
+    this.#onError = onError;
   }
 
   /** Does not wait; lost while Redis is away. */
   publish(event: ClusterEvent): void {
     for (const sent of this.#send(event))
       sent.catch((error) =>
-        this.#onProblem(error, "A publication could not be sent"),
+        this.#onError(error, "A publication could not be sent"),
       );
   }
 

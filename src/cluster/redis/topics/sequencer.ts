@@ -52,7 +52,7 @@ export interface SequencerParts {
   readonly rejected: TopicsMetrics["rejected"];
   /** The sequencer needs a catch-up. */
   readonly onGap: (sequencer: Sequencer) => void;
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
 }
 
 /** Ids start with a node's clock. An id further ahead than this is checked against the store. */
@@ -360,7 +360,7 @@ export class Sequencer {
       const publication = decodeFrame(frame);
       return publication.kind === "ordered" ? publication.event : undefined;
     } catch (error) {
-      this.#parts.onProblem(error, "A publication could not be read");
+      this.#parts.onError(error, "A publication could not be read");
       return undefined;
     }
   }

@@ -21,7 +21,7 @@ export interface ConnectionParts {
   readonly onUp: (self: SubscriberConnection) => void;
   /** Its subscriptions are lost; publications since `heardMs` may be missed. */
   readonly onDown: (self: SubscriberConnection, heardMs: number) => void;
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
 }
 
 /** A caller that waits for a mark. */
@@ -68,7 +68,7 @@ export class SubscriberConnection {
       this.#cameUp = resolve;
     });
     client.on("error", (error) =>
-      parts.onProblem(error, "The subscriber connection to Redis failed"),
+      parts.onError(error, "The subscriber connection to Redis failed"),
     );
     client.on("ready", () => void this.#greet());
     client.on("close", () => this.#lost());
@@ -116,7 +116,7 @@ export class SubscriberConnection {
     this.#client
       .sunsubscribe(...names)
       .catch((error) =>
-        this.#parts.onProblem(error, "Topics could not be unsubscribed from"),
+        this.#parts.onError(error, "Topics could not be unsubscribed from"),
       );
   }
 
@@ -172,7 +172,7 @@ export class SubscriberConnection {
         this.#cameUp();
         this.#parts.onUp(this);
       } catch (error) {
-        this.#parts.onProblem(error, "Topics could not be subscribed to");
+        this.#parts.onError(error, "Topics could not be subscribed to");
         await pause(RETRY_MS);
       }
   }
@@ -212,7 +212,7 @@ export class SubscriberConnection {
       );
     } catch (error) {
       if (!this.isUp) throw error; // the loss is known already
-      this.#parts.onProblem(
+      this.#parts.onError(
         error,
         "The subscriber connection to Redis is replaced",
       );

@@ -21,7 +21,7 @@ interface SubscriberParts {
   readonly onLost: (names: readonly string[], sinceMs: number) => void;
   /** These names are subscribed again. */
   readonly onBack: (names: readonly string[]) => void;
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
 }
 
 const RETRY_MS = 50;
@@ -45,9 +45,9 @@ export class Subscriber {
 
   constructor(parts: SubscriberParts) {
     this.#parts = parts;
-    const { link, clock, onProblem } = parts;
+    const { link, clock, onError } = parts;
     const onChange = (sinceMs: number) => this.#moved(sinceMs);
-    this.#topology = new Topology(link, { clock, onChange, onProblem });
+    this.#topology = new Topology(link, { clock, onChange, onError });
   }
 
   /** Connects. Throws when Redis does not let it. */
@@ -154,9 +154,9 @@ export class Subscriber {
   #connection(address: Address): SubscriberConnection {
     const found = this.#connections.get(address);
     if (found !== undefined) return found;
-    const { link, clock, onFrame, onProblem } = this.#parts;
+    const { link, clock, onFrame, onError } = this.#parts;
     const made = new SubscriberConnection(this.#client(address), {
-      ...{ clock, onFrame, onProblem },
+      ...{ clock, onFrame, onError },
       publish: async (to, frame) =>
         Number(await link.call("spublish", to, frame)),
       markName: () => this.#topology.nameAt(address, `mark:${randomUUID()}`),
@@ -168,7 +168,7 @@ export class Subscriber {
       made
         .connect()
         .catch((error) =>
-          onProblem(error, "The subscriber connection to Redis failed"),
+          onError(error, "The subscriber connection to Redis failed"),
         );
     return made;
   }
@@ -271,7 +271,7 @@ export class Subscriber {
     try {
       await connection.subscribe(names);
     } catch (error) {
-      return this.#parts.onProblem(
+      return this.#parts.onError(
         error,
         "Topics could not be subscribed to again",
       );

@@ -25,7 +25,7 @@ export interface SubscriptionsParts {
   readonly timeoutMs: number;
   /** See `Resync`. */
   readonly judgeUsers: Resync["judgeUsers"];
-  readonly onProblem: (error: unknown, what: string) => void;
+  readonly onError: (error: unknown, what: string) => void;
   /** Missed publications of these topics that the store keeps are delivered. */
   readonly onRestored: (topics: readonly Topic[]) => void;
 }
@@ -279,7 +279,7 @@ export class Subscriptions {
     back: readonly Restoring[],
     error: unknown,
   ): Promise<void> {
-    this.#parts.onProblem(error, "Missed messages could not be read");
+    this.#parts.onError(error, "Missed messages could not be read");
     await pause(RETRY_MS);
     for (const one of back) this.#restoreSoon(one);
   }

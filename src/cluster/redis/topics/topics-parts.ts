@@ -4,7 +4,7 @@ import type { Clock, ClusterEvent, Resync } from "../../../broker/ports.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 
-export type OnProblem = (error: unknown, what: string) => void;
+export type OnError = (error: unknown, what: string) => void;
 
 export interface TopicsParts {
   /** Shared with the store; started before the topics are. */
@@ -16,7 +16,7 @@ export interface TopicsParts {
   /** Delay of an unsubscribe, milliseconds. */
   readonly lingerMs: number;
   /** Receives failures that no caller gets. */
-  readonly onProblem: OnProblem;
+  readonly onError: OnError;
   readonly metrics?: TopicsMetrics;
   readonly limits?: Partial<TopicsLimits>;
 }
@@ -74,12 +74,12 @@ export type Deliver = (event: ClusterEvent) => void;
 const SELDOM_MS = 1000;
 
 /** Reports the first error of each kind per second. Kinds are few: `what` is a constant. */
-export function seldom(onProblem: OnProblem): OnProblem {
+export function seldom(onError: OnError): OnError {
   const last = new Map<string, number>();
   return (error, what) => {
     const now = performance.now();
     if (now - (last.get(what) ?? Number.NEGATIVE_INFINITY) < SELDOM_MS) return;
     last.set(what, now);
-    onProblem(error, what);
+    onError(error, what);
   };
 }

@@ -15,7 +15,7 @@ import { groupOf } from "./subscription.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import {
   NO_RESYNC,
-  type OnProblem,
+  type OnError,
   seldom,
   TOPICS_LIMITS,
   type TopicsMetrics,
@@ -29,7 +29,7 @@ const NO_LATER = Number.POSITIVE_INFINITY;
 /** The `ClusterTopics` of cluster.ts. */
 export class RedisTopics {
   readonly #parts: TopicsParts;
-  readonly #onProblem: OnProblem;
+  readonly #onError: OnError;
   readonly #publishing: Publishing;
   readonly #topics: Subscriptions;
   readonly #channels: Channels;
@@ -41,14 +41,14 @@ export class RedisTopics {
   constructor(parts: TopicsParts) {
     const { link, feed, clock, nodeId, lingerMs, metrics } = parts;
     const limits = { ...TOPICS_LIMITS, ...parts.limits };
-    const onProblem = seldom(parts.onProblem);
+    const onError = seldom(parts.onError);
     const deliver = (event: ClusterEvent) => this.#deliver(event);
     const rejected: TopicsMetrics["rejected"] = (why) => metrics?.rejected(why);
     this.#parts = parts;
-    this.#onProblem = onProblem;
-    this.#publishing = new Publishing(link, onProblem);
+    this.#onError = onError;
+    this.#publishing = new Publishing(link, onError);
     const catchUpQueue = new CatchUpQueue({
-      ...{ feed, onProblem },
+      ...{ feed, onError },
       onCaughtUp: () => metrics?.repaired(),
       judge: (sequencer) => this.#judge(sequencer),
     });
@@ -63,17 +63,17 @@ export class RedisTopics {
       ...{ catchUpQueue, feed, clock, mayReorder: link.isCluster },
       maxPersonal: limits.maxPersonal,
       sequencers: {
-        ...{ deliver, onProblem, onGap, rejected, budget, clock },
+        ...{ deliver, onError, onGap, rejected, budget, clock },
         gaps: new Set(),
         gapMs: limits.gapMs,
       },
     });
     const incoming = new Incoming({
-      ...{ deliver, onProblem, rejected, channels: this.#channels },
+      ...{ deliver, onError, rejected, channels: this.#channels },
       topic: (name) => this.#topics.named(name),
     });
     this.#subscriber = new Subscriber({
-      ...{ link, clock, onProblem, name: `jindou-${nodeId}` },
+      ...{ link, clock, onError, name: `jindou-${nodeId}` },
       onFrame: (name, frame) => {
         this.#holdIfSilent();
         incoming.accept(name, frame);
@@ -88,7 +88,7 @@ export class RedisTopics {
         clock,
         lingerMs,
       },
-      ...{ onProblem, maxLingering: limits.maxLingering },
+      ...{ onError, maxLingering: limits.maxLingering },
       onRestored: (topics) => {
         this.#restored(topics);
         incoming.tellHeld();
@@ -204,7 +204,7 @@ export class RedisTopics {
     try {
       this.#listener(event);
     } catch (error) {
-      this.#onProblem(error, "A received event could not be handled");
+      this.#onError(error, "A received event could not be handled");
     }
   }
 

@@ -20,7 +20,7 @@ export class Topology {
   readonly #link: RedisLink;
   readonly #clock: Clock;
   readonly #onChange: (sinceMs: number) => void;
-  readonly #onProblem: (error: unknown, what: string) => void;
+  readonly #onError: (error: unknown, what: string) => void;
   #owners: readonly (Address | undefined)[] = [];
   #askedAtMs = 0;
   #isHurried = false;
@@ -32,13 +32,13 @@ export class Topology {
       readonly clock: Clock;
       /** Slots moved at or after that time. */
       readonly onChange: (sinceMs: number) => void;
-      readonly onProblem: (error: unknown, what: string) => void;
+      readonly onError: (error: unknown, what: string) => void;
     },
   ) {
     this.#link = link;
     this.#clock = parts.clock;
     this.#onChange = parts.onChange;
-    this.#onProblem = parts.onProblem;
+    this.#onError = parts.onError;
   }
 
   /** Throws what Redis throws. */
@@ -84,7 +84,7 @@ export class Topology {
       if (waitedMs < ASK_MS && !this.#isHurried) continue;
       waitedMs = 0;
       await this.#ask().catch((error) =>
-        this.#onProblem(
+        this.#onError(
           error,
           "The slots of the Redis Cluster could not be read",
         ),

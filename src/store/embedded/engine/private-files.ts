@@ -17,7 +17,7 @@ const STICKY = 0o1000;
 export function closeToOthers(
   folder: string,
   parts: { readonly folders: readonly string[]; readonly file: string },
-  onProblem: (error: Error, what: string) => void,
+  onError: (error: Error, what: string) => void,
 ): void {
   const folders = parts.folders.map((name) => join(folder, name));
   for (const path of [folder, ...folders])
@@ -38,7 +38,7 @@ export function closeToOthers(
     close(path, PRIVATE_FILE);
   const [first] = failed;
   if (first !== undefined)
-    onProblem(
+    onError(
       first as Error, // the file system's
       "The data folder could not be closed to other users",
     );

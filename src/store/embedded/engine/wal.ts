@@ -40,7 +40,7 @@ export interface WalOptions {
   /** The owner of the folder. */
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /** Hears that no new segment can be opened. */
-  readonly onProblem: (error: Error, what: string) => void;
+  readonly onError: (error: Error, what: string) => void;
   readonly files?: WalFiles;
 }
 
@@ -62,7 +62,7 @@ export class Wal {
   readonly #segmentBytes: number;
   readonly #synced: boolean;
   readonly #owner: WalOptions["owner"];
-  readonly #onProblem: WalOptions["onProblem"];
+  readonly #onError: WalOptions["onError"];
   readonly #files: WalFiles;
   #current: Segment;
   /** Where the current segment ends, or the next attempt to open another one is due. */
@@ -76,7 +76,7 @@ export class Wal {
     this.#rollAt = options.segmentBytes;
     this.#synced = options.synced;
     this.#owner = options.owner;
-    this.#onProblem = options.onProblem;
+    this.#onError = options.onError;
     this.#files = options.files ?? fs;
     this.#current = this.#create(options.firstSegment);
   }
@@ -171,7 +171,7 @@ export class Wal {
     } catch (error) {
       if (before.end >= MAX_SEGMENT_BYTES) throw error;
       this.#rollAt = Math.min(before.end + ROLL_RETRY_BYTES, MAX_SEGMENT_BYTES);
-      this.#onProblem(
+      this.#onError(
         error as Error,
         "The next journal segment could not be opened",
       ); // the file system's error

@@ -174,11 +174,11 @@ export class Commands {
 
   /** Each recipient has it: nobody need finish it. Where that cannot be noted, a sweep finds nothing left to do. */
   async #forget({ key, messageId }: Command): Promise<void> {
-    const { link, onProblem } = this.#parts;
+    const { link, onError } = this.#parts;
     try {
       await link.call("xdel", notesOf(link.keys, key), messageId);
     } catch (error) {
-      onProblem(error, "A finished command could not be marked as done");
+      onError(error, "A finished command could not be marked as done");
     }
   }
 
@@ -256,11 +256,11 @@ export class Commands {
 
   /** Finishes what dead nodes left half done, as far as it can be reached. To be called now and then by any node. */
   async sweep(isStopped = () => false): Promise<void> {
-    const { onProblem } = this.#parts;
+    const { onError } = this.#parts;
     let isAwayReported = false;
     const failed = (error: unknown) => {
       if (!isTransient(error) || !isAwayReported)
-        onProblem(error, "A command could not be given to all its recipients"); // the others go on
+        onError(error, "A command could not be given to all its recipients"); // the others go on
       isAwayReported ||= isTransient(error);
     };
     const how = { silent: new Set(), isStopped, failed };

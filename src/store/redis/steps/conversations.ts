@@ -62,7 +62,7 @@ export function createRedisConversations(
   parts: RedisStoreParts,
   groupsOf: (uid: string) => Promise<readonly string[]>,
 ): ConversationStore & Pick<ChannelFeed, "personalChannelsSince"> {
-  const { link, clock, limits, onProblem, unreadable, written } = parts;
+  const { link, clock, limits, onError, unreadable, written } = parts;
 
   /** Steps until one shows the newest message that can be read, or the channel has no such message. Undefined: a group the user is no member of. */
   async function readState(
@@ -131,10 +131,7 @@ export function createRedisConversations(
       const { isEmpty } = await glance(uid, channelWith(peer));
       if (!isEmpty) await link.call("zadd", key, "GT", peer.score, peer.uid);
     } catch (error) {
-      onProblem(
-        error,
-        "An empty conversation could not be taken out of a list",
-      );
+      onError(error, "An empty conversation could not be taken out of a list");
     }
   }
 

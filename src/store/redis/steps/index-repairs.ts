@@ -8,7 +8,7 @@ import { slotOf } from "../../../redis/slots.ts";
 import type { RedisStoreParts } from "../parts.ts";
 
 interface IndexRepairsParts
-  extends Pick<RedisStoreParts, "link" | "clock" | "onProblem"> {
+  extends Pick<RedisStoreParts, "link" | "clock" | "onError"> {
   /** Enters the group into the user's index, notes that, and notifies the user's sessions. */
   readonly add: (groupId: string, uid: string) => Promise<void>;
 }
@@ -111,7 +111,7 @@ export class IndexRepairs {
     } catch (error) {
       if (!isTransient(error)) {
         const what = "The group index of a user could not be repaired";
-        this.#parts.onProblem(error, what);
+        this.#parts.onError(error, what);
         return true;
       }
       this.#entries.set(entry, writtenMs);

@@ -59,12 +59,12 @@ export class Sweep {
   }
 
   async #tick(): Promise<void> {
-    const { link, onProblem } = this.#parts;
+    const { link, onError } = this.#parts;
     if (!link.isUp) return;
     try {
       await this.#run((server) => this.#comparedClock(server));
     } catch (error) {
-      onProblem(error, "Expired data could not be removed");
+      onError(error, "Expired data could not be removed");
     }
   }
 

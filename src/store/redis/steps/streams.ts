@@ -20,7 +20,7 @@ const PAGE = 64;
 
 /** Every call throws `unavailable` (a write may have taken effect: the same event again is a retry) or `overloaded` as the link does. */
 export function createRedisStreams(parts: RedisStoreParts): StreamStore {
-  const { link, clock, written, onProblem } = parts;
+  const { link, clock, written, onError } = parts;
   const { keys } = link;
   const steps = createStreamSteps(parts);
   const turns = new KeyedSequencer();
@@ -86,7 +86,7 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     link
       .call("zrem", keys.bucket("activeStreams", bucketOf(key)), ended)
       .catch((error: unknown) =>
-        onProblem(error, "The end of a stream could not be published"),
+        onError(error, "The end of a stream could not be published"),
       );
   }
 

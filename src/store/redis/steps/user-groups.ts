@@ -100,7 +100,7 @@ export class UserGroups {
     if (isAll)
       this.#remove(uid, index, groups).catch((error: unknown) => {
         if (!isTransient(error))
-          this.#parts.onProblem(error, "The group index could not be repaired");
+          this.#parts.onError(error, "The group index could not be repaired");
       });
     return { groups, isAll };
   }

@@ -55,7 +55,7 @@ function openWal(
     segmentBytes: 1_000_000,
     synced: false,
     owner: { assertHeldNow() {}, assertWasHeld },
-    onProblem: (error: Error) => void problems.push(error),
+    onError: (error: Error) => void problems.push(error),
   };
   const wal = new Wal({ ...options, files, ...over });
   t.teardown(() => wal.close());
@@ -203,7 +203,7 @@ t.test(
     const store = storeIn(path, {
       files,
       durability: "disk",
-      onProblem: (_, what) => problems.push(what),
+      onError: (_, what) => problems.push(what),
       publisher: { publish: (event) => void events.push(event) },
     });
     await store.start();
