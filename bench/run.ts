@@ -42,7 +42,7 @@ const QUIET_LOAD = 0.5;
 
 const USAGE = `Usage: npm run bench -- [name …] [options]
 
-Names (without one: all, about twelve minutes):
+Names (without one: all):
 ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).join("\n")}
 
 Options:

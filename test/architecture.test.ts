@@ -23,7 +23,7 @@ const LIMITS: Limits = {
   localImports: 7,
 };
 const DOMAIN = ["broker/model.ts", "broker/errors.ts"];
-const PORTS = [...DOMAIN, "broker/ports.ts", "broker/ports.ts"];
+const PORTS = [...DOMAIN, "broker/ports.ts"];
 /** Open to all. */
 const COMMON = ["lib/", "observe/"];
 /** Computation without input or output. */

@@ -3,8 +3,8 @@
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { endsWithParent } from "../../test/support/child.ts";
 
@@ -118,23 +118,27 @@ export class Child {
 export class Workbench {
   readonly #children = new Set<Child>();
   readonly #folders = new Set<string>();
+  readonly #cores = allowedCores();
   #isPinned = false;
 
   /**
-   * Whether what is measured runs on the first core with all its threads and everything else on the others, so that no background thread hides. A
-   * machine with one core pins nothing. Throws without `taskset` (util-linux).
+   * Whether what is measured runs on the first core with all its threads and everything else on the others, so that no background thread hides. Where
+   * this process may use one core only, nothing is pinned. Throws without `taskset` (util-linux).
    */
   pin(isPinned: boolean): void {
-    const last = cpus().length - 1;
-    if (last === 0 || isPinned === this.#isPinned) return;
-    const cores = `${isPinned ? 1 : 0}-${last}`; // children inherit them
-    execFileSync("taskset", ["-a", "-c", "-p", cores, `${process.pid}`]);
+    const [, ...others] = this.#cores;
+    if (others.length === 0 || isPinned === this.#isPinned) return;
+    const cores = isPinned ? others : this.#cores; // children inherit them
+    const list = cores.join(",");
+    execFileSync("taskset", ["-a", "-c", "-p", list, `${process.pid}`]);
     this.#isPinned = isPinned;
   }
 
   spawn(spawn: Spawn): Child {
     const isOnFirst = this.#isPinned && spawn.isMeasured === true;
-    const child = new Child(isOnFirst ? onFirstCore(spawn) : spawn);
+    const child = new Child(
+      isOnFirst ? onCore(this.#cores[0] ?? 0, spawn) : spawn,
+    );
     this.#children.add(child);
     return child;
   }
@@ -159,6 +163,17 @@ export class Workbench {
   }
 }
 
-function onFirstCore({ command, args, ...rest }: Spawn): Spawn {
-  return { ...rest, command: "taskset", args: ["-c", "0", command, ...args] };
+function onCore(core: number, { command, args, ...rest }: Spawn): Spawn {
+  const pinned = ["-c", `${core}`, command, ...args];
+  return { ...rest, command: "taskset", args: pinned };
+}
+
+/** The cores that this process may use, from a list such as `0-2,5`. */
+function allowedCores(): readonly number[] {
+  const status = readFileSync("/proc/self/status", "utf8");
+  const list = /^Cpus_allowed_list:\s*(\S+)/m.exec(status)?.[1] ?? "0";
+  return list.split(",").flatMap((range) => {
+    const [first = 0, last = first] = range.split("-").map(Number);
+    return Array.from({ length: last - first + 1 }, (_, at) => first + at);
+  });
 }

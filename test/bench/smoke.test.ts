@@ -17,7 +17,7 @@ interface Result {
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const ROWS = {
   http: 4,
-  fanout: 4,
+  fanout: 5,
   "socket-send": 2,
   stream: 4,
   connections: 2,

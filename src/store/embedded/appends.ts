@@ -36,7 +36,7 @@ interface Batch {
   readonly end: Wal["position"];
 }
 
-export interface AppendsParts {
+interface AppendsParts {
   readonly memtable: Memtable;
   readonly wal: Wal;
   readonly owner: Pick<FolderLock, "assertHeld">;

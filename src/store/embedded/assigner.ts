@@ -31,7 +31,7 @@ const EMPTY = new Uint8Array(0);
 /** Of every stream's message. */
 const STREAM_HEADER: MessageHeader = { noPersist: false, redDot: true };
 
-export interface AssignerParts {
+interface AssignerParts {
   readonly memtable: Memtable;
   /** What the database has of channels. */
   readonly rows: {

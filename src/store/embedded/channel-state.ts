@@ -29,7 +29,7 @@ export interface ChannelState {
 }
 
 /** What decides whether a record is shown, Unix milliseconds. */
-export interface RecordTimes {
+interface RecordTimes {
   readonly timestampMs: number;
   readonly expiresAtMs: number;
 }

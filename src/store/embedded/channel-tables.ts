@@ -39,7 +39,7 @@ export interface MembershipEffect {
 }
 
 /** A group of a user. */
-export interface GroupOfUser {
+interface GroupOfUser {
   readonly id: string;
   /** The channel's newest seq when the user joined. */
   readonly joinSeq: number;

@@ -33,7 +33,7 @@ const MEMBERS_PER_TURN = 500;
 /** A longer list of a user's groups waits for those under way: many may be asked for in one iteration of the event loop. */
 const GROUPS_AT_ONCE = 20;
 
-export interface ChannelParts extends Omit<ControlParts, "tables"> {
+interface ChannelParts extends Omit<ControlParts, "tables"> {
   readonly tables: ChannelTables;
   /** The newest seq shown of a channel. */
   readonly headSeq: (key: ChannelKey) => number;

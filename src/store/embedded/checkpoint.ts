@@ -26,7 +26,7 @@ const STEPS_UNDER_WAY = 2;
 /** Time between looks at whether the memtable got heavy before a checkpoint was due. */
 const MAX_LOOK_MS = 50;
 
-export interface CheckpointParts extends FlushParts {
+interface CheckpointParts extends FlushParts {
   readonly wal: Wal;
   readonly appends: {
     /** Everything in the WAL before it is settled. */

@@ -12,7 +12,7 @@ import { CONVERSATION_BYTES, contentBytes } from "../held-bytes.ts";
 import type { Memberships } from "./memberships.ts";
 import type { Standings } from "./standings.ts";
 
-export interface ConversationListsParts {
+interface ConversationListsParts {
   readonly memberships: Memberships;
   readonly standings: Standings;
 }

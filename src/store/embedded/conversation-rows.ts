@@ -28,7 +28,7 @@ export interface ExpiringRow {
   readonly expiresAtMs: number;
 }
 
-export interface ConversationRowsParts {
+interface ConversationRowsParts {
   readonly tables: Tables;
   /** Nothing is kept per member of a large group. */
   readonly isLarge: (key: ChannelKey) => boolean;

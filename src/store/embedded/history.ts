@@ -18,7 +18,7 @@ import type { LogRows } from "./log-rows.ts";
 import { type Memtable, type MemtableRecord, recordOf } from "./memtable.ts";
 import { decodeRecord, peekTimes, type StoredRecord } from "./record.ts";
 
-export interface HistoryParts {
+interface HistoryParts {
   readonly logRows: Pick<LogRows, "up" | "down">;
   readonly rows: ChannelRows;
   readonly memtable: Memtable;

@@ -38,7 +38,7 @@ interface Write {
 const FEW_WRITES = 500;
 
 /** A command that the batch puts into inboxes. */
-export interface NewCommand {
+interface NewCommand {
   readonly key: Buffer;
   /** How many get it. */
   readonly copies: number;

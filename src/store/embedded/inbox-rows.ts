@@ -19,7 +19,7 @@ const MAX_TIME = 2 ** 48 - 1;
 export const MAX_INBOX_SEQ = 2 ** 48 - 1;
 
 /** Last seq and number of copies of an inbox. */
-export interface InboxState {
+interface InboxState {
   readonly last: number;
   readonly count: number;
 }

@@ -9,7 +9,7 @@ import { expiring } from "./inbox-steps.ts";
 const COMMANDS = 50;
 const COPIES = 1000;
 
-export interface InboxSweepParts {
+interface InboxSweepParts {
   readonly tables: Pick<Tables, "commands" | "commandCopies">;
   readonly queue: Pick<InboxQueue, "add">;
 }

@@ -8,7 +8,7 @@ import { eventBytes, LiveStream, type StreamHead } from "./live-stream.ts";
 import type { Memtable, MemtableChannel } from "./memtable.ts";
 import type { StreamEvent } from "./stream-record.ts";
 
-export interface StreamBounds {
+interface StreamBounds {
   /** What one stream's events add to what a viewer who joins is sent. */
   readonly maxStreamBytes: number;
   /** Memory of all that are held. */

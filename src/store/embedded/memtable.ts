@@ -103,7 +103,7 @@ export interface MemtableChannel {
   dirty: boolean;
 }
 
-export interface MemtableBounds {
+interface MemtableBounds {
   readonly maxBytes: number;
   readonly maxRecords: number;
 }

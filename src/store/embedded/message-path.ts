@@ -40,7 +40,7 @@ export interface LogPlace {
   readonly judge: Judge;
 }
 
-export type MessagePath = ReturnType<typeof openMessagePath>;
+type MessagePath = ReturnType<typeof openMessagePath>;
 
 /** Throws `internal` when the WAL cannot be read, `unavailable` when it cannot be written. */
 export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {

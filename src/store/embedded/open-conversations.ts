@@ -7,7 +7,7 @@ import { type MembershipParts, Memberships } from "./memberships.ts";
 import { type StandingParts, Standings } from "./standings.ts";
 import { Unread, type UnreadParts } from "./unread.ts";
 
-export interface OpenConversationsParts
+interface OpenConversationsParts
   extends Omit<ConversationParts, "memberships" | "standings">,
     MembershipParts,
     Pick<UnreadParts, "retentionMs"> {

@@ -8,7 +8,7 @@ import { InboxQueue, type InboxQueueParts } from "./inbox-queue.ts";
 import type { CommandStep } from "./inbox-steps.ts";
 import { sweepInboxes } from "./inbox-sweep.ts";
 
-export interface OpenInboxParts
+interface OpenInboxParts
   extends Omit<InboxParts, "tables" | "queue">,
     Pick<InboxQueueParts, "secure" | "maxInbox"> {
   readonly tables: Tables;

@@ -22,7 +22,7 @@ interface EndedSession {
 }
 
 /** A login and what the store holds after it. */
-export type Placed =
+type Placed =
   | Extract<LoginResult, { readonly kind: "refused" }>
   | {
       readonly kind: "entered";

@@ -23,7 +23,7 @@ export interface StreamAssignmentParts {
 }
 
 /** An event that has no place yet. */
-export type NewEvent = Omit<StreamEvent, "index" | "timestampMs"> & {
+type NewEvent = Omit<StreamEvent, "index" | "timestampMs"> & {
   /** Undefined: now. */
   readonly timestampMs: number | undefined;
 };

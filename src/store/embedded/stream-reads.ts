@@ -9,12 +9,12 @@ import { decodeRecord, peekTimes } from "./record.ts";
 import type { EndedStream, StreamRows } from "./stream-rows.ts";
 import { isStreamName } from "./stream-writes.ts";
 
-export type StreamReads = Pick<
+type StreamReads = Pick<
   StreamStore,
   "stream" | "activeStream" | "personalStreamsOf" | "streamTextOffset"
 >;
 
-export interface StreamReadsParts {
+interface StreamReadsParts {
   readonly live: LiveStreams;
   readonly rows: StreamRows;
   /** Unix milliseconds. */

@@ -261,7 +261,7 @@ function joined(events: readonly EncodedEvent[]): Buffer {
 }
 
 /** The events of a part. Throws `internal` on a newer format. */
-export function bodiesIn(part: Buffer): StreamEvent[] {
+function bodiesIn(part: Buffer): StreamEvent[] {
   assertKnown(part);
   const events: StreamEvent[] = [];
   let at = 1;

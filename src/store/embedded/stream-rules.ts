@@ -14,7 +14,7 @@ import type { StreamAssignments } from "./stream-assignments.ts";
 import { type Ending, stateAfter } from "./stream-record.ts";
 import type { EndedStream, StreamRows } from "./stream-rows.ts";
 
-export interface StreamRulesParts {
+interface StreamRulesParts {
   readonly live: LiveStreams;
   readonly rows: StreamRows;
   /** Whether the sender used the clientMsgNo for something that is no stream. */

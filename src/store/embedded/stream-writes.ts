@@ -12,7 +12,7 @@ import {
 import { isStreamType } from "./stream-record.ts";
 import type { StreamRules } from "./stream-rules.ts";
 
-export type StreamWrites = Pick<
+type StreamWrites = Pick<
   StreamStore,
   "streamEvent" | "cancelStream" | "interruptStreams"
 >;

@@ -20,7 +20,7 @@ import { createRedisUsers } from "./steps/users.ts";
 import { UnreadableRecords } from "./unreadable.ts";
 
 /** `link`: shared with the cluster; the store starts it, its creator closes it. */
-export type RedisStoreOptions = Omit<RedisStoreParts, "written" | "unreadable">;
+type RedisStoreOptions = Omit<RedisStoreParts, "written" | "unreadable">;
 
 /** Figures for metrics, of this node. Counters start at 0 with the store. */
 interface RedisStoreStats {

@@ -172,7 +172,7 @@ t.test(
     await admin.xdel(`${log}`, ...lost.map(([place]) => place));
     const [[last] = ["0-0"]] = await admin.xrevrange(`${log}`, "+", "-");
     await admin.xsetid(`${log}`, last);
-    await admin.hset(`${head}`, { seq: "3", publicationSeq: "3" });
+    await admin.hset(`${head}`, { seq: "3", pub: "3" });
     for (const _ of range(1, 3)) await sender.send(group("back"), "a");
     await until(() => one.seqs("2:back").length === 3, "told");
     t.same(one.seqs("2:back"), [4, 5, 6]);

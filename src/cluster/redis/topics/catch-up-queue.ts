@@ -8,7 +8,7 @@ import { begin, type CatchUpFeed, catchUp, startMidway } from "./catch-up.ts";
 import { Gate } from "./deadline.ts";
 import type { Sequencer } from "./sequencer.ts";
 
-export interface CatchUpQueueParts {
+interface CatchUpQueueParts {
   readonly feed: ChannelFeed;
   readonly onError: (error: unknown, what: string) => void;
   /** Excludes users who lost access to the channel: called after each read, before delivery. */

@@ -15,7 +15,7 @@ import { groupKeyOf, type Subscription, uidOf } from "./subscription.ts";
 /** Ordered publications of a personal channel. */
 type PersonalEvent = Exclude<OrderedEvent, { readonly kind: "removal" }>;
 
-export interface ChannelsParts {
+interface ChannelsParts {
   readonly sequencers: SequencerParts;
   readonly catchUpQueue: CatchUpQueue;
   readonly feed: ChannelFeed;

@@ -10,7 +10,7 @@ import type { Subscription } from "./subscription.ts";
 import type { Deliver, OnError, TopicsMetrics } from "./topics-parts.ts";
 import { RecentIds } from "./unordered.ts";
 
-export interface IncomingParts {
+interface IncomingParts {
   readonly topic: (name: string) => Subscription | undefined;
   readonly channels: Pick<Channels, "accept">;
   readonly deliver: Deliver;

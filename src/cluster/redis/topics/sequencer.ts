@@ -29,7 +29,7 @@ import {
 import type { TopicsMetrics } from "./topics-parts.ts";
 
 /** How a new sequencer finds its position. */
-export interface Beginning {
+interface Beginning {
   readonly key: ChannelKey;
   /** Older messages are not delivered, Unix milliseconds. */
   readonly sinceMs: number;

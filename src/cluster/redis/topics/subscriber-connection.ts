@@ -10,7 +10,7 @@ import { asBrokerError } from "../../../redis/errors.ts";
 import { markFrame } from "../../../redis/wire.ts";
 import { pause, within } from "./deadline.ts";
 
-export interface ConnectionParts {
+interface ConnectionParts {
   readonly clock: Clock;
   /** Publishes to the cluster; returns the number of receivers. Rejects `unavailable`. */
   readonly publish: (name: string, frame: Buffer) => Promise<number>;

@@ -9,7 +9,7 @@ import type { Channels } from "./channels.ts";
 import { Gate, pause, within } from "./deadline.ts";
 import { type Subscription, uidOf } from "./subscription.ts";
 
-export interface SubscriptionsParts {
+interface SubscriptionsParts {
   readonly subscriber: {
     /** Rejects `unavailable`. */
     subscribe(name: string): Promise<void>;

@@ -16,7 +16,7 @@ import {
   type WalPosition,
 } from "./segment.ts";
 
-export interface Recovered {
+interface Recovered {
   /** Number for the first new segment. */
   readonly nextSegment: number;
   /** Bytes of an unfinished write that were cut off. */
@@ -31,7 +31,7 @@ interface Scan {
 }
 
 /** What takes the records. */
-export interface RecoveryTarget {
+interface RecoveryTarget {
   /** Called with each record, oldest first. */
   record(bytes: Buffer): void;
   /** Throws when another process has taken the folder; asked before a file is changed. */

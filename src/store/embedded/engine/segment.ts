@@ -46,7 +46,7 @@ export function newSegmentHeader(): {
   return { header, salt };
 }
 
-export type SegmentHeader =
+type SegmentHeader =
   | { readonly kind: "ok"; readonly salt: number }
   | { readonly kind: "newer"; readonly version: number }
   | { readonly kind: "damaged" };

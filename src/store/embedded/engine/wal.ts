@@ -29,7 +29,7 @@ export interface WalFiles {
   fdatasync(fd: number, done: (error: Error | null) => void): void;
 }
 
-export interface WalOptions {
+interface WalOptions {
   readonly folder: string;
   /** Number of the first segment to create; no file has it yet. */
   readonly firstSegment: number;

@@ -41,7 +41,7 @@ interface Queue {
   readonly underWay: Set<Batch>;
 }
 
-export type AppendsParts = Pick<
+type AppendsParts = Pick<
   RedisStoreParts,
   "link" | "clock" | "limits" | "written"
 >;

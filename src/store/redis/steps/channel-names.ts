@@ -13,7 +13,7 @@ const WHOLE_SERVER = -1;
 
 type Place = Pick<RedisLink, "keys" | "isCluster">;
 
-export interface IdCounter {
+interface IdCounter {
   readonly key: string;
   /** As the steps are given it. */
   readonly bucket: number;

@@ -53,7 +53,7 @@ const NOT_MEMBERS = 2;
 /** What `members_since.lua` answers. */
 const NO_MEMBER = -1;
 
-export interface RedisChannels extends ChannelStore {
+interface RedisChannels extends ChannelStore {
   /** Repairs indexes of users' groups that a fail-over may have taken entries from. To be called now and then. */
   repairIndexes(isStopped: () => boolean): Promise<void>;
 }

@@ -185,7 +185,7 @@ export function noted(messageId: number, fields: readonly Buffer[]): Command {
 export type Notes = readonly (readonly [Buffer, readonly Buffer[]])[];
 
 /** Of message ids. */
-export interface SweptNotes {
+interface SweptNotes {
   /** Notes below it have ended. */
   readonly endedId: number;
   /** The first, or `(` and the last of the page before. */

@@ -19,13 +19,13 @@ import type { Commands } from "./commands.ts";
 import { readResumeSeqs, readSlice } from "./history.ts";
 import { publishAgain, publishToUsers } from "./personal.ts";
 
-export interface MessageParts
+interface MessageParts
   extends RedisStoreParts,
     Pick<ChannelStore, "personFacts"> {
   readonly commands: Pick<Commands, "settle">;
 }
 
-export interface RedisMessages extends MessageStore {
+interface RedisMessages extends MessageStore {
   /** Since the start: messages accepted, stored or not, and retries of them. */
   readonly counts: { readonly appended: number; readonly duplicates: number };
 }

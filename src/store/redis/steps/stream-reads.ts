@@ -15,7 +15,7 @@ const MAX_CACHED_UNITS = 8_000_000;
 /** Channels of one user that are asked for at a time. */
 const MAX_ASKED = 128;
 
-export type StreamReads = Pick<
+type StreamReads = Pick<
   StreamStore,
   "stream" | "activeStream" | "personalStreamsOf" | "streamTextOffset"
 >;

@@ -45,7 +45,7 @@ export function eventTail({
 }
 
 /** A stream as a script shows it, and the version of that state. */
-export interface ShownStream {
+interface ShownStream {
   readonly version: string;
   /** Undefined: it is of the version that was known. */
   readonly snapshot: StreamSnapshot | undefined;

@@ -38,7 +38,7 @@ const NO_TEXT = Buffer.from(streamPayload(""));
 type StreamName = Pick<StreamDraft, "key" | "clientMsgNo">;
 
 /** Each throws as every call of the link. */
-export interface StreamSteps {
+interface StreamSteps {
   /** Throws `bad_request` and `too_large` as well. */
   event(draft: StreamDraft): Promise<unknown>;
   /** As a viewer wants it, or where it has had no event since then, Unix milliseconds. */
