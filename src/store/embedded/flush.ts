@@ -9,7 +9,7 @@ import type { Tables } from "./database.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import type { LiveStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
-import { type LogRows, MAX_SEQ, rowLength } from "./log-rows.ts";
+import { type LogRows, MAX_RECORDS, MAX_SEQ, rowLength } from "./log-rows.ts";
 import type { Memtable, MemtableChannel, MemtableRecord } from "./memtable.ts";
 import { isStreamRecord } from "./record.ts";
 import type { StreamRows } from "./stream-rows.ts";
@@ -106,9 +106,10 @@ function* messages(
     for (let at = 0; at < end; ) {
       const record = wanted[at];
       if (record === undefined) break;
+      const most = Math.min(end, at + MAX_RECORDS); // a run may be a whole checkpoint
       const count = isAlone(record)
         ? 1
-        : rowLength(wanted, at, runEnd(wanted, at, end));
+        : rowLength(wanted, at, runEnd(wanted, at, most));
       logRows.put(number, record.messageSeq, wanted.slice(at, at + count));
       if (record.expireS > 0) putExpiry(parts, number, record);
       at += count;

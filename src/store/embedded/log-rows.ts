@@ -6,7 +6,8 @@ import { logKey, seqIn } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
 
 const CHUNK = 0x40;
-const MAX_RECORDS = 64;
+/** Of one row. */
+export const MAX_RECORDS = 64;
 /** A record that is longer stands alone. */
 const MAX_CHUNK_BYTES = 16 * 1024;
 const HEADER_BYTES = 2;

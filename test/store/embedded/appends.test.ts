@@ -120,3 +120,20 @@ for (const durability of ["process", "disk"] as const)
       t.equal(await codeOf(store.append(draftOf())), undefined);
     },
   );
+
+t.test(
+  "with durability disk nothing is accepted after an fsync failed, stored or not",
+  async (t) => {
+    const { fail, files } = brittleFiles();
+    const store = await openStore(t, testFolder(t), {
+      ...{ files, durability: "disk", onError() {} },
+    });
+    fail.sync = true;
+    t.equal(await codeOf(store.append(draftOf())), "unavailable");
+    fail.sync = false;
+    const header = { noPersist: true, redDot: false };
+    const unstored = store.append(draftOf({ header }));
+    t.equal(await codeOf(unstored), "unavailable", "its id may be lost");
+    t.equal(await codeOf(store.append(draftOf())), "unavailable");
+  },
+);
