@@ -104,14 +104,17 @@ function run(port: number, uid: string, attack: Attack): void {
   const open = () => {
     counts.connects += 1;
     const socket = connect({ host: "127.0.0.1", port, noDelay: true });
-    let isUp = false;
+    let status: "upgrading" | "connecting" | "attacking" = "upgrading";
     socket.on("data", (data: Buffer) => {
       counts.bytesBack += data.length;
-      if (isUp) return;
-      isUp = true;
-      if (counts.frames === 0) process.stdout.write("at work\n");
-      socket.write(login);
-      attackOn(socket);
+      if (status === "upgrading") {
+        status = "connecting";
+        socket.write(login);
+      } else if (status === "connecting") {
+        status = "attacking"; // what came before the CONNACK would end the connection
+        if (counts.frames === 0) process.stdout.write("at work\n");
+        attackOn(socket);
+      }
     });
     socket.on("error", () => undefined); // the close that follows tells
     socket.on("end", () => socket.destroy());
