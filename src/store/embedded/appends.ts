@@ -30,6 +30,11 @@ const QUEUED_BYTES = 256;
 const MAX_BATCH_CALLS = 1000;
 const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 
+interface Taken {
+  readonly calls: readonly Call[];
+  readonly bytes: number;
+}
+
 interface Batch {
   readonly calls: readonly Call[];
   /** Where the WAL ended after it. */
@@ -146,13 +151,13 @@ export class Appends {
   readonly #flush = (): void => {
     this.#turn = undefined;
     if (this.#unsynced !== undefined) return;
-    const calls = this.#take();
-    if (calls.length > 0) this.#commit(calls);
+    const taken = this.#take();
+    if (taken.calls.length > 0) this.#commit(taken);
     if (this.#queue.length > 0) this.#schedule();
   };
 
-  /** The oldest calls of the queue, as many as a batch may have. */
-  #take(): readonly Call[] {
+  /** The oldest calls of the queue, as many as a batch may have, and the memory they take. */
+  #take(): Taken {
     let bytes = 0;
     let count = 0;
     const most = Math.min(this.#queue.length, MAX_BATCH_CALLS);
@@ -161,16 +166,17 @@ export class Appends {
     this.#queuedBytes -= bytes;
     const calls = this.#queue;
     this.#queue = calls.splice(count);
-    return calls;
+    return { calls, bytes };
   }
 
-  #commit(calls: readonly Call[]): void {
+  #commit({ calls, bytes }: Taken): void {
     const { wal, owner, assigner, synced } = this.#parts;
     let isWritten: boolean;
     try {
       owner.assertHeld();
+      assigner.begin(bytes);
       this.#assignAll(calls);
-      isWritten = this.#write(calls);
+      isWritten = this.#write();
     } catch (cause) {
       assigner.failed();
       this.#fail(calls, cause);
@@ -188,7 +194,6 @@ export class Appends {
   #assignAll(calls: readonly Call[]): void {
     const { assigner, clock } = this.#parts;
     const nowMs = clock();
-    assigner.begin();
     for (const call of calls) {
       const { draft, step } = call;
       if (step !== undefined) {
@@ -235,15 +240,10 @@ export class Appends {
   }
 
   /** False: there was nothing to write. */
-  #write(calls: readonly Call[]): boolean {
+  #write(): boolean {
     const frame = this.#parts.assigner.frame();
     if (frame === undefined) return false;
     this.#parts.wal.write(frame);
-    const kept = Buffer.from(frame);
-    for (const { record, step } of calls) {
-      if (record !== undefined) record.bytes = kept;
-      if (step !== undefined) step.written(kept);
-    }
     return true;
   }
 

@@ -64,9 +64,9 @@ export class Assigner {
     this.#parts = parts;
   }
 
-  /** Begins the frame of a new batch. */
-  begin(): void {
-    this.#parts.frame.begin();
+  /** Begins the frame of a new batch, of about so many bytes. */
+  begin(aboutBytes: number): void {
+    this.#parts.frame.begin(aboutBytes);
     this.#unkept = undefined;
   }
 
@@ -181,7 +181,7 @@ export class Assigner {
     return record;
   }
 
-  /** The frame of the batch, its header left to fill in; undefined when there is nothing to write. Valid until the next `begin`. */
+  /** The frame of the batch, its header left to fill in; undefined when there is nothing to write. */
   frame(): Buffer | undefined {
     if (this.#unkept !== undefined) this.#keepReservation(this.#unkept);
     return this.#parts.frame.written();

@@ -19,8 +19,6 @@ export interface QueuedStep {
   readonly record: MemtableRecord | undefined;
   /** Assigns what it wants in the batch under way; answers a refusal at once. */
   assign(nowMs: number): void;
-  /** What it assigned stands in `bytes` permanently. */
-  written(bytes: Buffer): void;
   /** All of it is durable: shows, tells and answers it. */
   settle(tell: (event: ClusterEvent) => void): void;
   /** Rolls back what it assigned but `record`, newest first: it was not written. */

@@ -26,9 +26,9 @@ export interface MemtableRecord {
   /** The next in its channel with the same clientMsgNo, of another sender. That is rare: no list, no joined key. */
   sameNo: MemtableRecord | undefined;
   /** The bytes that hold its encoded form, from `start` to `end`. */
-  bytes: Buffer;
-  start: number;
-  end: number;
+  readonly bytes: Buffer;
+  readonly start: number;
+  readonly end: number;
   /** Durable, published and shown to reads. */
   settled: boolean;
 }

@@ -78,11 +78,6 @@ export class StreamAssignments {
     this.#events.push({ stream, event, encoded, previousMs });
   }
 
-  /** They stand in `bytes` for good. */
-  written(bytes: Buffer): void {
-    for (const { encoded } of this.#events) encoded.bytes = bytes;
-  }
-
   settle(tell: (event: ClusterEvent) => void): void {
     const { live } = this.#parts;
     for (const { stream, event, encoded } of this.#events) {
@@ -120,7 +115,6 @@ export class StreamAssignments {
   }
 }
 
-/** The answer's `bytes` are the frame's until the frame is written. */
 function encodeInto(
   frame: Frame,
   stream: StreamName,

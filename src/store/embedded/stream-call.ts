@@ -51,10 +51,6 @@ export class StreamCall<Answer> implements QueuedStep {
     }
   }
 
-  written(bytes: Buffer): void {
-    this.#assigned?.written(bytes);
-  }
-
   settle(tell: (event: ClusterEvent) => void): void {
     this.#assigned?.settle(tell);
     if (this.#answer !== undefined) this.#resolve(this.#answer.value);

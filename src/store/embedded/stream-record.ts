@@ -54,7 +54,7 @@ export interface StreamEvent {
 
 /** An event's encoded form: the record from `start` to `end`, its body from `body`. */
 export interface EncodedEvent {
-  bytes: Buffer;
+  readonly bytes: Buffer;
   readonly start: number;
   readonly body: number;
   readonly end: number;

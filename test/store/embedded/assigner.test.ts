@@ -26,7 +26,7 @@ t.test("a look-up brings no channel into memory, a message does", async (t) => {
   const draft = retryOf("n");
   t.equal(assigner.firstOf(draft, 0), undefined);
   t.equal(memtable.peek(draft.key), undefined);
-  assigner.begin();
+  assigner.begin(0);
   const { record } = assigner.assign(draft, 0);
   t.equal(memtable.peek(draft.key)?.assigned, 1);
   t.equal(assigner.firstOf(draft, 0), record);
