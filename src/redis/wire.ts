@@ -96,8 +96,7 @@ type RecordedMessage = Pick<
 interface MessageExtra {
   readonly origin: string | undefined;
   readonly recipients: readonly string[] | undefined;
-  /** Of a stream's message: what the stream begins with. */
-  readonly startData?: string | undefined;
+  readonly isStream?: boolean;
   /** Of a personal channel whose users are in other slots of a Redis Cluster: id of the channel's message before it; 0: not known. */
   readonly idBefore?: number | undefined;
 }
@@ -192,11 +191,12 @@ function decodeEvent(
 }
 
 export function encodeExtra(extra: MessageExtra): Buffer {
-  const { origin, recipients, startData, idBefore } = extra;
-  const fields = [origin ?? null, recipients ?? null, startData ?? null];
+  const { origin, recipients, isStream = false, idBefore } = extra;
+  const stream = isStream ? "" : null;
+  const fields = [origin ?? null, recipients ?? null, stream];
   if (idBefore !== undefined) return packr.pack([...fields, idBefore]);
   if (origin === undefined && recipients === undefined)
-    if (startData === undefined) return NO_EXTRA; // every message over HTTP
+    if (!isStream) return NO_EXTRA; // every message over HTTP
   return packr.pack(fields);
 }
 
@@ -397,7 +397,7 @@ function decodeMessageFrame(frame: Buffer): Publication {
   const record = frame.subarray(contentAt(frame, MESSAGE_RECORD_AT), end);
   const extra = frame.subarray(contentAt(frame, end), endOfString(frame, end));
   const fields = unpackExtra(extra);
-  const [origin, recipients, startData] = fields;
+  const [origin, recipients, stream] = fields;
   if (fields.length >= MAX_EXTRA) uint(fields[MAX_EXTRA - 1]); // so that `idBeforeOf` does not throw
   const publicationSeq = positive(frame.readDoubleBE(2));
   const place = {
@@ -406,7 +406,7 @@ function decodeMessageFrame(frame: Buffer): Publication {
   };
   if (place.messageSeq > publicationSeq) throw unreadable("a seq"); // each message takes a number
   const plain = decodeRecord(record, place);
-  const message = startData === null ? plain : withStream(plain, startData);
+  const message = stream === null ? plain : withStream(plain);
   return {
     kind: "ordered",
     publicationSeq,
@@ -423,21 +423,17 @@ function unpackExtra(extra: Buffer): readonly unknown[] {
   return NO_EXTRA.equals(extra) ? NOTHING_MORE : unpackList(extra);
 }
 
-function withStream(plain: Message, startData: unknown): Message {
+/** As its message is published: nothing of the stream yet. */
+export function withStream(plain: Message): Message {
   const message = { ...plain, payload: streamPayload("") };
-  return { ...message, stream: begun(message, text(startData)) };
-}
-
-/** A stream as its message is published: nothing of it yet. */
-export function begun(
-  message: Message,
-  startData: string,
-): NonNullable<Message["stream"]> {
   const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = message;
   return {
-    ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
-    ...{ state: "active", text: "", nextIndex: 0, startData },
-    ...{ endData: undefined, notes: [] },
+    ...message,
+    stream: {
+      ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
+      ...{ state: "active", text: "", nextIndex: 0, startData: "" },
+      ...{ endData: undefined, notes: [] },
+    },
   };
 }
 

@@ -28,7 +28,10 @@ export async function streamReads(t: Test, given: Given): Promise<void> {
     t.match(message, {
       ...{ messageSeq: 2, clientMsgNo: "s", fromUid: "alice", expireS: 0 },
       ...{ header: { noPersist: false, redDot: true }, streamNo: undefined },
-      stream: { nextIndex: 0, text: "", state: "active", messageSeq: 2 },
+      stream: {
+        ...{ nextIndex: 0, text: "", startData: "", notes: [] },
+        ...{ state: "active", messageSeq: 2 },
+      },
     });
     t.same(textOf(message?.payload), { type: 1, content: "" });
     t.equal(message?.stream?.messageId, message?.messageId);

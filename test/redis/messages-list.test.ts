@@ -20,7 +20,6 @@ const publicationOf = (
   seq = 7,
   extra = encodeExtra({
     ...{ origin: "x".repeat(bytes), recipients: undefined },
-    startData: undefined,
   }),
 ) =>
   messagePublication({

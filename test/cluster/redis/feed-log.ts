@@ -169,11 +169,13 @@ export class FeedLog implements ChannelFeed {
         ...{ text: "", nextIndex: 0, startData: "{}", endData: undefined },
         notes: [],
       });
-    const startData = stream === undefined ? undefined : "{}";
     const publication = messagePublication({
       ...{ publicationSeq: this.publicationSeq, messageId, messageSeq },
       record: encodeRecord(message, message.timestampMs),
-      extra: encodeExtra({ origin, recipients: undefined, startData }),
+      extra: encodeExtra({
+        ...{ origin, recipients: undefined },
+        isStream: stream !== undefined,
+      }),
     });
     return framesOf(publication).frames[0] ?? publication;
   }

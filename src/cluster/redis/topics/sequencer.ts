@@ -7,9 +7,8 @@ import type {
   Message,
   StreamSnapshot,
 } from "../../../broker/model.ts";
-import { messageTimeMs, streamPayload } from "../../../broker/model.ts";
+import { messageTimeMs } from "../../../broker/model.ts";
 import {
-  begun,
   decodeFrame,
   idBeforeOf,
   kindOf,
@@ -19,6 +18,7 @@ import {
   type OrderedEvent,
   publicationSeqOf,
   REMOVAL_FRAME,
+  withStream,
 } from "../../../redis/wire.ts";
 import { DeliveredPosition } from "./position.ts";
 import {
@@ -385,13 +385,10 @@ export class Sequencer {
 /** A stored message as it was published: a stream's message with an empty stream. */
 function published(message: Message): OrderedEvent {
   const delivered = { kind: "message", origin: undefined } as const;
-  const { stream } = message;
-  if (stream === undefined)
-    return { ...delivered, message, recipients: undefined };
-  const plain = { ...message, payload: streamPayload("") };
+  const isStream = message.stream !== undefined;
   return {
     ...delivered,
-    message: { ...plain, stream: begun(plain, stream.startData) },
+    message: isStream ? withStream(message) : message,
     recipients: undefined,
   };
 }

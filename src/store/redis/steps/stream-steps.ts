@@ -80,10 +80,7 @@ export function createStreamSteps({
         ...[snapshotBytes(draft), maxStreamBytes],
         ...[tailOf(draft, nowMs), eventHead(draft)],
         ...[ids.bucket, limits.retentionS * 1000, limits.maxChannelMessages],
-        ...[
-          recordOf(draft, nowMs),
-          encodeExtra({ ...nobody, startData: data }),
-        ],
+        ...[recordOf(draft, nowMs), encodeExtra({ ...nobody, isStream: true })],
         ...[fromUid, draft.force ? 1 : 0, one, other, ...topics],
       ],
     );
