@@ -145,6 +145,33 @@ export async function time(t: Test, given: Given): Promise<void> {
     },
   );
 
+  t.test(
+    "a clientMsgNo that is used again behind the window is that of the newer message",
+    async (t) => {
+      const bench = await given(t);
+      for (const noPersist of [true, false]) {
+        const channel = { id: `g ${noPersist}`, type: 2 } as const;
+        const send = (noPersist: boolean) => {
+          const header = { noPersist, redDot: true };
+          return bench.store.append(
+            draftOf({ channel, header, clientMsgNo: "n" }),
+          );
+        };
+        const first = await send(noPersist);
+        bench.nowMs += 86_399_999;
+        t.same(await send(!noPersist), { ...first, duplicate: true });
+        bench.nowMs += 1;
+        const second = await send(!noPersist);
+        t.equal(second.duplicate, false);
+        await bench.store.sweep();
+        const again = { ...second, duplicate: true };
+        t.same(await send(noPersist), again);
+        await bench.reopen();
+        t.same(await send(noPersist), again);
+      }
+    },
+  );
+
   t.test("an access token ends by itself", async (t) => {
     const bench = await given(t);
     const hash = new Uint8Array(32).fill(7);

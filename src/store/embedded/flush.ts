@@ -161,23 +161,39 @@ function* references(
   { channels, streams }: Flush,
 ): Generator<void> {
   for (const channel of channels) {
-    const { number, log, dedupeOnly, flushingLog, flushingDedupeOnly } =
-      channel;
-    for (let i = 0; i < flushingLog; i++) {
-      const record = log[i];
-      if (record?.remembered === true) dedupe.put(number, record);
+    for (const record of remembered(channel)) {
+      dedupe.put(channel.number, record);
       yield;
     }
     yield* conversationRows.putOwn(channel);
-    for (let i = 0; i < flushingDedupeOnly; i++) {
-      const record = dedupeOnly[i];
-      if (record !== undefined) dedupe.put(number, record);
-      yield;
-    }
   }
   for (const stream of streams) {
     streamRows.put(stream);
     yield;
+  }
+}
+
+/** What is put last under a clientMsgNo stays: one that was used again behind the window is there twice. */
+function* remembered({
+  log,
+  dedupeOnly,
+  flushingLog,
+  flushingDedupeOnly,
+}: MemtableChannel): Generator<MemtableRecord> {
+  let next = 0;
+  for (let i = 0; i < flushingLog; i++) {
+    const record = log[i];
+    if (record?.remembered !== true) continue;
+    for (; next < flushingDedupeOnly; next++) {
+      const earlier = dedupeOnly[next];
+      if (earlier === undefined || earlier.messageId > record.messageId) break;
+      yield earlier;
+    }
+    yield record;
+  }
+  for (; next < flushingDedupeOnly; next++) {
+    const record = dedupeOnly[next];
+    if (record !== undefined) yield record;
   }
 }
 
