@@ -50,6 +50,14 @@ export function createSessions(parts: SessionParts): SessionStore {
   const sessions = new Map<string, readonly SessionEntry[]>();
   const ended = new BoundedMap<string, CloseReason>(MAX_ENDED);
 
+  let lastUs = 0;
+
+  /** Microseconds, each time later: a session that left may have logged in just now, or the clock went back. */
+  function nowUs(): number {
+    lastUs = Math.max(clock() * 1000, lastUs + 1);
+    return lastUs;
+  }
+
   const entriesOf = (uid: string) => sessions.get(uid) ?? NO_ENTRIES;
 
   function put(uid: string, entries: readonly SessionEntry[]): void {
@@ -129,8 +137,7 @@ export function createSessions(parts: SessionParts): SessionStore {
       const entries = entriesOf(uid).filter(
         (other) => other.session.sessionId !== sessionId,
       );
-      const now = clock() * 1000;
-      const placed = place(session, claim, { entries, newest, now });
+      const placed = place(session, claim, { entries, newest, now: nowUs() });
       if (placed.kind === "refused") return placed;
       if (placed.newest !== undefined) {
         const kept = logins.put(uid, flag, placed.newest);

@@ -27,6 +27,29 @@ t.test("a node knows how many sessions it serves", async (t) => {
   t.equal(directory.size, 1);
 });
 
+t.test("logins of one millisecond have an order", async (t) => {
+  const { store } = await startSingleNode(t, { clock: () => 1000 });
+  const places: number[] = [];
+  for (const sessionId of ["s1", "s2", "s3"]) {
+    const session: SessionRecord = {
+      ...{ sessionId, nodeId: "n1", uid: "u", flag: 0, level: 0 },
+      ...{ deviceId: "", tokenTag: "" },
+    };
+    const login = await store.login(session, "n1:1");
+    if (login.kind !== "entered") throw new Error(login.kind);
+    places.push(login.order, login.since);
+    await store.removeSession(session);
+  }
+  const [first, , second, , third] = places as [
+    number,
+    number,
+    number,
+    number,
+    number,
+  ];
+  t.ok(first < second && second < third, `${places}`);
+});
+
 t.test("a full disk keeps no main device from reconnecting", async (t) => {
   const { fail, databaseWrites } = brittleDatabase();
   const { directory, store } = await startSingleNode(t, { databaseWrites });
