@@ -53,7 +53,7 @@ export async function standing(
   return found && numbers(found);
 }
 
-export function numbers(c: Conversation): readonly number[] {
+export function numbers(c: Conversation | ConversationHead): readonly number[] {
   return [c.headSeq, c.readSeq, c.unread, c.deletedSeq];
 }
 

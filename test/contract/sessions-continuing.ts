@@ -1,13 +1,10 @@
-// The part of the sessions' contract about those that continue earlier ones [decisions: resume is no login]: the last login wins, however often
-// an older session comes back.
+// The part of the sessions' contract about those that continue earlier ones [decisions: resume is no login] and those that a node confirms, beside the
+// table: names that are not known, many at once.
 
 import type { Test } from "tap";
 import type { CloseReason } from "../../src/broker/errors.ts";
-import {
-  SECONDARY_DEVICE,
-  type SessionRecord,
-} from "../../src/broker/model.ts";
-import type { Claim, LoginResult } from "../../src/broker/ports.ts";
+import { MAIN_DEVICE, SECONDARY_DEVICE } from "../../src/broker/model.ts";
+import type { Claim, LoggedIn, LoginResult } from "../../src/broker/ports.ts";
 import {
   type ContractNode,
   endedWhile,
@@ -62,99 +59,11 @@ class User {
     const placed = await directory.login(session, { claim });
     return placed.kind === "refused" ? placed.reason : placed.kind;
   }
-
-  async ids(): Promise<readonly string[]> {
-    const sessions = await sessionsOf(this.node.store, this.uid);
-    return sessions.map(({ sessionId }) => sessionId).sort();
-  }
 }
-
-const ids = (...of: readonly { readonly session: SessionRecord }[]) =>
-  of.map(({ session }) => session.sessionId).sort();
 
 export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
   const [one, other] = [await driver.open(t), await driver.open(t)];
   const user = () => new User(one, other);
-
-  t.test("a main keeps the place of its login, and ends nobody", async (t) => {
-    const u = user();
-    const login = await u.enter({ deviceId: "a" });
-    await login.leave();
-    const web = await u.enter({ flag: 1 });
-    const again = await u.enter({ deviceId: "a" }, login);
-    t.equal(again.order, login.order);
-    t.same(again.ended, []);
-    t.same(await u.ids(), ids(web, again));
-    await again.leave();
-    const third = await u.enter({}, again);
-    t.equal(third.order, login.order, "also as a device without a name");
-  });
-
-  t.test("a main that is still in is replaced, not kicked", async (t) => {
-    for (const kind of [{}, { level: SECONDARY_DEVICE }] as const) {
-      const u = user();
-      const login = await u.enter(kind);
-      const again = await u.enter(kind, login);
-      t.same(again.ended, [[login.session.sessionId, "replaced"]]);
-      t.same(await u.ids(), ids(again));
-      await login.leave(); // its node notices late
-      t.same(await u.ids(), ids(again));
-    }
-  });
-
-  t.test("a main loses to a later login, there or gone", async (t) => {
-    const u = user();
-    const a = await u.enter({ deviceId: "a" });
-    const b = await u.enter({ deviceId: "b" });
-    t.ok(b.order > a.order);
-    t.equal(await u.refusal(a, { deviceId: "a" }), "kicked");
-    t.equal(await u.refusal(a), "kicked", "nor without its device's name");
-    t.same(await u.ids(), ids(b));
-    await b.leave();
-    t.equal(await u.refusal(a), "kicked", "that b left proves nothing");
-    t.same(await u.ids(), []);
-    const back = await u.enter({}, b);
-    t.equal(back.order, b.order, "the last login comes back");
-    t.same(await u.refusal(a), "kicked");
-    t.equal(await u.refusal(undefined), "entered", "a login is always right");
-    t.equal(await u.refusal(b), "kicked");
-  });
-
-  t.test("a secondary session is never refused", async (t) => {
-    const u = user();
-    const kind = { level: SECONDARY_DEVICE } as const;
-    const a = await u.enter(kind);
-    const main = await u.enter();
-    const again = await u.enter(kind, a);
-    t.same(await u.ids(), ids(main, again));
-  });
-
-  t.test("of one device the newer connection wins silently", async (t) => {
-    const u = user();
-    const device = { deviceId: "a" };
-    const before = await u.enter(device);
-    const login = await u.enter(device);
-    t.same(login.ended, [[before.session.sessionId, "replaced"]]);
-    const again = await u.enter(device, before);
-    t.same(again.ended, [[login.session.sessionId, "replaced"]]);
-    t.equal(again.order, login.order, "in the place of the device's login");
-    await u.enter({ deviceId: "b" });
-    t.equal(await u.refusal(before, device), "kicked");
-  });
-
-  t.test("a main that was ended cannot be continued", async (t) => {
-    for (const reason of ["logged_out", "token_changed"] as const) {
-      const u = user();
-      const a = await u.enter({ deviceId: "a" });
-      await u.node.store.endSession(a.session, reason);
-      t.equal(await u.refusal(a, { deviceId: "a" }), reason);
-      t.same(await u.ids(), []);
-      const b = await u.enter();
-      t.equal(await u.refusal(a), "kicked", "by a login after it");
-      await u.node.store.endSession(a.session, reason);
-      t.equal(await u.refusal(b), "entered", "that ends a, not b");
-    }
-  });
 
   t.test("a name that is not known is a login", async (t) => {
     const u = user();
@@ -176,25 +85,6 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
     const b = await u.enter({}, { order: now - anHour });
     t.same(b.ended, [[a.session.sessionId, "kicked"]], "b logged in later");
     t.equal(await u.refusal(a), "kicked");
-  });
-
-  t.test("a label is one login, however often it comes", async (t) => {
-    const u = user();
-    const label = { label: "try-a" };
-    const a = await u.enter({ deviceId: "a" }, label);
-    const again = await u.enter({ deviceId: "a" }, label);
-    t.equal(again.order, a.order, "the answer to the first try was lost");
-    const named = await u.enter({ deviceId: "a" }, again);
-    t.equal(named.order, a.order);
-    const other = await u.enter({ deviceId: "a", flag: 1 }, label);
-    t.not(other.order, a.order, "of another flag it is another login");
-    const b = await u.enter({ deviceId: "b" }, { label: "try-b" });
-    t.same(b.ended, [[named.session.sessionId, "kicked"]]);
-    for (let at = 0; at < 5; at++)
-      t.equal(await u.refusal(label, { deviceId: "a" }), "kicked");
-    for (let at = 0; at < 7; at++)
-      await u.enter({ deviceId: "b" }, { label: `try-${at}` });
-    t.equal(await u.refusal(label), "kicked", "after seven other logins, too");
   });
 
   t.test("nothing speaks against a session that was not ended", async (t) => {
@@ -224,5 +114,26 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
     t.same(probe.ended, [[session.sessionId, "replaced"]]);
     const { ended } = await u.enter();
     t.same(ended, [[probe.session.sessionId, "kicked"]]);
+  });
+
+  t.test("of many confirmed each has its own answer, in order", async (t) => {
+    const { cluster, store } = one;
+    const asked: LoggedIn[] = [];
+    const expected: string[] = [];
+    for (let at = 0; at < 120; at++) {
+      const level = at % 2 === 0 ? SECONDARY_DEVICE : MAIN_DEVICE;
+      const session = sessionOf(cluster, freshUid(), { level });
+      const entered = await store.login(session, cluster.incarnation);
+      if (entered.kind !== "entered") throw new Error(entered.kind);
+      asked.push(entered);
+      if (at % 3 === 0) await store.endSession(session, "logged_out");
+      expected.push(at % 3 === 0 ? "logged_out" : "confirmed");
+    }
+    const confirm = async (all: readonly LoggedIn[]) => {
+      const results = await store.confirmSessions(all, cluster.incarnation);
+      return results.map((r) => (r.kind === "refused" ? r.reason : r.kind));
+    };
+    t.same(await confirm(asked), expected);
+    t.same(await confirm([]), []);
   });
 }

@@ -17,16 +17,16 @@ import {
   sessionOf,
   sessionsOf,
 } from "./cluster-bench.ts";
-import { confirming } from "./sessions-confirming.ts";
 import { continuing } from "./sessions-continuing.ts";
 import { credentials } from "./sessions-credentials.ts";
+import { kicks } from "./sessions-kicks.ts";
 
 /** Runs the whole contract against the driver. */
 export function sessionContract(t: Test, driver: NodeDriver): void {
   t.test(`${driver.name}: logging in`, (t) => loggingIn(t, driver));
+  t.test(`${driver.name}: kicks`, (t) => kicks(t, driver));
   t.test(`${driver.name}: credentials`, (t) => credentials(t, driver));
   t.test(`${driver.name}: continuing`, (t) => continuing(t, driver));
-  t.test(`${driver.name}: confirming`, (t) => confirming(t, driver));
   t.test(`${driver.name}: leaving`, (t) => leaving(t, driver));
   t.test(`${driver.name}: presence`, (t) => presence(t, driver));
 }
@@ -38,89 +38,11 @@ const DESKTOP: DeviceFlag = 2;
 const sorted = (sessions: readonly SessionRecord[]): readonly SessionRecord[] =>
   [...sessions].sort((a, b) => (a.sessionId < b.sessionId ? -1 : 1));
 
-interface KickRule {
-  readonly rule: string;
-  readonly old: Kind;
-  readonly next: Kind;
-  readonly ends: boolean;
-}
-
 const secondary = { level: SECONDARY_DEVICE } as const;
-
-const KICK_RULES: readonly KickRule[] = [
-  { rule: "a main ends a main of its flag", old: {}, next: {}, ends: true },
-  {
-    rule: "a main leaves a main of another flag",
-    old: { flag: WEB },
-    next: { flag: DESKTOP },
-    ends: false,
-  },
-  {
-    rule: "a main leaves a secondary of its flag",
-    old: secondary,
-    next: {},
-    ends: false,
-  },
-  {
-    rule: "a secondary leaves a main of its flag",
-    old: {},
-    next: secondary,
-    ends: false,
-  },
-  {
-    rule: "secondaries coexist",
-    old: secondary,
-    next: secondary,
-    ends: false,
-  },
-  {
-    rule: "secondaries of other devices coexist",
-    old: { ...secondary, deviceId: "d1" },
-    next: { ...secondary, deviceId: "d2" },
-    ends: false,
-  },
-  {
-    rule: "a secondary replaces its own device",
-    old: { ...secondary, deviceId: "d1" },
-    next: { ...secondary, deviceId: "d1" },
-    ends: true,
-  },
-  {
-    rule: "a main replaces its own device that was secondary",
-    old: { ...secondary, deviceId: "d1" },
-    next: { deviceId: "d1" },
-    ends: true,
-  },
-  {
-    rule: "a secondary replaces its own device that was main",
-    old: { deviceId: "d1" },
-    next: { ...secondary, deviceId: "d1" },
-    ends: true,
-  },
-  {
-    rule: "the same device id under another flag is another device",
-    old: { ...secondary, deviceId: "d1", flag: APP },
-    next: { ...secondary, deviceId: "d1", flag: WEB },
-    ends: false,
-  },
-];
 
 async function loggingIn(t: Test, driver: NodeDriver): Promise<void> {
   const node = await driver.open(t);
   const { cluster, directory, store } = node;
-
-  for (const { rule, old, next, ends } of KICK_RULES)
-    t.test(rule, async (t) => {
-      const uid = freshUid();
-      const before = sessionOf(cluster, uid, old);
-      const after = sessionOf(cluster, uid, next);
-      t.same(await endedFor(node, before), []);
-      t.same(await endedFor(node, after), ends ? [before.sessionId] : []);
-      t.same(
-        sorted(await sessionsOf(store, uid)),
-        sorted(ends ? [after] : [before, after]),
-      );
-    });
 
   t.test("users do not touch each other", async (t) => {
     const [one, other] = [freshUid(), freshUid()];
@@ -128,28 +50,6 @@ async function loggingIn(t: Test, driver: NodeDriver): Promise<void> {
     const next = sessionOf(cluster, other, { deviceId: "d" });
     t.same(await endedFor(node, next), []);
     t.equal((await sessionsOf(store, one)).length, 1);
-  });
-
-  t.test("a main may end several: the main and its own device", async (t) => {
-    const uid = freshUid();
-    const main = sessionOf(cluster, uid, { deviceId: "d1" });
-    const own = sessionOf(cluster, uid, { ...secondary, deviceId: "d2" });
-    const bystander = sessionOf(cluster, uid, { ...secondary });
-    for (const one of [main, own, bystander]) await directory.login(one);
-    const next = sessionOf(cluster, uid, { deviceId: "d2" });
-    t.same(
-      new Set(await endedFor(node, next)),
-      new Set([main.sessionId, own.sessionId]),
-    );
-    t.same(sorted(await sessionsOf(store, uid)), sorted([bystander, next]));
-  });
-
-  t.test("registering a session again ends nobody, not itself", async (t) => {
-    const uid = freshUid();
-    const session = sessionOf(cluster, uid, { deviceId: "d1" });
-    await directory.login(session);
-    t.same(await endedFor(node, session), []);
-    t.same(await sessionsOf(store, uid), [session]);
   });
 
   t.test("of mains that log in at once exactly one survives", async (t) => {

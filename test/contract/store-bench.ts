@@ -4,9 +4,11 @@ import type { Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
 import {
   type ChannelInfo,
+  type ChannelRef,
   channelKey,
   type Message,
   type MessageHeader,
+  type Topic,
 } from "../../src/broker/model.ts";
 import type {
   Appended,
@@ -23,6 +25,8 @@ export interface StorePlace {
 }
 
 export interface SweptStore extends Store {
+  /** From now on the publisher gets what is published under the topics. A store without topics gives it everything. */
+  listen?(topics: readonly Topic[]): Promise<void>;
   /** Removes all that is to go, of everything stored before the call. */
   sweep(): Promise<unknown>;
 }
@@ -32,6 +36,8 @@ export interface StoreParts {
   readonly clock: () => number;
   /** 0 = all. */
   readonly maxChannelMessages: number;
+  /** 0 = for ever. */
+  readonly retentionS: number;
 }
 
 export interface StoreDriver {
@@ -42,16 +48,23 @@ export interface StoreDriver {
   readonly supportsClock: boolean;
 }
 
+/** The origin of what only marks a place among the events, and is none of them. */
+const FENCE = "fence";
+
 /** A running store and what it published. */
 export class Bench {
   readonly events: ClusterEvent[] = [];
   nowMs = Date.UTC(2026, 0, 1);
-  /** How many messages a channel keeps in the next store that is opened; 0 = all. */
+  /** How many messages a channel keeps, and for how long, in the next store that is opened; 0 = all, for ever. */
   keeps = 0;
+  retentionS = 0;
   store: SweptStore;
   /** Called with each event, while the store publishes it. */
   onPublish: (event: ClusterEvent) => void = () => {};
   readonly #place: StorePlace;
+  /** By the ids of fences that came, or that somebody waits for. */
+  readonly #fences = new Map<number, () => void>();
+  #topics: readonly Topic[] = [];
 
   constructor(place: StorePlace) {
     this.#place = place;
@@ -62,12 +75,15 @@ export class Bench {
     return this.#place.create({
       publisher: {
         publish: (event) => {
+          if (event.kind === "message" && event.origin === FENCE)
+            return this.#passed(event.message.messageId);
           this.events.push(event);
           this.onPublish(event);
         },
       },
       clock: () => this.nowMs,
       maxChannelMessages: this.keeps,
+      retentionS: this.retentionS,
     });
   }
 
@@ -75,12 +91,33 @@ export class Bench {
     await this.store.close();
     this.store = this.create();
     await this.store.start();
+    await this.store.listen?.(this.#topics);
+  }
+
+  /** What is published under these topics is among the events from now on, whatever the driver. */
+  async listen(topics: readonly Topic[]): Promise<void> {
+    this.#topics = [...this.#topics, ...topics];
+    await this.store.listen?.(topics);
   }
 
   /** Resolves once that many events came: one may come after the answer of the call that published it. */
   async heard(count: number): Promise<void> {
     while (this.events.length < count)
       await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  /** Resolves once all has come that was published in the channel before the call. */
+  async published(channel: ChannelRef, fromUid: string): Promise<void> {
+    const header = { noPersist: true, redDot: false };
+    const fence = draftOf({ channel, fromUid, header, origin: FENCE });
+    const { messageId } = await this.store.append(fence);
+    if (this.#fences.has(messageId)) return;
+    await new Promise<void>((resolve) => this.#fences.set(messageId, resolve));
+  }
+
+  #passed(messageId: number): void {
+    this.#fences.get(messageId)?.();
+    this.#fences.set(messageId, () => {});
   }
 
   get messages(): Message[] {

@@ -10,7 +10,6 @@ import {
   G,
   listed,
   read,
-  SILENT,
   send,
   standing,
   withGroup,
@@ -20,7 +19,6 @@ import { draftOf, type Given, group, TEMPORARY } from "./store-bench.ts";
 
 export async function conversations(t: Test, given: Given): Promise<void> {
   lists(t, given);
-  counting(t, given);
 }
 
 function lists(t: Test, given: Given): void {
@@ -194,52 +192,5 @@ function lists(t: Test, given: Given): void {
     });
     t.same(await changed(bench, read(5)), [0, 0, 0, 0]);
     t.same(await changed(bench, DELETE), [0, 0, 0, 0]);
-  });
-}
-
-function counting(t: Test, given: Given): void {
-  t.test(
-    "messages with a red dot behind the position are unread, also after a restart",
-    async (t) => {
-      const bench = await withGroup(given, t);
-      await send(bench, 3);
-      await send(bench, 2, { header: SILENT });
-      await send(bench, 1);
-      t.same(await standing(bench, "bob"), [6, 0, 4, 0]);
-      await bench.reopen();
-      t.same(await standing(bench, "bob"), [6, 0, 4, 0]);
-      await send(bench, 2);
-      await send(bench, 1, { header: SILENT });
-      t.same(await standing(bench, "bob"), [9, 0, 6, 0]);
-    },
-  );
-
-  t.test("an own message reads all before it, for its sender", async (t) => {
-    const bench = await withGroup(given, t);
-    await send(bench, 3);
-    await send(bench, 1, { fromUid: "bob" });
-    await send(bench, 2);
-    t.same(await standing(bench, "bob"), [6, 4, 2, 0]);
-    t.same(await standing(bench, "alice"), [6, 6, 0, 0]);
-    t.same(await standing(bench, "carol"), [6, 0, 6, 0]);
-    await bench.reopen();
-    t.same(await standing(bench, "bob"), [6, 4, 2, 0]);
-    await send(bench, 1, { fromUid: "bob" });
-    t.same(await standing(bench, "bob"), [7, 7, 0, 0]);
-  });
-
-  t.test("each side of a personal channel has its own count", async (t) => {
-    const bench = await given(t);
-    await send(bench, 3, { channel: withUser("bob"), fromUid: "alice" });
-    await send(bench, 2, { channel: withUser("alice"), fromUid: "bob" });
-    t.same(await standing(bench, "alice", withUser("bob")), [5, 3, 2, 0]);
-    t.same(await standing(bench, "bob", withUser("alice")), [5, 5, 0, 0]);
-    const back = await bench.store.changeConversation(
-      "bob",
-      withUser("alice"),
-      read(1),
-    );
-    t.equal(back?.unread, 4);
-    t.same(await standing(bench, "alice", withUser("bob")), [5, 3, 2, 0]);
   });
 }

@@ -1,17 +1,7 @@
 // The Store contract: channels that keep only their newest messages.
 
 import type { Test } from "tap";
-import {
-  changed,
-  G,
-  listed,
-  SILENT,
-  send,
-  standing,
-  unread,
-  withGroup,
-  withUser,
-} from "./conversation-bench.ts";
+import { send, withGroup, withUser } from "./conversation-bench.ts";
 import {
   ALL,
   type Bench,
@@ -82,28 +72,6 @@ export async function limits(t: Test, given: Given): Promise<void> {
     await send(bench, 1);
     await bench.store.sweep();
     t.same(await seqs(bench), range(4, 14));
-  });
-
-  t.test("what a channel does not keep is not unread", async (t) => {
-    const bench = await withLimit(given, t);
-    await send(bench, 20);
-    await send(bench, 4, { expireS: 1000 });
-    await send(bench, 1, { header: SILENT });
-    await send(bench, 5, { expireS: 1000 });
-    await send(bench, 3);
-    t.same(await standing(bench, "bob"), [33, 0, 32, 0]);
-    await bench.store.sweep();
-    const check = async () => {
-      t.same(await standing(bench, "bob"), [33, 0, 9, 0]);
-      t.same(await listed(bench, "bob"), ["g"]);
-      const { last } = (await bench.store.conversation("bob", G)) ?? {};
-      t.equal(last?.messageSeq, 33);
-    };
-    await check();
-    await bench.reopen();
-    await check();
-    t.same((await changed(bench, unread(100)))?.[2], 9);
-    t.same(await changed(bench, unread(4)), [33, 29, 4, 0]);
   });
 
   t.test(

@@ -1,17 +1,12 @@
 // The Store contract: read positions and how users, members and time move them.
 
 import type { Test } from "tap";
-import type { ChannelRef } from "../../src/broker/model.ts";
 import {
   changed,
-  DELETE,
   G,
-  listed,
   read,
-  SILENT,
   send,
   standing,
-  unread,
   withGroup,
 } from "./conversation-bench.ts";
 import { type Given, group, PERMANENT, TEMPORARY } from "./store-bench.ts";
@@ -22,77 +17,6 @@ export async function positions(t: Test, given: Given): Promise<void> {
 }
 
 function changes(t: Test, given: Given): void {
-  t.test(
-    "the position moves both ways and is clipped to the channel's seqs",
-    async (t) => {
-      const bench = await withGroup(given, t);
-      await send(bench, 10);
-      t.same(await changed(bench, read(7)), [10, 7, 3, 0]);
-      t.same(await changed(bench, read(2)), [10, 2, 8, 0]);
-      t.same(await changed(bench, read(99)), [10, 10, 0, 0]);
-      t.same(await changed(bench, read(-3)), [10, 0, 10, 0]);
-      await changed(bench, read(4));
-      await bench.reopen();
-      t.same(await standing(bench, "bob"), [10, 4, 6, 0]);
-      t.same(await standing(bench, "carol"), [10, 0, 10, 0]);
-    },
-  );
-
-  t.test(
-    "a position put back stays there until the next own message",
-    async (t) => {
-      const bench = await withGroup(given, t);
-      await send(bench, 3);
-      await send(bench, 1, { fromUid: "bob" });
-      t.same(await changed(bench, read(1)), [4, 1, 3, 0]);
-      await send(bench, 1);
-      await bench.reopen();
-      t.same(await standing(bench, "bob"), [5, 1, 4, 0]);
-      await send(bench, 1, { fromUid: "bob" });
-      t.same(await standing(bench, "bob"), [6, 6, 0, 0]);
-      await bench.reopen();
-      t.same(await standing(bench, "bob"), [6, 6, 0, 0]);
-    },
-  );
-
-  t.test(
-    "so many unread as asked for, as far as there are, from the newest on",
-    async (t) => {
-      const bench = await withGroup(given, t);
-      await send(bench, 3);
-      await send(bench, 2, { header: SILENT });
-      await send(bench, 2);
-      await send(bench, 1, { header: SILENT });
-      t.same(await changed(bench, unread(1)), [8, 6, 1, 0]);
-      t.same(await changed(bench, unread(2)), [8, 5, 2, 0]);
-      t.same(await changed(bench, unread(3)), [8, 2, 3, 0]);
-      t.same(await changed(bench, unread(1000)), [8, 0, 5, 0]);
-      t.same(await changed(bench, unread(0)), [8, 8, 0, 0]);
-      await bench.reopen();
-      t.same(await standing(bench, "bob"), [8, 8, 0, 0]);
-    },
-  );
-
-  t.test(
-    "a deleted conversation is gone from lists until the next message, and what was is not shown",
-    async (t) => {
-      const bench = await withGroup(given, t);
-      await send(bench, 3);
-      t.same(await changed(bench, DELETE), [3, 3, 0, 3]);
-      t.equal((await bench.store.conversation("bob", G))?.last, undefined);
-      t.same(await listed(bench, "bob"), []);
-      t.same(await listed(bench, "carol"), ["g"]);
-      t.same(await changed(bench, read(1)), [3, 3, 0, 3]);
-      t.same(await changed(bench, unread(2)), [3, 3, 0, 3]);
-      await bench.reopen();
-      t.same(await listed(bench, "bob"), []);
-      await send(bench, 2);
-      t.same(await listed(bench, "bob"), ["g"]);
-      t.same(await standing(bench, "bob"), [5, 3, 2, 3]);
-      t.same(await changed(bench, unread(9)), [5, 3, 2, 3]);
-    },
-  );
-
   t.test(
     "a change tells when, and one that changes nothing does not",
     async (t) => {
@@ -128,18 +52,10 @@ function changes(t: Test, given: Given): void {
 }
 
 function membership(t: Test, given: Given): void {
-  t.test("who is no member of a group has no conversation", async (t) => {
-    const bench = await withGroup(given, t);
-    await send(bench, 1);
-    const check = async (uid: string, channel: ChannelRef) => {
-      t.equal(await bench.store.conversation(uid, channel), undefined);
-      const answer = bench.store.changeConversation(uid, channel, read(1));
-      t.equal(await answer, undefined);
-    };
-    await check("dave", G);
-    await check("bob", { id: "none", type: 2 });
-    await bench.store.updateChannel(group("g"), { disband: true });
-    await check("bob", G);
+  t.test("a group that is not there is no conversation", async (t) => {
+    const { store } = await given(t);
+    t.equal(await store.conversation("bob", G), undefined);
+    t.equal(await store.changeConversation("bob", G, read(1)), undefined);
   });
 
   t.test(
@@ -172,48 +88,6 @@ function membership(t: Test, given: Given): void {
     },
   );
 
-  t.test("who joins has read what was there", async (t) => {
-    const bench = await withGroup(given, t);
-    await send(bench, 3);
-    await bench.store.addSubscribers(group("g"), ["dave"], PERMANENT);
-    t.same(await standing(bench, "dave"), [3, 3, 0, 0]);
-    t.same(await listed(bench, "dave"), ["g"]);
-    await send(bench, 2);
-    t.same(await standing(bench, "dave"), [5, 3, 2, 0]);
-    await bench.reopen();
-    t.same(await standing(bench, "dave"), [5, 3, 2, 0]);
-    await bench.store.addSubscribers(group("g"), ["dave"], PERMANENT);
-    await bench.store.addSubscribers(group("g"), ["dave"], TEMPORARY);
-    t.same(await standing(bench, "dave"), [5, 3, 2, 0], "joined before");
-    t.same(await changed(bench, unread(4), "dave"), [5, 1, 4, 0]);
-  });
-
-  t.test(
-    "leaving forgets the position; who comes back has read all",
-    async (t) => {
-      const bench = await withGroup(given, t);
-      const { store } = bench;
-      await send(bench, 4);
-      await changed(bench, read(2));
-      await changed(bench, DELETE, "carol");
-      await store.addSubscribers(group("g"), ["carol"], TEMPORARY);
-      await store.removeSubscribers(group("g"), ["bob", "carol"], "permanent");
-      t.equal(await standing(bench, "bob"), undefined);
-      t.same(await listed(bench, "bob"), []);
-      t.same(await standing(bench, "carol"), [4, 4, 0, 4], "still a member");
-      await send(bench, 2);
-      await store.addSubscribers(group("g"), ["bob"], PERMANENT);
-      t.same(await standing(bench, "bob"), [6, 6, 0, 0]);
-      await send(bench, 1);
-      t.same(await standing(bench, "bob"), [7, 6, 1, 0]);
-      const reset = { membership: "permanent", reset: true } as const;
-      await store.addSubscribers(group("g"), ["alice", "bob"], reset);
-      t.same(await standing(bench, "bob"), [7, 6, 1, 0], "a reset that keeps");
-      await store.addSubscribers(group("g"), ["alice"], reset);
-      t.equal(await standing(bench, "bob"), undefined);
-    },
-  );
-
   t.test(
     "a change that crosses a leave leaves no position behind",
     async (t) => {
@@ -235,49 +109,4 @@ function membership(t: Test, given: Given): void {
       }
     },
   );
-
-  t.test("a large group has no unread and keeps no positions", async (t) => {
-    const bench = await given(t);
-    const large = { ...group("g"), large: true };
-    await bench.store.createChannel(large, ["alice", "bob"]);
-    await send(bench, 3);
-    t.same(await standing(bench, "bob"), [3, 3, 0, 0]);
-    t.same(await changed(bench, read(1)), [3, 3, 0, 0]);
-    t.same(await changed(bench, unread(2)), [3, 3, 0, 0]);
-    t.same(await changed(bench, DELETE), [3, 3, 0, 0]);
-    t.same(await listed(bench, "bob"), ["g"]);
-  });
-}
-
-/** For drivers that take the time from the clock they are given. */
-export async function conversationTime(t: Test, given: Given): Promise<void> {
-  t.test("a message that expires is unread and last until then", async (t) => {
-    const bench = await withGroup(given, t);
-    await send(bench, 1);
-    await send(bench, 2, { expireS: 10 });
-    await send(bench, 1, { expireS: 20 });
-    await send(bench, 1, { expireS: 20, header: SILENT });
-    const last = async () =>
-      (await bench.store.conversationsOf("bob"))[0]?.last?.messageSeq;
-    t.same(await standing(bench, "bob"), [5, 0, 4, 0]);
-    t.equal(await last(), 5);
-    await bench.reopen();
-    t.same(await standing(bench, "bob"), [5, 0, 4, 0]);
-    bench.nowMs += 10_000;
-    t.same(await standing(bench, "bob"), [5, 0, 2, 0]);
-    t.same(await changed(bench, unread(2)), [5, 0, 2, 0]);
-    t.same(await changed(bench, unread(1)), [5, 3, 1, 0]);
-    bench.nowMs += 10_000;
-    t.same(await standing(bench, "bob"), [5, 3, 0, 0]);
-    t.equal(await last(), 1);
-    t.same(await changed(bench, unread(5)), [5, 0, 1, 0]);
-  });
-
-  t.test("a conversation all of which expired leaves the list", async (t) => {
-    const bench = await withGroup(given, t);
-    await send(bench, 2, { expireS: 5 });
-    bench.nowMs += 5000;
-    t.same(await listed(bench, "bob"), []);
-    t.same(await standing(bench, "bob"), [2, 0, 0, 0]);
-  });
 }

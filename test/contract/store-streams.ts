@@ -1,229 +1,271 @@
-// The Store contract: the state machine of streams, row by row [spec: Streaming text session; decisions: Messages and events].
+// The Store contract: the state machine of streams, by the table of `stream-cases.ts`, and what the table does not say: retries and calls of one turn, how
+// long is silent.
 
 import type { Test } from "tap";
-import { STREAM_END, STREAM_START } from "../../src/broker/model.ts";
-import { earlier, type Given, retryOf } from "./store-bench.ts";
+import {
+  type ChannelEvent,
+  type ChannelRef,
+  channelKey,
+  groupTopic,
+  STREAM_CONTENT,
+  STREAM_END,
+  STREAM_START,
+  type StreamSnapshot,
+  userTopic,
+} from "../../src/broker/model.ts";
+import type { StreamDraft, StreamStep } from "../../src/broker/ports.ts";
+import { type Bench, draftOf, type Given } from "./store-bench.ts";
 import {
   ACTIVE,
+  eventOf,
   eventsIn,
   KEY,
   producer,
   step,
   streamIn,
+  TOOL,
 } from "./store-stream-bench.ts";
+import {
+  type Before,
+  GIVEN,
+  type Outcome,
+  STREAM_CASES,
+  type StreamCall,
+} from "./stream-cases.ts";
 
-/** Every row of the specification's table, and of the decisions that complete it. */
+const TYPES: Readonly<Record<string, string>> = {
+  start: STREAM_START,
+  "forced-start": STREAM_START,
+  content: STREAM_CONTENT,
+  tool: TOOL,
+  end: STREAM_END,
+};
+
+/** Every call in every state, as the table says. */
 export async function streamStates(t: Test, given: Given): Promise<void> {
-  t.test("none, start, no other stream active: active", async (t) => {
-    const bench = await given(t);
-    t.same(await producer(bench).start("hi"), ACTIVE);
-    t.match(await streamIn(bench), {
-      ...{ key: KEY, clientMsgNo: "s", fromUid: "alice" },
-      ...{ state: "active", text: "", nextIndex: 1, messageSeq: 1 },
-      ...{ channel: { id: "g", type: 2 }, startData: "hi", notes: [] },
-    });
-    t.equal((await streamIn(bench)).endData, undefined);
-    t.same(await bench.store.activeStream(KEY), await streamIn(bench));
-  });
-
-  t.test(
-    "none, start with force: existing streams are ended first",
-    async (t) => {
+  const places = [
+    ["in a group", 2, false],
+    ["in a group, behind a restart", 2, true],
+    ["between two users", 1, false],
+  ] as const;
+  for (const [where, type, restarts] of places)
+    t.test(`${where}: every call in every state`, async (t) => {
       const bench = await given(t);
-      const { start, content } = producer(bench);
-      await start();
-      await content("kept");
-      const other = { clientMsgNo: "s2", force: true };
-      t.same(await start("", other), ACTIVE);
-      t.match(await streamIn(bench), {
-        ...{ state: "cancelled", text: "kept", endData: "", nextIndex: 3 },
-      });
-      t.equal((await bench.store.activeStream(KEY))?.clientMsgNo, "s2");
-      t.same(
-        bench.events.slice(3).map((e) => {
-          if (e.kind !== "event") return e.kind;
-          const { clientMsgNo, type, data, stream } = e.event;
-          return [clientMsgNo, type, data, stream?.state];
-        }),
-        [
-          ["s", STREAM_END, "", "cancelled"],
-          "message",
-          ["s2", STREAM_START, "", "active"],
-        ],
-      );
-      t.same(await start("", { clientMsgNo: "s3", force: true }), ACTIVE);
-    },
-  );
-
-  t.test(
-    "none, start, another stream active and no force: running",
-    async (t) => {
-      const bench = await given(t);
-      const { start } = producer(bench);
-      await start();
-      const refused = await start("", { clientMsgNo: "s2" });
-      t.same(refused, step("running", undefined));
-      t.equal(await bench.store.stream(KEY, "s2"), undefined);
-      t.equal(await bench.store.headSeq(KEY), 1);
-      t.same(
-        await start("", { channel: { id: "h", type: 2 } }),
-        ACTIVE,
-        "in another channel",
-      );
-    },
-  );
-
-  t.test("active, content: a chunk is added", async (t) => {
-    const bench = await given(t);
-    const { start, content } = producer(bench);
-    await start();
-    t.same(await content("one "), ACTIVE);
-    t.same(await content("zwö"), ACTIVE);
-    t.match(await streamIn(bench), { text: "one zwö", nextIndex: 3 });
-  });
-
-  t.test("active, end: closed", async (t) => {
-    const bench = await given(t);
-    const { start, content, end } = producer(bench);
-    await start("meta");
-    await content("text");
-    t.same(await end("fin"), step("done", "closed"));
-    t.match(await streamIn(bench), {
-      ...{ state: "closed", text: "text", startData: "meta", endData: "fin" },
-      nextIndex: 3,
-    });
-    t.equal(await bench.store.activeStream(KEY), undefined);
-    t.same(await start("", { clientMsgNo: "s2" }), ACTIVE, "a new one may");
-  });
-
-  t.test("none, content or end or tool call: missing", async (t) => {
-    const bench = await given(t);
-    const { content, end, tool } = producer(bench);
-    for (const post of [content, end, tool])
-      t.same(await post("x"), step("missing", undefined));
-    t.equal(bench.events.length, 0);
-    t.same(
-      await bench.store.cancelStream(KEY, "s"),
-      step("missing", undefined),
-    );
-  });
-
-  t.test(
-    "closed: content and start are refused, an end is a retry",
-    async (t) => {
-      const bench = await given(t);
-      const { start, content, end, tool } = producer(bench);
-      await start();
-      await content("text");
-      await end("fin");
-      const check = async () => {
-        t.same(await content("more"), step("closed", "closed"));
-        t.same(await start(), step("closed", "closed"));
-        t.same(await start("", { force: true }), step("closed", "closed"));
-        t.same(await end("other"), step("done", "closed"));
-        t.same(await tool("{}"), step("missing", "closed"));
-        t.match(await streamIn(bench), { text: "text", endData: "fin" });
+      const cells = allCells(bench, type);
+      const [silent, others] = [true, false].map((is) =>
+        cells.filter((one) => one.isSilent === is),
+      ) as [Cell[], Cell[]];
+      const agree = async (some: readonly Cell[]) => {
+        const found = await Promise.all(some.map((one) => one.outcome()));
+        const entries = some.map((one, at) => [one.name, found[at]]);
+        const expected = some.map((one) => [one.name, one.expected]);
+        t.same(Object.fromEntries(entries), Object.fromEntries(expected));
       };
-      const { length } = bench.events;
-      await check();
-      await bench.reopen();
-      await check();
-      t.equal(bench.events.length, length, "nothing is told");
-    },
-  );
+      await bench.listen(cells.map((one) => one.topic));
+      await Promise.all(silent.map((one) => one.begin()));
+      bench.nowMs += 1000;
+      t.equal(await bench.store.interruptStreams(bench.nowMs), silent.length);
+      await Promise.all(others.map((one) => one.begin()));
+      await Promise.all(cells.map((one) => one.heard()));
+      if (restarts) await bench.reopen();
 
-  t.test("a start again while active is a retry", async (t) => {
-    const bench = await given(t);
-    const { start } = producer(bench);
-    await start("first");
-    t.same(await start("second"), ACTIVE);
-    t.same(await start("third", { force: true }), ACTIVE);
-    t.match(await streamIn(bench), { startData: "first", nextIndex: 1 });
-    t.equal(bench.events.length, 2, "the message and the start");
-  });
+      await Promise.all(cells.map((one) => one.ask()));
+      await agree(cells.filter((one) => one.call !== "silence"));
 
-  t.test("a start with the number of a plain message: taken", async (t) => {
-    const bench = await given(t);
-    await bench.store.append(retryOf("s"));
-    const taken = await producer(bench).start();
-    t.same(taken, step("taken", undefined));
-    t.equal(await bench.store.headSeq(KEY), 1);
-    const byBob = await producer(bench).start("", { fromUid: "bob" });
-    t.same(byBob, ACTIVE, "another sender's number is another's");
-  });
+      const active = await Promise.all(cells.map((one) => one.active()));
+      const running = active.filter((one) => one !== undefined);
+      bench.nowMs += 1000;
+      const ended = await bench.store.interruptStreams(bench.nowMs);
+      t.equal(ended, running.length, "each that is active is silent");
+      await agree(cells.filter((one) => one.call === "silence"));
+      await Promise.all(cells.map((one) => one.isAsPublished(t)));
+    });
+}
 
-  t.test(
-    "a plain message with the number of a stream is its retry",
-    async (t) => {
-      const bench = await given(t);
-      const { start, end } = producer(bench);
-      await start();
-      const { messageId } = await streamIn(bench);
-      const check = async () =>
-        t.same(await bench.store.append(retryOf("s")), {
-          ...{ messageId, messageSeq: 1, duplicate: true },
-        });
-      await check();
-      await end();
-      await bench.reopen();
-      await check();
-      t.match(await earlier(bench.store, retryOf("s")), { messageId });
-    },
+/** One call in one state, in a channel of its own. */
+class Cell {
+  readonly name: string;
+  readonly call: StreamCall;
+  readonly expected: Outcome;
+  readonly topic: string;
+  readonly #bench: Bench;
+  readonly #given: readonly string[];
+  readonly #channel: ChannelRef;
+  readonly #key: string;
+  #answer = "-";
+  #seen = 0;
+
+  constructor(
+    bench: Bench,
+    type: ChannelRef["type"],
+    [before, call, expected]: readonly [Before, StreamCall, Outcome],
+  ) {
+    this.name = `${before}: ${call}`;
+    this.call = call;
+    this.expected = expected;
+    this.#bench = bench;
+    this.#given = GIVEN[before];
+    this.#channel = { id: this.name, type };
+    this.#key = channelKey(this.#channel, "alice");
+    this.topic = type === 1 ? userTopic(this.name) : groupTopic(this.name);
+  }
+
+  get isSilent(): boolean {
+    return this.#given.includes("silence");
+  }
+
+  /** Brings the state about. */
+  async begin(): Promise<void> {
+    for (const line of this.#given) {
+      const [clientMsgNo = "", kind = "", eventId] = line.split(" ");
+      const force = kind === "forced-start";
+      if (clientMsgNo === "message") await this.#message();
+      else if (clientMsgNo === "cancel") await this.#cancel();
+      else if (clientMsgNo !== "silence")
+        await this.#post(kind, { clientMsgNo, eventId, force });
+    }
+  }
+
+  /** What was published counts no more. */
+  async heard(): Promise<void> {
+    await this.#bench.published(this.#channel, "alice");
+    this.#seen = this.#events().length;
+  }
+
+  async ask(): Promise<void> {
+    this.#answer = await this.#ask();
+  }
+
+  async outcome(): Promise<readonly string[]> {
+    await this.#bench.published(this.#channel, "alice");
+    const events = this.#events();
+    return [this.#answer, ...events.slice(this.#seen).map(worded)];
+  }
+
+  async active(): Promise<StreamSnapshot | undefined> {
+    return this.#bench.store.activeStream(this.#key);
+  }
+
+  /** Each stream is the sum of its published events, and the channel of its published messages. */
+  async isAsPublished(t: Test): Promise<void> {
+    const { store } = this.#bench;
+    const events = this.#events();
+    const seqs = events.filter((one) => typeof one === "number");
+    const expected: unknown[] = [seqs.at(-1) ?? 0];
+    const found: unknown[] = [await store.headSeq(this.#key)];
+    for (const clientMsgNo of ["s", "o"]) {
+      const own = events.filter(
+        (one) => typeof one === "object" && one.clientMsgNo === clientMsgNo,
+      ) as ChannelEvent[];
+      expected.push(own.length > 0 ? sumOf(own) : undefined);
+      found.push(await store.stream(this.#key, clientMsgNo));
+    }
+    t.match(found, expected, this.name);
+  }
+
+  #ask(): Promise<string> {
+    switch (this.call) {
+      case "start":
+        return this.#post("start");
+      case "forced start":
+        return this.#post("start", { force: true });
+      case "start by bob":
+        return this.#post("start", this.#byBob());
+      case "content":
+        return this.#post("content");
+      case "known content":
+        return this.#post("content", { eventId: "e1" });
+      case "tool":
+        return this.#post("tool");
+      case "known tool":
+        return this.#post("tool", { eventId: "e2" });
+      case "end":
+        return this.#post("end");
+      case "cancel":
+        return this.#cancel();
+      case "message":
+        return this.#message();
+      case "silence":
+        return Promise.resolve("-");
+    }
+  }
+
+  /** The other user of a personal channel, and of a group any other. */
+  #byBob(): Partial<StreamDraft> {
+    const { id, type } = this.#channel;
+    if (type === 2) return { fromUid: "bob" };
+    return { fromUid: id, channel: { id: "alice", type } };
+  }
+
+  async #post(kind: string, over: Partial<StreamDraft> = {}): Promise<string> {
+    const { store } = this.#bench;
+    const about = { channel: this.#channel, ...over };
+    return said(
+      await store.streamEvent(eventOf(TYPES[kind] ?? "", kind, about)),
+    );
+  }
+
+  async #cancel(): Promise<string> {
+    return said(await this.#bench.store.cancelStream(this.#key, "s"));
+  }
+
+  async #message(): Promise<string> {
+    const draft = draftOf({ channel: this.#channel, clientMsgNo: "s" });
+    const { duplicate } = await this.#bench.store.append(draft);
+    return duplicate ? "retry" : "new";
+  }
+
+  /** Events and seqs of messages of the channel, in order. */
+  #events(): readonly (ChannelEvent | number)[] {
+    return this.#bench.events.flatMap((one): (ChannelEvent | number)[] => {
+      if (one.kind === "event" && one.event.key === this.#key)
+        return [one.event];
+      if (one.kind !== "message" || one.message.key !== this.#key) return [];
+      return one.message.messageSeq > 0 ? [one.message.messageSeq] : [];
+    });
+  }
+}
+
+function allCells(bench: Bench, type: ChannelRef["type"]): readonly Cell[] {
+  return Object.entries(STREAM_CASES).flatMap(([before, calls]) =>
+    Object.entries(calls).map(
+      ([call, expected]) =>
+        new Cell(bench, type, [before as Before, call as StreamCall, expected]),
+    ),
   );
 }
 
+const said = ({ verdict, state }: StreamStep) => `${verdict} ${state ?? "-"}`;
+
+function worded(event: ChannelEvent | number): string {
+  if (typeof event === "number") return "message";
+  const { clientMsgNo, type, stream } = event;
+  const kind = Object.keys(TYPES).find((one) => TYPES[one] === type);
+  return `${clientMsgNo} ${stream?.index} ${kind} ${stream?.state}`;
+}
+
+/** What the stream of these events is. */
+function sumOf(events: readonly ChannelEvent[]) {
+  const of = (type: string) => events.filter((one) => one.type === type);
+  const [first, last] = [events[0], events.at(-1)];
+  return {
+    ...{ clientMsgNo: first?.clientMsgNo, fromUid: first?.fromUid },
+    ...{ key: first?.key, channel: first?.channel, startData: first?.data },
+    messageSeq: first?.stream?.messageSeq,
+    state: last?.stream?.state,
+    nextIndex: events.length,
+    text: of(STREAM_CONTENT)
+      .map((one) => one.data)
+      .join(""),
+    endData: of(STREAM_END)[0]?.data,
+    notes: of(TOOL).map(({ eventId, data, type, timestampMs, stream }) => ({
+      ...{ eventId, data, type, timestampMs },
+      ...{ index: stream?.index, textOffset: stream?.textOffset },
+    })),
+  };
+}
+
 export async function streamEnds(t: Test, given: Given): Promise<void> {
-  t.test(
-    "a viewer's cancel ends it at once; the producer hears stopped",
-    async (t) => {
-      const bench = await given(t);
-      const { start, content, end, tool } = producer(bench);
-      await start();
-      await content("so far");
-      const cancel = () => bench.store.cancelStream(KEY, "s");
-      t.same(await cancel(), step("done", "cancelled"));
-      t.match(eventsIn(bench).at(-1), {
-        ...{ type: STREAM_END, data: "", fromUid: "alice" },
-        stream: { index: 2, textOffset: 6, state: "cancelled" },
-      });
-      const { length } = bench.events;
-      const check = async () => {
-        t.same(await content("more"), step("stopped", "cancelled"));
-        t.same(await tool("{}"), step("stopped", "cancelled"));
-        t.same(await end(), step("done", "cancelled"));
-        t.same(await start(), step("closed", "cancelled"));
-        t.same(await cancel(), step("done", "cancelled"));
-        t.match(await streamIn(bench), { text: "so far", endData: "" });
-      };
-      await check();
-      await bench.reopen();
-      await check();
-      t.equal(bench.events.length, length);
-    },
-  );
-
-  t.test("a cancel of a closed stream leaves it as it is", async (t) => {
-    const bench = await given(t);
-    const { start, end } = producer(bench);
-    await start();
-    await end();
-    const cancel = () => bench.store.cancelStream(KEY, "s");
-    t.same(await cancel(), step("done", "closed"));
-    await bench.reopen();
-    t.same(await cancel(), step("done", "closed"));
-    t.equal(eventsIn(bench).length, 2);
-  });
-
-  t.test("content of a stream that a forced start ended: closed", async (t) => {
-    const bench = await given(t);
-    const { start, content } = producer(bench);
-    await start();
-    await start("", { clientMsgNo: "s2", force: true });
-    t.same(await content("late"), step("closed", "cancelled"));
-    await bench.reopen();
-    t.same(await content("late"), step("closed", "cancelled"));
-  });
-
   t.test(
     "streams without an event for too long end as interrupted",
     async (t) => {
@@ -277,37 +319,6 @@ export async function streamEnds(t: Test, given: Given): Promise<void> {
 
 export async function streamRetries(t: Test, given: Given): Promise<void> {
   const id = (eventId: string) => ({ eventId });
-
-  t.test(
-    "an event with the id of an earlier one changes nothing",
-    async (t) => {
-      const bench = await given(t);
-      const { start, content, end, tool } = producer(bench);
-      const all = async () => [
-        await start("s", id("e0")),
-        await content("a", id("e1")),
-        await tool("{}", id("e2")),
-        await content("a", id("e3")),
-      ];
-      t.same(await all(), Array(4).fill(ACTIVE));
-      t.same(await all(), Array(4).fill(ACTIVE));
-      await bench.reopen();
-      t.same(await all(), Array(4).fill(ACTIVE));
-      t.same(
-        eventsIn(bench).map((e) => e.eventId),
-        ["e0", "e1", "e2", "e3"],
-      );
-      t.match(await streamIn(bench), { text: "aa", nextIndex: 4 });
-      t.same(await end("", id("e4")), step("done", "closed"));
-      const closed = step("done", "closed");
-      t.same(await content("a", id("e1")), closed, "also after the end");
-      t.same(await tool("{}", id("e2")), closed);
-      await bench.reopen();
-      t.same(await content("a", id("e3")), closed, "and a restart");
-      t.same(await content("a", id("e5")), step("closed", "closed"));
-      t.equal(eventsIn(bench).length, 5);
-    },
-  );
 
   t.test("the same id in another stream is another event", async (t) => {
     const bench = await given(t);

@@ -19,9 +19,10 @@ import { limits, limitsOfStreams } from "./store-limits.ts";
 import { members } from "./store-members.ts";
 import { appending, retries } from "./store-messages.ts";
 import { permissions } from "./store-permissions.ts";
-import { conversationTime, positions } from "./store-positions.ts";
+import { positions } from "./store-positions.ts";
 import { streamReads } from "./store-stream-reads.ts";
 import { streamEnds, streamRetries, streamStates } from "./store-streams.ts";
+import { unread } from "./store-unread.ts";
 
 export function storeContract(t: Test, driver: StoreDriver): void {
   const given = async (t: Test): Promise<Bench> => {
@@ -46,6 +47,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   if (driver.supportsClock)
     t.test(`${driver.name}: streams, ends`, (t) => streamEnds(t, given));
   t.test(`${driver.name}: conversations`, (t) => conversations(t, given));
+  t.test(`${driver.name}: unread`, (t) => unread(t, given));
   t.test(`${driver.name}: positions`, (t) => positions(t, given));
   t.test(`${driver.name}: limits`, (t) => limits(t, given));
   t.test(`${driver.name}: managers`, (t) => managers(t, given));
@@ -55,9 +57,6 @@ export function storeContract(t: Test, driver: StoreDriver): void {
     limitsOfStreams(t, given),
   );
   t.test(`${driver.name}: time and inboxes`, (t) => inboxTime(t, given));
-  t.test(`${driver.name}: time and conversations`, (t) =>
-    conversationTime(t, given),
-  );
 }
 
 async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {

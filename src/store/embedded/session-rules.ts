@@ -1,5 +1,5 @@
 // What follows from sessions being in the store together: whom a login ends, and whether a session may be continued. Pure; `redis/lua/session_rules.lua`
-// and `redis/lua/session_login.lua` say it again, because there it must happen inside Redis. `test/contract/sessions*.ts` have the cases.
+// and `redis/lua/session_login.lua` say it again, because there it must happen inside Redis. `test/contract/kick-cases.ts` has the cases.
 
 import { MAIN_DEVICE, type SessionRecord } from "../../broker/model.ts";
 import type {

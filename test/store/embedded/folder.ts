@@ -11,6 +11,7 @@ import {
   type EmbeddedOptions,
   type EmbeddedStore,
 } from "../../../src/store/embedded/store.ts";
+import type { StoreDriver } from "../../contract/store-bench.ts";
 
 export function testFolder(t: Test): string {
   const folder = mkdtempSync(join(tmpdir(), "jindou-store-"));
@@ -50,8 +51,8 @@ export function storeIn(
   });
 }
 
-/** For the contract: what is to be swept is moved into the database first. */
-export function sweptStoreIn(
+/** What is to be swept is moved into the database first. */
+function sweptStoreIn(
   path: string,
   over: Partial<EmbeddedOptions> = {},
 ): EmbeddedStore {
@@ -61,6 +62,21 @@ export function sweptStoreIn(
     async sweep() {
       await store.checkpoint();
       return store.sweep();
+    },
+  };
+}
+
+/** The driver for the Store contract's suites. */
+export function embeddedDriver(
+  name: string,
+  over: Partial<EmbeddedOptions> = {},
+): StoreDriver {
+  return {
+    name,
+    supportsClock: true,
+    async place(t) {
+      const folder = testFolder(t);
+      return { create: (parts) => sweptStoreIn(folder, { ...over, ...parts }) };
     },
   };
 }

@@ -44,7 +44,7 @@ export function redisDriver(name: string, url: string): StoreDriver {
 /** A node's store, which starts and ends with all it needs. */
 function createNode(
   settings: RedisSettings,
-  { publisher, clock, maxChannelMessages }: StoreParts,
+  { publisher, clock, maxChannelMessages, retentionS }: StoreParts,
 ): SweptStore {
   const onError = (error: unknown, what: string) => {
     if (what === "A received event could not be handled") return; // a listener that throws is one of the suites' cases
@@ -57,7 +57,7 @@ function createNode(
   const store = createRedisStore({
     ...{ link, clock, onError },
     limits: {
-      ...{ dedupeWindowS: 86_400, retentionS: 0, sweepIntervalMs: 1_000_000 },
+      ...{ dedupeWindowS: 86_400, retentionS, sweepIntervalMs: 1_000_000 },
       ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
       maxChannelMessages,
     },
@@ -91,6 +91,9 @@ function createNode(
     readMessages: told(store.readMessages),
     stream: told(store.stream),
     readInbox: told(store.readInbox),
+    async listen(names) {
+      await Promise.all(names.map((name) => topics.listen(name)));
+    },
     async start() {
       await store.start();
       await topics.start();

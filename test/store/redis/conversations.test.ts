@@ -10,7 +10,6 @@ import {
   G,
   newestFirst,
   read,
-  unread,
   withUser,
 } from "../../contract/conversation-bench.ts";
 import { codeOf, draftOf, group } from "../../contract/store-bench.ts";
@@ -73,32 +72,6 @@ async function counting(t: Test, url: string): Promise<void> {
     });
     await send(1, 0);
     t.equal(await steps(() => store.conversation("bob", G)), 1);
-  });
-
-  t.test("of messages that expire the newest 1000 count", async (t) => {
-    const { store, time } = await world(t, url);
-    await store.createChannel(group("g"), ["alice", "bob"]);
-    const send = (count: number, expireS: number) =>
-      Promise.all(
-        Array.from({ length: count }, () => store.append(draftOf({ expireS }))),
-      );
-    const unreadNow = async () => (await store.conversation("bob", G))?.unread;
-    await send(700, 60);
-    await send(10, 0);
-    await send(600, 30);
-    t.equal(await unreadNow(), 1010);
-    const back = await store.changeConversation("bob", G, unread(2000));
-    t.match(back, { readSeq: 300, unread: 1010 }, "only these can be unread");
-    const some = await store.changeConversation("bob", G, unread(605));
-    t.match(some, { readSeq: 705, unread: 605 });
-    await store.changeConversation("bob", G, read(0));
-    time.nowMs += 30_000;
-    t.equal(
-      await unreadNow(),
-      710,
-      "behind what has expired and is still kept",
-    );
-    t.equal((await store.conversation("bob", G))?.last?.messageSeq, 710);
   });
 
   t.test("ids of any script and content of any size", async (t) => {
