@@ -235,6 +235,8 @@ export const KICK_CASES: readonly KickCase[] = [
         [`logout ${level}`],
         ["confirm a", "refused logged_out"],
         [`b: ${level} d1 token t1`, "unauthorized"],
+        [`token t1 ${level}`],
+        ["confirm a", "refused logged_out"],
       ],
       left: "",
     },

@@ -99,6 +99,7 @@ export function createSessions(parts: SessionParts): SessionStore {
   async function takeOut(session: SessionName, reason: CloseReason) {
     const entry = find(session);
     if (entry === undefined) return;
+    ended.set(session.sessionId, reason);
     const { uid, flag } = entry.session;
     const newest = newestOf(entry.session);
     if (newest !== undefined && entry.order === newest.order)
