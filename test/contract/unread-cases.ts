@@ -311,6 +311,18 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
+    what: "own messages of a group count also when it was large meanwhile",
+    lines: [
+      [by("bob")],
+      [flags({ large: true })],
+      [SWEEP],
+      [by("carol")],
+      [RESTART],
+      [SWEEP],
+      [flags({ large: false }), { bob: "2 1 1 0 2", carol: "2 2 0 0 2" }],
+    ],
+  },
+  {
     what: "a message that expires is unread and last until then",
     lines: [
       [send(1)],

@@ -3,7 +3,6 @@
 
 import {
   type ChannelInfo,
-  type ChannelKey,
   type ChannelRef,
   type ChannelType,
   GROUP_CHANNEL,
@@ -195,13 +194,6 @@ export class ChannelTables {
       void groups.remove([uid, id]);
       void positions.remove(positionKey(uid, `${type}:${id}`));
     }
-  }
-
-  /** Whether nothing is kept per member. */
-  isLarge(key: ChannelKey): boolean {
-    const [type, id] = [key.slice(0, 2), key.slice(2)];
-    if (type !== `${GROUP_CHANNEL}:`) return false;
-    return this.row({ id, type: GROUP_CHANNEL })?.info.large === true;
   }
 
   /** The groups of `uid`, disbanded ones left out. The caller may let other work run in between: each page is read when it is asked for. */

@@ -28,25 +28,19 @@ export interface ExpiringRow {
   readonly expiresAtMs: number;
 }
 
-interface ConversationRowsParts {
-  readonly tables: Tables;
-  /** Nothing is kept per member of a large group. */
-  readonly isLarge: (key: ChannelKey) => boolean;
-}
-
 export class ConversationRows {
-  readonly #parts: ConversationRowsParts;
+  readonly #tables: Tables;
   /** Personal channels that may have no row yet, by both users. */
   readonly #unkept = new Map<string, Set<string>>();
   readonly #unkeptKeys = new Set<ChannelKey>();
 
-  constructor(parts: ConversationRowsParts) {
-    this.#parts = parts;
+  constructor(tables: Tables) {
+    this.#tables = tables;
   }
 
   /** Enters the personal channels of data that is older than this table. Throws `unavailable`. */
   async complete(): Promise<void> {
-    const { tables } = this.#parts;
+    const tables = this.#tables;
     if (tables.meta.get(COMPLETE) !== undefined) return;
     let start = PERSON_PREFIX;
     for (;;) {
@@ -102,19 +96,18 @@ export class ConversationRows {
   /** To be called inside `commit`, with the message. */
   putMessage(ofLog: Buffer, record: MemtableRecord): void {
     if (!record.redDot || record.expireS === 0) return;
-    void this.#parts.tables.expiring.put(ofLog, expiringValue(record));
+    void this.#tables.expiring.put(ofLog, expiringValue(record));
   }
 
   /** Every put of newest own seqs for what is being flushed; stops after each. To be advanced inside `commit`. */
-  *putOwn({ key, number, log, flushingLog }: MemtableChannel): Generator<void> {
-    if (flushingLog === 0 || this.#parts.isLarge(key)) return;
+  *putOwn({ number, log, flushingLog }: MemtableChannel): Generator<void> {
     const newest = new Map<string, number>();
     for (let i = 0; i < flushingLog; i++) {
       const record = log[i];
       if (record !== undefined) newest.set(record.fromUid, record.messageSeq);
     }
     for (const [uid, seq] of newest) {
-      void this.#parts.tables.own.put(ownKey(number, uid), seqValue(seq));
+      void this.#tables.own.put(ownKey(number, uid), seqValue(seq));
       yield;
     }
   }
@@ -122,7 +115,7 @@ export class ConversationRows {
   /** Who has a personal channel with `uid`, also with one that holds no message. */
   peersOf(uid: string): ReadonlySet<string> {
     const peers = new Set(this.#unkept.get(uid));
-    for (const key of this.#parts.tables.peers.getKeys({
+    for (const key of this.#tables.peers.getKeys({
       start: [uid],
       end: [uid, LAST] as unknown as string[], // a key part may be bytes; the table's type names what is stored
     }))
@@ -133,7 +126,7 @@ export class ConversationRows {
   /** The newest seq of `uid` that the database has; 0: none. */
   ownSeq(number: number, uid: string): number {
     if (number === 0) return 0;
-    const value = this.#parts.tables.own.getBinaryFast(ownKey(number, uid));
+    const value = this.#tables.own.getBinaryFast(ownKey(number, uid));
     return value === undefined ? 0 : value.readUIntBE(1, NUMBER);
   }
 
@@ -143,7 +136,7 @@ export class ConversationRows {
     { fromSeq, toSeq }: { readonly fromSeq: number; readonly toSeq: number },
   ): Generator<ExpiringRow> {
     if (number === 0 || fromSeq > toSeq) return;
-    const { expiring } = this.#parts.tables;
+    const { expiring } = this.#tables;
     for (const { key, value } of expiring.getRange({
       start: logKey(number, toSeq),
       end: logKey(number, fromSeq - 1),
@@ -158,7 +151,7 @@ export class ConversationRows {
 
   #putPeers(key: ChannelKey): void {
     for (const pair of bothWays(pairOf(key)))
-      void this.#parts.tables.peers.put([...pair], PEER_VALUE);
+      void this.#tables.peers.put([...pair], PEER_VALUE);
   }
 }
 

@@ -116,10 +116,7 @@ async function openOwned(
   const retentionMs = options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
   const channelTables = new ChannelTables(tables);
-  const conversationRows = new ConversationRows({
-    tables,
-    isLarge: (key) => channelTables.isLarge(key),
-  });
+  const conversationRows = new ConversationRows(tables);
   await conversationRows.complete();
   await removeOrphanedStreams(tables, onError);
   const judge = createJudge(channelTables);
