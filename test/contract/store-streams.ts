@@ -266,6 +266,7 @@ function sumOf(events: readonly ChannelEvent[]) {
 }
 
 export async function streamEnds(t: Test, given: Given): Promise<void> {
+  retained(t, given);
   t.test(
     "streams without an event for too long end as interrupted",
     async (t) => {
@@ -315,6 +316,30 @@ export async function streamEnds(t: Test, given: Given): Promise<void> {
       t.match(await streamIn(bench), { text: "before after", nextIndex: 4 });
     },
   );
+}
+
+function retained(t: Test, given: Given): void {
+  t.test("past retention a stream is shown until it ends", async (t) => {
+    const bench = await given(t);
+    bench.retentionS = 60;
+    await bench.reopen();
+    const { start, end } = producer(bench);
+    await start();
+    const inH = { channel: { id: "h", type: 2 } } as const;
+    await start("", inH);
+    const shown = async (key = KEY) => [
+      (await bench.store.stream(key, "s"))?.state,
+      await bench.store.streamTextOffset(key, "s", 0),
+    ];
+    await end();
+    bench.nowMs += 59_999;
+    t.same(await shown(), ["closed", 0]);
+    bench.nowMs += 1;
+    t.same(await shown(), [undefined, undefined]);
+    t.same(await shown("2:h"), ["active", 0]);
+    await end("", inH);
+    t.same(await shown("2:h"), [undefined, undefined]);
+  });
 }
 
 export async function streamRetries(t: Test, given: Given): Promise<void> {

@@ -1,9 +1,13 @@
 // Reads streams: active and just ended ones from memory, others from the database. No state but the parts'. Must never show what is not
 // settled, nor a stream whose message is past the retention time.
 
-import type { ChannelKey, Message } from "../../broker/model.ts";
+import {
+  type ChannelKey,
+  type Message,
+  messageTimeMs,
+} from "../../broker/model.ts";
 import type { StreamStore } from "../../broker/ports.ts";
-import { withStream } from "./live-stream.ts";
+import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import { decodeRecord, peekTimes } from "./record.ts";
 import type { EndedStream, StreamRows } from "./stream-rows.ts";
@@ -40,18 +44,24 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
       : { ...ended, record };
   }
 
-  function isShown(record: Buffer): boolean {
+  const isShown = (record: Buffer) => isKept(peekTimes(record).timestampMs);
+
+  /** One in memory, settled at least in part; ended, it is shown as long as one that is stored. */
+  function isShownLive(stream: LiveStream): boolean {
+    if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
+    return isKept(messageTimeMs(stream.head.messageId));
+  }
+
+  function isKept(timestampMs: number): boolean {
     const { clock, retentionMs } = parts;
-    return (
-      retentionMs === 0 || clock() < peekTimes(record).timestampMs + retentionMs
-    );
+    return retentionMs === 0 || clock() < timestampMs + retentionMs;
   }
 
   return {
     stream(key, clientMsgNo) {
       const stream = live.find(key, clientMsgNo);
       if (stream !== undefined)
-        return stream.shown < 0 ? undefined : stream.snapshot();
+        return isShownLive(stream) ? stream.snapshot() : undefined;
       const ended = stored(key, clientMsgNo);
       if (ended === undefined) return undefined;
       return rows.snapshot(ended.number, decodeRecord(ended.record).message);
@@ -66,7 +76,8 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
 
     streamTextOffset(key, clientMsgNo, index) {
       const stream = live.find(key, clientMsgNo);
-      if (stream !== undefined) return stream.textOffset(index);
+      if (stream !== undefined)
+        return isShownLive(stream) ? stream.textOffset(index) : undefined;
       const ended = stored(key, clientMsgNo);
       return ended === undefined ? undefined : rows.textOffset(ended, index);
     },
