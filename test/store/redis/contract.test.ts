@@ -1,9 +1,13 @@
-// The Redis driver against the Store contract, on one server.
+// The Redis driver against the Store contract, and beside the embedded driver, on one server.
 
 import t from "tap";
+import { differential } from "../../contract/differential.ts";
 import { storeContract } from "../../contract/store.ts";
 import { startRedis } from "../../support/redis.ts";
+import { embeddedDriver } from "../embedded/folder.ts";
 import { redisDriver } from "./contract-driver.ts";
 
 const { url } = await startRedis(t);
-storeContract(t, redisDriver("Redis", url));
+const driver = redisDriver("Redis", url);
+storeContract(t, driver);
+differential(t, embeddedDriver("embedded"), driver);
