@@ -297,6 +297,15 @@ export const KICK_CASES: readonly KickCase[] = [
     left: "g w",
   },
   {
+    what: "a label names its login also when that was continued by its order",
+    lines: [
+      ["a: main label x", "entered"],
+      ["b: main continues a", "entered as a", "a replaced"],
+      ["c: main label x", "entered as a", "b replaced"],
+    ],
+    left: "c",
+  },
+  {
     what: "a label is remembered behind seven other logins",
     lines: [
       ["a: main d1 label x", "entered"],

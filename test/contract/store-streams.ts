@@ -157,8 +157,9 @@ class Cell {
       const own = events.filter(
         (one) => typeof one === "object" && one.clientMsgNo === clientMsgNo,
       ) as ChannelEvent[];
-      expected.push(own.length > 0 ? sumOf(own) : undefined);
+      expected.push(own.length > 0 ? sumOf(own) : undefined, offsetsOf(own));
       found.push(await store.stream(this.#key, clientMsgNo));
+      found.push(own.map((one) => one.stream?.textOffset));
     }
     t.match(found, expected, this.name);
   }
@@ -242,6 +243,16 @@ function worded(event: ChannelEvent | number): string {
   const { clientMsgNo, type, stream } = event;
   const kind = Object.keys(TYPES).find((one) => TYPES[one] === type);
   return `${clientMsgNo} ${stream?.index} ${kind} ${stream?.state}`;
+}
+
+/** Units of text before each. */
+function offsetsOf(events: readonly ChannelEvent[]): readonly number[] {
+  let units = 0;
+  return events.map(({ type, data }) => {
+    const before = units;
+    if (type === STREAM_CONTENT) units += data.length;
+    return before;
+  });
 }
 
 /** What the stream of these events is. */
