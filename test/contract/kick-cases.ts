@@ -126,6 +126,16 @@ export const KICK_CASES: readonly KickCase[] = [
     left: "b",
   },
   {
+    what: "a session that continues one of another flag leaves that one in",
+    lines: [
+      ["a: main", "entered"],
+      ["b: secondary", "entered"],
+      ["v: main web continues a", "entered"],
+      ["w: secondary web continues b", "entered"],
+    ],
+    left: "a b v w",
+  },
+  {
     what: "a main loses to a later login, there or gone",
     lines: [
       ["a: main d1", "entered"],
@@ -170,6 +180,7 @@ export const KICK_CASES: readonly KickCase[] = [
       ["a: main d1", "entered"],
       ["b: secondary d1", "entered", "a replaced"],
       ["leave b"],
+      ["confirm a", "refused replaced"],
       ["c: main d1 continues a", "entered as a"],
     ],
     left: "c",

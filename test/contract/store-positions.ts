@@ -3,10 +3,12 @@
 import type { Test } from "tap";
 import {
   changed,
+  DELETE,
   G,
   read,
   send,
   standing,
+  unread,
   withGroup,
 } from "./conversation-bench.ts";
 import { type Given, group, PERMANENT, TEMPORARY } from "./store-bench.ts";
@@ -34,6 +36,12 @@ function changes(t: Test, given: Given): void {
       t.equal(await at(), moved);
       await send(bench, 1);
       t.ok((await at()) > moved);
+      await changed(bench, DELETE);
+      const deleted = await at();
+      bench.nowMs += 10_000;
+      for (const change of [read(1), unread(9), DELETE])
+        await changed(bench, change);
+      t.equal(await at(), deleted, "nothing earlier is shown again");
     },
   );
 

@@ -51,7 +51,7 @@ local function confirm(user, mine)
     if not is_mine then publish_presence(user) end
     return { 'confirmed' }
   end
-  reason = mine.level ~= 1 and read_end(user, mine) or nil
+  reason = read_end(user, mine)
   if reason then return { 'refused', reason } end
   local newest = mine.level == 1 and read_login(user, int(mine.flag)) or nil
   local reason, ends = ended_by_session(user, mine, newest)

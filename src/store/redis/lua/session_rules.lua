@@ -4,8 +4,8 @@
 --     when its login came, growing per user; `since`: the same of its connection; `expires`: Unix milliseconds, moved on while its node serves it
 --   logins   HASH flag → the newest main login, which outlives its entry, JSON: [1, order, since, deviceId, label, ended, past]. `ended`: why it cannot
 --     be continued, or ''; `past`: labels of earlier logins
---   ended    HASH sessionId → `<microseconds> <reason>` of secondary sessions that were ended, until their nodes take them out: the newest 100; `flag <flag>`
---     → the same of all sessions of a device until then, never evicted
+--   ended    HASH sessionId → `<microseconds> <reason>` of sessions that were ended and of which no newest login says so, until their nodes take them
+--     out: the newest 100; `flag <flag>` → the same of all sessions of a device until then, never evicted
 --   devices  HASH flag → device (`users.ts`)
 -- These numbers are text, because JSON made in Lua keeps 14 digits of a number.
 local PAST, MAX_ENDED, DEVICE_FORMAT = 8, 100, 1
@@ -103,7 +103,8 @@ local function follow_login(user, mine, label, newest)
   write_login(user, int(mine.flag), mine)
 end
 
--- Remembers that a session was ended whose node may not have heard of it, and would enter it again. Of a main one the newest login says so.
+-- Remembers that a session was ended whose node may not have heard of it, and would enter it again. Of a main one that another main, or nobody, ended
+-- the newest login says so.
 local function remember_end(user, id, since, reason)
   redis.call('HSET', user.ended, id, int(math.max(NOW, since)) .. ' ' .. reason)
   redis.call('PEXPIRE', user.ended, ENDED_TTL)
@@ -168,7 +169,7 @@ end
 local function replace(user, by, old)
   local reason = reason_of(by, old)
   redis.call('HDEL', user.sessions, old.id)
-  if old.level ~= 1 then remember_end(user, old.id, old.since, reason) end
+  if old.level ~= 1 or by.level ~= 1 then remember_end(user, old.id, old.since, reason) end
   publish_end(user, old.id, reason)
 end
 
