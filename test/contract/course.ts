@@ -53,8 +53,6 @@ export interface World {
   readonly bench: Bench;
   /** Sessions in the order in which they were entered. */
   readonly logins: LoggedIn[];
-  /** The id of the message that came in that place. */
-  messageId(nth: number): number;
 }
 
 export interface Step {
@@ -111,7 +109,6 @@ export class Course {
   readonly #named: Named[] = [];
   #sessions: readonly Named[] = [];
   #loginCount = 0;
-  #idsSeen = 0;
   /** By their keys, those that something was said in. */
   readonly #places = new Map<ChannelKey, Place>();
 
@@ -148,9 +145,7 @@ export class Course {
     this.#dice = calls.flatMap(([weight, make]) => Array(weight).fill(make));
   }
 
-  /** `idsSeen`: how many message ids came so far. */
-  next(idsSeen: number): Step {
-    this.#idsSeen = idsSeen;
+  next(): Step {
     const made = this.#random.pick(this.#dice)();
     const { text = "", passMs = 1, channels = [], isReset = false } = made;
     return { text, passMs, channels, isReset, run: made.run };
@@ -232,15 +227,15 @@ export class Course {
   #resumeSeqs(): Call {
     const { key } = this.#place();
     const lastSeq = this.#random.below(30);
-    const nth = this.#random.below(this.#idsSeen + 1) - 1;
+    const nth = this.#random.below(20) - 1;
     return call(
-      `resumeSeqs ${key} ${lastSeq} #${nth}`,
-      async (store, world) => {
-        const lastId = nth < 0 ? 0 : world.messageId(nth);
+      `resumeSeqs ${key} ${lastSeq} id of message ${nth}`,
+      async (store) => {
+        const { messages } = await store.readMessages(key, ALL);
+        const lastId = messages[nth]?.messageId ?? 0;
         const seqs = await store.resumeSeqs(key, lastSeq, lastId);
-        const range = { ...ALL, toSeq: seqs.lastCommonSeq };
-        const { messages } = await store.readMessages(key, range);
-        return [seqs.headSeq, seqsOf(messages)]; // what expired and is still kept is shared or not
+        const shared = seqsOf(messages).filter((s) => s <= seqs.lastCommonSeq);
+        return [seqs.headSeq, shared]; // what expired and is still kept is shared or not
       },
     );
   }

@@ -59,7 +59,7 @@ export function differential(
 async function takeAll(course: Course, sides: readonly [Side, Side]) {
   const steps: string[] = [];
   while (steps.length < STEPS) {
-    const step = course.next(sides[0].idsSeen);
+    const step = course.next();
     steps.push(step.text);
     const [one, other] = await Promise.all(sides.map((s) => s.take(step)));
     if (!isDeepStrictEqual(one, other))
@@ -91,14 +91,6 @@ class Side implements World {
     await bench.listen(TOPICS);
     t.teardown(() => bench.store.close());
     return new Side(bench);
-  }
-
-  get idsSeen(): number {
-    return this.#ids.size;
-  }
-
-  messageId(nth: number): number {
-    return this.#ids.value(nth);
   }
 
   close(): Promise<void> {
@@ -149,18 +141,10 @@ class Side implements World {
 class Names {
   readonly #places = new Map<number, number>();
 
-  get size(): number {
-    return this.#places.size;
-  }
-
   name(value: number): string {
     const place = this.#places.get(value) ?? this.#places.size;
     this.#places.set(value, place);
     return `#${place}`;
-  }
-
-  value(place: number): number {
-    return [...this.#places.keys()][place] ?? 0;
   }
 }
 
