@@ -35,7 +35,8 @@ export function redisDriver(name: string, url: string): StoreDriver {
     supportsClock: true,
     async place() {
       const prefix = `t${randomUUID().slice(0, 8)}`;
-      const settings = redisSettings(url, { prefix });
+      const timeoutMs = 60_000; // that the machine is busy is no fault here
+      const settings = redisSettings(url, { prefix, timeoutMs });
       return { create: (parts) => createNode(settings, parts) };
     },
   };
