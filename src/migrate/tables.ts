@@ -9,16 +9,16 @@ import {
   type DeviceLevel,
   GROUP_CHANNEL,
 } from "../broker/model.ts";
-import { ChannelRows } from "../store/embedded/channel-rows.ts";
+import { ChannelRows } from "../store/embedded/engine/channel-rows.ts";
+import { decodeRecord } from "../store/embedded/engine/record.ts";
 import { fieldsOf, type Stored } from "../store/embedded/engine/tables.ts";
 import * as folder from "../store/embedded/export.ts";
 import {
   commandOf,
   expiryOf,
   readState,
-} from "../store/embedded/inbox-rows.ts";
-import { ownerOf } from "../store/embedded/managers.ts";
-import { decodeRecord } from "../store/embedded/record.ts";
+} from "../store/embedded/steps/inbox-rows.ts";
+import { ownerOf } from "../store/embedded/steps/managers.ts";
 import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
 import {
   encodeInfo,

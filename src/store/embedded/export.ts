@@ -8,18 +8,24 @@ import { join } from "node:path";
 import { type Key, open, type RangeOptions } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 import type { Message, StreamSnapshot } from "../../broker/model.ts";
-import { ChannelRows, logKey, seqIn } from "./channel-rows.ts";
-import { readCheckpointState } from "./checkpoint-state.ts";
-import type { Tables } from "./database.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
+import { ChannelRows, logKey, seqIn } from "./engine/channel-rows.ts";
+import { readCheckpointState } from "./engine/checkpoint-state.ts";
+import type { Tables } from "./engine/database.ts";
+import {
+  countIn,
+  LogRows,
+  MAX_SEQ,
+  recordAt,
+  rowOf,
+} from "./engine/log-rows.ts";
+import { decodeRecord, peekCounted, peekTimes } from "./engine/record.ts";
 import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/tables.ts";
-import { openEngine } from "./engine.ts";
-import { seqOfCopy } from "./inbox-rows.ts";
-import { countIn, LogRows, MAX_SEQ, recordAt, rowOf } from "./log-rows.ts";
-import { ownerOf } from "./managers.ts";
-import { decodeRecord, peekCounted, peekTimes } from "./record.ts";
-import { endingOf } from "./stream-record.ts";
-import { StreamRows } from "./stream-rows.ts";
+import { openEngine } from "./open.ts";
+import { seqOfCopy } from "./steps/inbox-rows.ts";
+import { ownerOf } from "./steps/managers.ts";
+import { endingOf } from "./steps/stream-record.ts";
+import { StreamRows } from "./steps/stream-rows.ts";
 
 const NAME = "moveId";
 const VERSION = 1;

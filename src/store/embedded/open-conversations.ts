@@ -1,11 +1,17 @@
 // Wires the conversations. No state of its own.
 
 import type { ConversationStore } from "../../broker/ports.ts";
-import { ChannelStates, type ChannelStatesParts } from "./channel-state.ts";
-import { type ConversationParts, Conversations } from "./conversations.ts";
-import { type MembershipParts, Memberships } from "./memberships.ts";
-import { type StandingParts, Standings } from "./standings.ts";
-import { Unread, type UnreadParts } from "./unread.ts";
+import {
+  ChannelStates,
+  type ChannelStatesParts,
+} from "./steps/channel-state.ts";
+import {
+  type ConversationParts,
+  Conversations,
+} from "./steps/conversations.ts";
+import { type MembershipParts, Memberships } from "./steps/memberships.ts";
+import { type StandingParts, Standings } from "./steps/standings.ts";
+import { Unread, type UnreadParts } from "./steps/unread.ts";
 
 interface OpenConversationsParts
   extends Omit<ConversationParts, "memberships" | "standings">,

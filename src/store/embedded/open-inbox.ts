@@ -1,12 +1,12 @@
 // Wires the command inboxes. No state of its own.
 
 import type { Publisher } from "../../broker/ports.ts";
-import { rememberCommands } from "./command-memory.ts";
-import type { Tables } from "./database.ts";
-import { Inbox, type InboxParts } from "./inbox.ts";
-import { InboxQueue, type InboxQueueParts } from "./inbox-queue.ts";
-import type { CommandStep } from "./inbox-steps.ts";
-import { sweepInboxes } from "./inbox-sweep.ts";
+import type { Tables } from "./engine/database.ts";
+import { rememberCommands } from "./steps/command-memory.ts";
+import type { CommandStep } from "./steps/commands.ts";
+import { Inbox, type InboxParts } from "./steps/inbox.ts";
+import { InboxQueue, type InboxQueueParts } from "./steps/inbox-queue.ts";
+import { sweepInboxes } from "./steps/inbox-sweep.ts";
 
 interface OpenInboxParts
   extends Omit<InboxParts, "tables" | "queue">,

@@ -9,7 +9,7 @@ import {
   toBrokerError,
 } from "../lifecycle.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
-import { type Engine, openEngine } from "./engine.ts";
+import { type Engine, openEngine } from "./open.ts";
 
 export type { EmbeddedOptions } from "./embedded-options.ts";
 

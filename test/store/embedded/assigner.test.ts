@@ -2,13 +2,13 @@
 
 import { join } from "node:path";
 import t from "tap";
-import { Assigner } from "../../../src/store/embedded/assigner.ts";
-import { ChannelRows } from "../../../src/store/embedded/channel-rows.ts";
-import { openTables } from "../../../src/store/embedded/database.ts";
-import { DedupeIndex } from "../../../src/store/embedded/dedupe.ts";
+import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";
+import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { Frame } from "../../../src/store/embedded/engine/frame.ts";
-import { Memtable } from "../../../src/store/embedded/memtable.ts";
-import { MessageIds } from "../../../src/store/embedded/message-ids.ts";
+import { Memtable } from "../../../src/store/embedded/engine/memtable.ts";
+import { Assigner } from "../../../src/store/embedded/steps/assigner.ts";
+import { DedupeIndex } from "../../../src/store/embedded/steps/dedupe.ts";
+import { MessageIds } from "../../../src/store/embedded/steps/message-ids.ts";
 import { retryOf } from "../../contract/store-bench.ts";
 import { testFolder } from "./folder.ts";
 

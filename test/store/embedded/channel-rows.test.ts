@@ -2,8 +2,8 @@
 
 import { join } from "node:path";
 import t from "tap";
-import { ChannelRows } from "../../../src/store/embedded/channel-rows.ts";
-import { openTables } from "../../../src/store/embedded/database.ts";
+import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";
+import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { testFolder } from "./folder.ts";

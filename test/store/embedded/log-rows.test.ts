@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import t from "tap";
-import { openTables } from "../../../src/store/embedded/database.ts";
+import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
 import {
   countIn,
@@ -11,7 +11,7 @@ import {
   MAX_SEQ,
   recordsFrom,
   rowLength,
-} from "../../../src/store/embedded/log-rows.ts";
+} from "../../../src/store/embedded/engine/log-rows.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { openStore, seqsIn, testFolder } from "./folder.ts";
 

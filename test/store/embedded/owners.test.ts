@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { openTables } from "../../../src/store/embedded/database.ts";
+import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
 import { commit } from "../../../src/store/embedded/engine/tables.ts";
 import { draftOf } from "../../contract/store-bench.ts";

@@ -12,7 +12,7 @@ import {
   peekCounted,
   peekTimes,
   type StoredRecord,
-} from "../../../src/store/embedded/record.ts";
+} from "../../../src/store/embedded/engine/record.ts";
 
 /** A small seeded generator of numbers below `n`. */
 function randomFrom(seed: number): (n: number) => number {

@@ -10,7 +10,7 @@ import {
 import {
   recordKind,
   STREAM_RECORD,
-} from "../../../src/store/embedded/record.ts";
+} from "../../../src/store/embedded/engine/record.ts";
 import {
   decodeBody,
   decodeStreamRecord,
@@ -19,7 +19,7 @@ import {
   isStreamType,
   maxStreamRecordBytes,
   type StreamEvent,
-} from "../../../src/store/embedded/stream-record.ts";
+} from "../../../src/store/embedded/steps/stream-record.ts";
 
 const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
 const ENDINGS: (Ending | undefined)[] = [

@@ -1,4 +1,4 @@
--- A user's sessions, newest logins and the kick rule; put in front of the scripts on them. `embedded/session-rules.ts` has the rules again, and
+-- A user's sessions, newest logins and the kick rule; put in front of the scripts on them. `embedded/steps/session-rules.ts` has the rules again, and
 -- `test/contract/kick-cases.ts` the cases. All keys of a user are of one slot:
 --   sessions HASH sessionId → entry, JSON: [1, incarnation, since, flag, level, deviceId, tokenTag, order, expires]. `order`: microseconds of Redis' clock
 --     when its login came, growing per user; `since`: the same of its connection; `expires`: Unix milliseconds, moved on while its node serves it

@@ -1,0 +1,218 @@
+// What a checkpoint writes: marks what is settled, puts it into the tables in the order of keys, lets
+// go of it. No state but the parts'. Writing a record again changes nothing. Of what is put side by
+// side any part may fail and the rest be committed. So it comes in phases: nothing may stand in the
+// tables before what it refers to surely does.
+
+import type { ConversationRows } from "../steps/conversation-rows.ts";
+import type { DedupeIndex } from "../steps/dedupe.ts";
+import type { LiveStream } from "../steps/live-stream.ts";
+import type { LiveStreams } from "../steps/live-streams.ts";
+import type { StreamRows } from "../steps/stream-rows.ts";
+import type { TrimQueue } from "../steps/trim-queue.ts";
+import { type ChannelRows, expiryKeyOf, logKey } from "./channel-rows.ts";
+import type { Tables } from "./database.ts";
+import { type LogRows, MAX_RECORDS, MAX_SEQ, rowLength } from "./log-rows.ts";
+import type { Memtable, MemtableChannel, MemtableRecord } from "./memtable.ts";
+import { isStreamRecord } from "./record.ts";
+
+const EXPIRY_VALUE = Buffer.from([1]);
+
+export interface FlushParts {
+  readonly memtable: Memtable;
+  readonly live: LiveStreams;
+  /** Hears which channels grew in the database. */
+  readonly trimQueue: Pick<TrimQueue, "grew">;
+  readonly tables: Tables;
+  readonly rows: ChannelRows;
+  readonly logRows: LogRows;
+  readonly dedupe: DedupeIndex;
+  readonly streamRows: StreamRows;
+  readonly conversationRows: ConversationRows;
+}
+
+/** What a checkpoint takes out of memory. */
+interface Flush {
+  readonly channels: MemtableChannel[];
+  readonly streams: readonly LiveStream[];
+}
+
+/** Marks everything settled. After a failure it is simply called again. */
+export function startFlush(
+  { memtable, live }: Pick<FlushParts, "memtable" | "live">,
+  unsettled: Iterable<MemtableRecord>,
+): Flush {
+  return {
+    channels: memtable.startFlush(unsettled),
+    streams: live.startFlush(),
+  };
+}
+
+/** Lets go of what is marked: the database has it. */
+export function finishFlush(
+  { memtable, live, trimQueue }: FlushParts,
+  { channels, streams }: Flush,
+): void {
+  for (const channel of channels) trimQueue.grew(channel);
+  memtable.finishFlush(channels);
+  live.finishFlush(streams);
+}
+
+/**
+ * Every put for what is being flushed, phase by phase: all of one is to be committed before the next begins. Each stops after each row and is to be
+ * advanced inside `commit`. `isFirst`: what was replayed, of which the database may have some already.
+ */
+export function phases(
+  parts: FlushParts,
+  flush: Flush,
+  isFirst: boolean,
+): readonly Generator<void>[] {
+  flush.channels.sort((a, b) => a.number - b.number);
+  return [
+    heads(parts, flush),
+    messages(parts, flush, isFirst),
+    references(parts, flush),
+  ];
+}
+
+/** Which number a new channel has: records under a number are lost without it. And each newest seq: where a record stands, none is given again. */
+function* heads(
+  { rows, conversationRows }: FlushParts,
+  { channels }: Flush,
+): Generator<void> {
+  for (const channel of channels) {
+    const { key, number, isNumbered } = channel;
+    const { flushingHead: head, flushingCounted: counted } = channel;
+    rows.put(key, { number, head, counted });
+    if (!isNumbered) conversationRows.putChannel(key);
+    yield;
+  }
+}
+
+/**
+ * Messages, each with what a sweep removes together with it: the sweep may come before the next phase. Those that follow each other share a
+ * row; one that expires, and one of a stream, leaves by itself and stands alone. A checkpoint that failed begins again at the same records, so
+ * its rows are the same or longer.
+ */
+function* messages(
+  parts: FlushParts,
+  { channels }: Flush,
+  isFirst: boolean,
+): Generator<void> {
+  const { logRows } = parts;
+  for (const { number, log, flushingLog } of channels) {
+    const there = isFirst ? seqsThere(parts, number, log) : NONE;
+    const wanted = there.size === 0 ? log : log.filter(isNotIn(there));
+    const end = there.size === 0 ? flushingLog : wanted.length;
+    for (let at = 0; at < end; ) {
+      const record = wanted[at];
+      if (record === undefined) break;
+      const most = Math.min(end, at + MAX_RECORDS); // a run may be a whole checkpoint
+      const count = isAlone(record)
+        ? 1
+        : rowLength(wanted, at, runEnd(wanted, at, most));
+      logRows.put(number, record.messageSeq, wanted.slice(at, at + count));
+      if (record.expireS > 0) putExpiry(parts, number, record);
+      at += count;
+      yield;
+    }
+  }
+}
+
+const NONE: ReadonlySet<number> = new Set();
+
+/** Seqs of the log from the first of these records on. */
+function seqsThere(
+  { logRows }: FlushParts,
+  number: number,
+  [first]: readonly MemtableRecord[],
+): ReadonlySet<number> {
+  if (first === undefined) return NONE;
+  const records = logRows.up(number, first.messageSeq, MAX_SEQ);
+  return new Set(Array.from(records, ({ seq }) => seq));
+}
+
+function isNotIn(seqs: ReadonlySet<number>) {
+  return ({ messageSeq }: MemtableRecord) => !seqs.has(messageSeq);
+}
+
+/** Where the records end that follow the one at `start` without a gap and share its row. */
+function runEnd(
+  log: readonly MemtableRecord[],
+  start: number,
+  end: number,
+): number {
+  const first = log[start]?.messageSeq ?? 0;
+  let at = start + 1;
+  for (; at < end; at++) {
+    const record = log[at];
+    if (record === undefined || record.messageSeq !== first + at - start) break;
+    if (isAlone(record)) break;
+  }
+  return at;
+}
+
+function isAlone({ expireS, bytes, start }: MemtableRecord): boolean {
+  return expireS > 0 || isStreamRecord(bytes, start);
+}
+
+/** What finds messages, says something of them, or goes on from one. */
+function* references(
+  { dedupe, conversationRows, streamRows }: FlushParts,
+  { channels, streams }: Flush,
+): Generator<void> {
+  for (const channel of channels) {
+    for (const record of remembered(channel)) {
+      dedupe.put(channel.number, record);
+      yield;
+    }
+    yield* conversationRows.putOwn(channel);
+  }
+  for (const stream of streams) {
+    streamRows.put(stream);
+    yield;
+  }
+}
+
+/** What is put last under a clientMsgNo stays: one that was used again behind the window is there twice. */
+function* remembered({
+  log,
+  dedupeOnly,
+  flushingLog,
+  flushingDedupeOnly,
+}: MemtableChannel): Generator<MemtableRecord> {
+  let next = 0;
+  for (let i = 0; i < flushingLog; i++) {
+    const record = log[i];
+    if (record?.remembered !== true) continue;
+    for (; next < flushingDedupeOnly; next++) {
+      const earlier = dedupeOnly[next];
+      if (earlier === undefined || earlier.messageId > record.messageId) break;
+      yield earlier;
+    }
+    yield record;
+  }
+  for (; next < flushingDedupeOnly; next++) {
+    const record = dedupeOnly[next];
+    if (record !== undefined) yield record;
+  }
+}
+
+/** Numbers new channels; a number is taken for good before anything is stored under a number. Throws `unavailable`. */
+export async function takeNumbers(
+  rows: ChannelRows,
+  channels: readonly MemtableChannel[],
+): Promise<void> {
+  for (const channel of channels)
+    if (channel.number === 0) channel.number = rows.takeNumber();
+  await rows.keepNumbers();
+}
+
+function putExpiry(
+  { tables, conversationRows }: FlushParts,
+  number: number,
+  record: MemtableRecord,
+): void {
+  const key = logKey(number, record.messageSeq);
+  void tables.expiry.put(expiryKeyOf(record, key), EXPIRY_VALUE);
+  conversationRows.putMessage(key, record);
+}

@@ -1,0 +1,235 @@
+// One WAL record ⇄ bytes: the codec of everything the message path stores. The same bytes are the value in the database's log.
+// Pure. Layout, little-endian: version u8, kind u8, flags u8, channelType u8, expireS u32, timestampMs f64, messageId f64,
+// messageSeq f64, counted f64 (not in version 1), then strings (length u16, UTF-8): key, channelId, fromUid, clientMsgNo, [streamNo],
+// [tagKey]; the rest is the payload.
+
+import { BrokerError } from "../../../broker/errors.ts";
+import {
+  type ChannelType,
+  expiresAtMs,
+  type Message,
+  type MessageHead,
+} from "../../../broker/model.ts";
+import { writeText } from "./text.ts";
+
+/** The newest record format this build writes and reads. */
+export const RECORD_VERSION = 2;
+
+/** A message of a channel's log. */
+export const MESSAGE_RECORD = 1;
+/** Only the memory of a clientMsgNo: the message itself was not to be kept. */
+export const DEDUPE_RECORD = 2;
+/** Only the promise that no message id below `messageId` will be given again. */
+export const ID_RESERVATION_RECORD = 3;
+/** An event of a stream: another layout behind version and kind (see stream-record.ts). */
+export const STREAM_RECORD = 4;
+type RecordKind =
+  | typeof MESSAGE_RECORD
+  | typeof DEDUPE_RECORD
+  | typeof ID_RESERVATION_RECORD
+  | typeof STREAM_RECORD;
+
+const FIXED_BYTES = 40;
+/** Of version 1, which has no count. */
+const OLD_FIXED_BYTES = 32;
+const TIMESTAMP_AT = 8;
+const ID_AT = 16;
+const SEQ_AT = 24;
+const COUNTED_AT = 32;
+const LENGTH_BYTES = 2;
+/** key, channelId and fromUid come before the clientMsgNo. */
+const STRINGS_BEFORE_NO = 3;
+
+const RED_DOT = 1;
+const DEDUPE = 2;
+const HAS_STREAM = 4;
+const HAS_TAG = 8;
+const IS_STREAM = 16;
+
+export interface StoredRecord {
+  readonly kind: RecordKind;
+  readonly message: Message;
+  /** The sender chose the clientMsgNo: a retry is answered with this message. */
+  readonly dedupe: boolean;
+  /** Of a message: how many of its channel's messages through it count as unread for as long as they are kept (`countsForEver`); else 0. */
+  readonly counted: number;
+  /** The message is a stream's: its text is kept elsewhere and the payload is empty. */
+  readonly isStream: boolean;
+}
+
+/** Whether a message is among the `counted`: those that expire come and go and are counted one by one. */
+export function countsForEver(
+  redDot: boolean,
+  { expireS }: Pick<Message, "expireS">,
+): boolean {
+  return redDot && expireS === 0;
+}
+
+/** Room the record of `message` needs at most; strings take up to 3 bytes per UTF-16 unit. */
+export function maxRecordBytes(message: Message): number {
+  const units =
+    message.key.length +
+    message.channel.id.length +
+    message.fromUid.length +
+    message.clientMsgNo.length +
+    (message.streamNo?.length ?? 0) +
+    (message.tagKey?.length ?? 0);
+  return FIXED_BYTES + 12 + units * 3 + message.payload.length;
+}
+
+/** Writes the record at `at` and returns the position behind it. The target has room for `maxRecordBytes`. */
+export function encodeRecord(
+  target: Buffer,
+  at: number,
+  record: StoredRecord,
+): number {
+  const { kind, message, dedupe, isStream } = record;
+  const { streamNo, tagKey, payload } = message;
+  target[at] = RECORD_VERSION;
+  target[at + 1] = kind;
+  target[at + 2] =
+    (message.header.redDot ? RED_DOT : 0) |
+    (dedupe ? DEDUPE : 0) |
+    (streamNo === undefined ? 0 : HAS_STREAM) |
+    (tagKey === undefined ? 0 : HAS_TAG) |
+    (isStream ? IS_STREAM : 0);
+  target[at + 3] = message.channel.type;
+  target.writeUInt32LE(message.expireS, at + 4);
+  target.writeDoubleLE(message.timestampMs, at + TIMESTAMP_AT);
+  target.writeDoubleLE(message.messageId, at + ID_AT);
+  target.writeDoubleLE(message.messageSeq, at + SEQ_AT);
+  target.writeDoubleLE(record.counted, at + COUNTED_AT);
+  let end = writeString(target, at + FIXED_BYTES, message.key);
+  end = writeString(target, end, message.channel.id);
+  end = writeString(target, end, message.fromUid);
+  end = writeString(target, end, message.clientMsgNo);
+  if (streamNo !== undefined) end = writeString(target, end, streamNo);
+  if (tagKey !== undefined) end = writeString(target, end, tagKey);
+  target.set(payload, end);
+  return end + payload.length;
+}
+
+/** Reads a whole record. Keeps no reference to `data`. Throws `internal` on a newer format. */
+export function decodeRecord(data: Uint8Array): StoredRecord {
+  const bytes = asBuffer(data);
+  assertVersion(bytes[0]);
+  const flags = bytes[2] ?? 0;
+  let at = fixedBytes(bytes);
+  const next = (): string => {
+    const start = at + 2;
+    at = start + bytes.readUInt16LE(at);
+    return bytes.toString("utf8", start, at);
+  };
+  const key = next();
+  const channel = { id: next(), type: bytes[3] as ChannelType };
+  const kind = bytes[1] as RecordKind;
+  const message: Message = {
+    messageId: bytes.readDoubleLE(ID_AT),
+    messageSeq: bytes.readDoubleLE(SEQ_AT),
+    key,
+    channel,
+    fromUid: next(),
+    clientMsgNo: next(),
+    timestampMs: bytes.readDoubleLE(TIMESTAMP_AT),
+    header: {
+      noPersist: kind !== MESSAGE_RECORD,
+      redDot: (flags & RED_DOT) !== 0,
+    },
+    expireS: bytes.readUInt32LE(4),
+    streamNo: flags & HAS_STREAM ? next() : undefined,
+    tagKey: flags & HAS_TAG ? next() : undefined,
+    payload: new Uint8Array(bytes.subarray(at)),
+    stream: undefined,
+  };
+  return {
+    kind,
+    message,
+    dedupe: (flags & DEDUPE) !== 0,
+    counted: countedIn(bytes),
+    isStream: (flags & IS_STREAM) !== 0,
+  };
+}
+
+/** What a stored record means for the count of unread messages, without reading the rest of it. */
+export function peekCounted(data: Uint8Array): {
+  readonly counted: number;
+  /** It is among them itself. */
+  readonly counts: boolean;
+} {
+  const bytes = asBuffer(data);
+  assertVersion(bytes[0]);
+  const redDot = ((bytes[2] ?? 0) & RED_DOT) !== 0;
+  const expireS = bytes.readUInt32LE(4);
+  // Nothing of version 1 was counted, so neither is one of it counted alone.
+  const counts = bytes[0] !== 1 && countsForEver(redDot, { expireS });
+  return { counted: countedIn(bytes), counts };
+}
+
+/** Of any record, also one of another layout. Throws `internal` on a newer format. */
+export function recordKind(data: Uint8Array): RecordKind {
+  assertVersion(data[0]);
+  return data[1] as RecordKind;
+}
+
+/** Whether the record at `at` is a stream's message, without reading the rest of it. */
+export function isStreamRecord(data: Uint8Array, at = 0): boolean {
+  assertVersion(data[at]);
+  return ((data[at + 2] ?? 0) & IS_STREAM) !== 0;
+}
+
+/** Which message a stored record is, without reading its content. */
+export function peekHead(data: Uint8Array): MessageHead {
+  const bytes = asBuffer(data);
+  assertVersion(bytes[0]);
+  let at = fixedBytes(bytes);
+  for (let i = 0; i < STRINGS_BEFORE_NO; i++)
+    at += LENGTH_BYTES + bytes.readUInt16LE(at);
+  const start = at + LENGTH_BYTES;
+  const end = start + bytes.readUInt16LE(at);
+  return {
+    messageId: bytes.readDoubleLE(ID_AT),
+    messageSeq: bytes.readDoubleLE(SEQ_AT),
+    clientMsgNo: bytes.toString("utf8", start, end),
+    timestampMs: bytes.readDoubleLE(TIMESTAMP_AT),
+  };
+}
+
+/** What decides whether a stored record is shown, without reading the rest of it. */
+export function peekTimes(data: Uint8Array): {
+  readonly timestampMs: number;
+  readonly expiresAtMs: number;
+} {
+  const bytes = asBuffer(data);
+  assertVersion(bytes[0]);
+  const timestampMs = bytes.readDoubleLE(TIMESTAMP_AT);
+  const expireS = bytes.readUInt32LE(4);
+  return { timestampMs, expiresAtMs: expiresAtMs({ timestampMs, expireS }) };
+}
+
+export function assertVersion(version: number | undefined): void {
+  if (version === undefined || version > RECORD_VERSION)
+    throw new BrokerError("internal", {
+      message: `A stored message has format ${version}; this build reads up to ${RECORD_VERSION}`,
+    });
+}
+
+function fixedBytes(bytes: Buffer): number {
+  return bytes[0] === 1 ? OLD_FIXED_BYTES : FIXED_BYTES;
+}
+
+function countedIn(bytes: Buffer): number {
+  return bytes[0] === 1 ? 0 : bytes.readDoubleLE(COUNTED_AT);
+}
+
+function asBuffer(data: Uint8Array): Buffer {
+  return Buffer.isBuffer(data)
+    ? data
+    : Buffer.from(data.buffer, data.byteOffset, data.length);
+}
+
+function writeString(target: Buffer, at: number, text: string): number {
+  const size = writeText(target, at + 2, text);
+  target[at] = size & 0xff;
+  target[at + 1] = size >>> 8;
+  return at + 2 + size;
+}

@@ -1,0 +1,265 @@
+// The tables of channels, their members and the groups of each user: reads, and writes to be called inside a transaction. State: the tables,
+// and what sends asked of them lately, until the channel changes. Decides nothing.
+
+import {
+  type ChannelInfo,
+  type ChannelRef,
+  type ChannelType,
+  GROUP_CHANNEL,
+} from "../../../broker/model.ts";
+import { BoundedMap } from "../../../lib/bounded-map.ts";
+import type { Tables } from "../engine/database.ts";
+import { fieldsOf, type Stored } from "../engine/tables.ts";
+import { positionKey } from "./positions.ts";
+
+const VERSION = 1;
+/** Version 1 of a group of a user had no joinSeq. */
+const GROUP_VERSION = 2;
+/** Channels whose rules are remembered, and uids of each whose membership is: what is being written to, not all there is. */
+const MAX_KNOWN_CHANNELS = 4096;
+const MAX_KNOWN_UIDS = 128;
+const GROUPS_PER_PAGE = 128;
+/** Sorts behind every string in a key. */
+const LAST = Buffer.from([0xff]);
+
+/** A channel with the number of uids that are members of either kind. */
+export interface ChannelRecord {
+  readonly info: ChannelInfo;
+  readonly members: number;
+}
+
+/** uid → kinds of membership, as bits; 0 = none any more. */
+export type MemberChanges = ReadonlyMap<string, number>;
+
+/** Who becomes a member and who stops being one. */
+export interface MembershipEffect {
+  readonly added: readonly string[];
+  readonly removed: readonly string[];
+}
+
+/** A group of a user. */
+interface GroupOfUser {
+  readonly id: string;
+  /** The channel's newest seq when the user joined. */
+  readonly joinSeq: number;
+}
+
+/** What is known of one channel without a read: its row, and some uids' kinds. */
+interface Known {
+  readonly row: ChannelRecord | undefined;
+  readonly kinds: BoundedMap<string, number>;
+}
+
+export class ChannelTables {
+  readonly #tables: Tables;
+  readonly #known: Record<ChannelType, BoundedMap<string, Known>> = {
+    1: new BoundedMap(MAX_KNOWN_CHANNELS),
+    2: new BoundedMap(MAX_KNOWN_CHANNELS),
+  };
+  /** Channels in the middle of a step: nothing of them is remembered, for a read may see them before or after. */
+  readonly #changing: Record<ChannelType, Set<string>> = {
+    1: new Set(),
+    2: new Set(),
+  };
+
+  constructor(tables: Tables) {
+    this.#tables = tables;
+  }
+
+  /** Runs a step that may change the channel; steps of one channel do not overlap. */
+  async changing<T>(
+    { type, id }: ChannelRef,
+    run: () => Promise<T>,
+  ): Promise<T> {
+    this.#changing[type].add(id);
+    this.#known[type].delete(id);
+    try {
+      return await run();
+    } finally {
+      this.#changing[type].delete(id);
+    }
+  }
+
+  /** A change of the channel is under way: what is read of it now may be over before a write that relies on it is done. */
+  isChanging({ type, id }: ChannelRef): boolean {
+    return this.#changing[type].has(id);
+  }
+
+  row(channel: ChannelRef): ChannelRecord | undefined {
+    return this.#lookUp(channel).row;
+  }
+
+  #lookUp({ type, id }: ChannelRef): Known {
+    const known = this.#known[type].get(id);
+    if (known !== undefined) return known;
+    const stored = this.#tables.channels.get([type, id]);
+    const row = stored === undefined ? undefined : toRow({ type, id }, stored);
+    const found = {
+      row,
+      kinds: new BoundedMap<string, number>(MAX_KNOWN_UIDS),
+    };
+    if (!this.#changing[type].has(id)) this.#known[type].set(id, found);
+    return found;
+  }
+
+  put({ info, members }: ChannelRecord): void {
+    void this.#tables.channels.put(
+      [info.type, info.id],
+      [
+        VERSION,
+        info.ban,
+        info.disband,
+        info.sendBan,
+        info.allowStranger,
+        info.large,
+        members,
+      ],
+    );
+  }
+
+  /** Kinds of membership of `uid`, as bits. Remembers them. */
+  kinds(channel: ChannelRef, uid: string): number {
+    const known = this.#lookUp(channel).kinds;
+    const remembered = known.get(uid);
+    if (remembered !== undefined) return remembered;
+    const kinds = this.readKinds(channel, uid);
+    known.set(uid, kinds); // lost at once where the channel is changing
+    return kinds;
+  }
+
+  /** The same, for one that is not soon asked for again. */
+  readKinds({ type, id }: ChannelRef, uid: string): number {
+    return toKinds(this.#tables.members.get([type, id, uid]));
+  }
+
+  /** All members that hold the kind `bit`, with all their kinds. */
+  membersWith({ type, id }: ChannelRef, bit: number): Map<string, number> {
+    const found = new Map<string, number>();
+    for (const { key, value } of this.#tables.members.getRange({
+      start: [type, id],
+      end: behindAll([type, id]),
+    })) {
+      const kinds = toKinds(value);
+      if (kinds & bit) found.set(String(key[2]), kinds);
+    }
+    return found;
+  }
+
+  /** Some members of either kind behind `after` in the order of keys; fewer than `limit`: these are the last. */
+  membersBehind(
+    { type, id }: ChannelRef,
+    after: string | undefined,
+    limit: number,
+  ): string[] {
+    const bounds = { end: behindAll([type, id]), limit };
+    const keys = this.#tables.members.getKeys(
+      after === undefined
+        ? { ...bounds, start: [type, id] }
+        : { ...bounds, start: [type, id, after], exclusiveStart: true },
+    );
+    return [...keys].map((key) => String(key[2]));
+  }
+
+  effect(channel: ChannelRef, changes: MemberChanges): MembershipEffect {
+    const added: string[] = [];
+    const removed: string[] = [];
+    for (const [uid, kinds] of changes) {
+      const before = this.readKinds(channel, uid);
+      if (before === 0 && kinds !== 0) added.push(uid);
+      if (before !== 0 && kinds === 0) removed.push(uid);
+    }
+    return { added, removed };
+  }
+
+  /** `headSeq`: the channel's newest seq, from which on the added ones have it as new. A removed member has no position in it any more. */
+  putMembers(
+    { type, id }: ChannelRef,
+    changes: MemberChanges,
+    {
+      added,
+      removed,
+      headSeq,
+    }: MembershipEffect & { readonly headSeq: number },
+  ): void {
+    const { members, groups, positions } = this.#tables;
+    for (const [uid, kinds] of changes) {
+      const key = [type, id, uid];
+      if (kinds === 0) void members.remove(key);
+      else void members.put(key, [VERSION, kinds]);
+    }
+    if (type !== GROUP_CHANNEL) return;
+    for (const uid of added)
+      void groups.put([uid, id], [GROUP_VERSION, headSeq]);
+    for (const uid of removed) {
+      void groups.remove([uid, id]);
+      void positions.remove(positionKey(uid, `${type}:${id}`));
+    }
+  }
+
+  /** The groups of `uid`, disbanded ones left out. The caller may let other work run in between: each page is read when it is asked for. */
+  *groupsOf(uid: string): Generator<GroupOfUser> {
+    let start = [uid];
+    let size: number;
+    do {
+      const page = [
+        ...this.#tables.groups.getRange({
+          ...{ start, exclusiveStart: start.length > 1 },
+          end: behindAll([uid]) as string[], // the table's type names what is stored
+          limit: GROUPS_PER_PAGE,
+        }),
+      ];
+      size = page.length;
+      for (const { key, value } of page) {
+        const id = String(key[1]);
+        start = [uid, id];
+        if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };
+      }
+    } while (size === GROUPS_PER_PAGE);
+  }
+
+  /** Remembers nothing: a user's groups are more than what is being written to. */
+  #isOpen(id: string): boolean {
+    const known = this.#known[GROUP_CHANNEL].get(id);
+    if (known !== undefined) return known.row?.info.disband === false;
+    const stored = this.#tables.channels.get([GROUP_CHANNEL, id]);
+    return stored !== undefined && fieldsOf(stored, VERSION)[1] !== true;
+  }
+
+  /** Undefined: the user is no member of it. */
+  joinSeq(uid: string, groupId: string): number | undefined {
+    const stored = this.#tables.groups.get([uid, groupId]);
+    return stored === undefined ? undefined : toJoinSeq(stored);
+  }
+}
+
+/** The end of all keys that begin with `parts`. A key part may be bytes; the tables' types name what is stored. */
+function behindAll(parts: (string | number)[]): (string | number)[] {
+  return [...parts, LAST] as unknown as (string | number)[];
+}
+
+function toJoinSeq(stored: Stored): number {
+  return Number(fieldsOf(stored, GROUP_VERSION)[0] ?? 0);
+}
+
+function toRow({ type, id }: ChannelRef, stored: Stored): ChannelRecord {
+  const [ban, disband, sendBan, allowStranger, large, members] = fieldsOf(
+    stored,
+    VERSION,
+  );
+  return {
+    info: {
+      id,
+      type,
+      ban: ban === true,
+      disband: disband === true,
+      sendBan: sendBan === true,
+      allowStranger: allowStranger === true,
+      large: large === true,
+    },
+    members: Number(members),
+  };
+}
+
+function toKinds(stored: Stored | undefined): number {
+  return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
+}

@@ -1,0 +1,190 @@
+// What a checkpoint keeps for conversations beside the messages: who has a personal channel with whom, each sender's newest own seq, and the
+// red-dot messages that expire. Owns the list of personal channels that the database does not know yet. Nothing here is asked for per message.
+
+import type { ChannelKey } from "../../../broker/model.ts";
+import { PERSON_CHANNEL } from "../../../broker/model.ts";
+import { logKey, seqIn } from "../engine/channel-rows.ts";
+import type { Tables } from "../engine/database.ts";
+import type { MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
+import { commit } from "../engine/tables.ts";
+import { writeText } from "../engine/text.ts";
+
+const VERSION = 1;
+const NUMBER = 6;
+const COMPLETE = "peersComplete";
+const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
+/** Sorts behind all personal channels' keys. */
+const BEHIND_PERSONS = `${PERSON_CHANNEL};`;
+const LAST = Buffer.from([0xff]);
+const PEER_VALUE = [VERSION];
+const BACKFILL_STEP = 1000;
+/** Channels without a row of which none was written: above it, those that left memory are forgotten. */
+const MANY_UNKEPT = 100_000;
+
+/** A red-dot message that expires. */
+export interface ExpiringRow {
+  readonly seq: number;
+  readonly timestampMs: number;
+  readonly expiresAtMs: number;
+}
+
+export class ConversationRows {
+  readonly #tables: Tables;
+  /** Personal channels that may have no row yet, by both users. */
+  readonly #unkept = new Map<string, Set<string>>();
+  readonly #unkeptKeys = new Set<ChannelKey>();
+
+  constructor(tables: Tables) {
+    this.#tables = tables;
+  }
+
+  /** Enters the personal channels of data that is older than this table. Throws `unavailable`. */
+  async complete(): Promise<void> {
+    const tables = this.#tables;
+    if (tables.meta.get(COMPLETE) !== undefined) return;
+    let start = PERSON_PREFIX;
+    for (;;) {
+      const bounds = { start, end: BEHIND_PERSONS, limit: BACKFILL_STEP };
+      const keys = [...tables.heads.getKeys(bounds)];
+      await commit(tables, () => {
+        for (const key of keys) this.#putPeers(key);
+      });
+      const last = keys.at(-1);
+      if (last === undefined || keys.length < BACKFILL_STEP) break;
+      start = `${last}\0`;
+    }
+    await commit(tables, () => void tables.meta.put(COMPLETE, [VERSION]));
+  }
+
+  /** To be called for every channel that comes into memory without a row. */
+  noteNew(key: ChannelKey): void {
+    const pair = pairOf(key);
+    if (pair === undefined) return;
+    this.#unkeptKeys.add(key);
+    for (const [uid, peer] of bothWays(pair)) {
+      const peers = this.#unkept.get(uid);
+      if (peers === undefined) this.#unkept.set(uid, new Set([peer]));
+      else peers.add(peer);
+    }
+  }
+
+  /** To be called inside `commit`, together with the channel's first row. */
+  putChannel(key: ChannelKey): void {
+    if (this.#unkeptKeys.has(key)) this.#putPeers(key);
+  }
+
+  /** The channels' rows are committed. `inMemory` tells which others are still there to get one. */
+  kept(
+    channels: readonly MemtableChannel[],
+    inMemory: (key: ChannelKey) => unknown,
+  ): void {
+    for (const { key } of channels) this.#forget(key);
+    if (this.#unkeptKeys.size <= MANY_UNKEPT) return;
+    for (const key of this.#unkeptKeys)
+      if (inMemory(key) === undefined) this.#forget(key);
+  }
+
+  #forget(key: ChannelKey): void {
+    if (!this.#unkeptKeys.delete(key)) return;
+    for (const [uid, peer] of bothWays(pairOf(key))) {
+      const peers = this.#unkept.get(uid);
+      peers?.delete(peer);
+      if (peers?.size === 0) this.#unkept.delete(uid);
+    }
+  }
+
+  /** To be called inside `commit`, with the message. */
+  putMessage(ofLog: Buffer, record: MemtableRecord): void {
+    if (!record.redDot || record.expireS === 0) return;
+    void this.#tables.expiring.put(ofLog, expiringValue(record));
+  }
+
+  /** Every put of newest own seqs for what is being flushed; stops after each. To be advanced inside `commit`. */
+  *putOwn({ number, log, flushingLog }: MemtableChannel): Generator<void> {
+    const newest = new Map<string, number>();
+    for (let i = 0; i < flushingLog; i++) {
+      const record = log[i];
+      if (record !== undefined) newest.set(record.fromUid, record.messageSeq);
+    }
+    for (const [uid, seq] of newest) {
+      void this.#tables.own.put(ownKey(number, uid), seqValue(seq));
+      yield;
+    }
+  }
+
+  /** Who has a personal channel with `uid`, also with one that holds no message. */
+  peersOf(uid: string): ReadonlySet<string> {
+    const peers = new Set(this.#unkept.get(uid));
+    for (const key of this.#tables.peers.getKeys({
+      start: [uid],
+      end: [uid, LAST] as unknown as string[], // a key part may be bytes; the table's type names what is stored
+    }))
+      peers.add(String(key[1]));
+    return peers;
+  }
+
+  /** The newest seq of `uid` that the database has; 0: none. */
+  ownSeq(number: number, uid: string): number {
+    if (number === 0) return 0;
+    const value = this.#tables.own.getBinaryFast(ownKey(number, uid));
+    return value === undefined ? 0 : value.readUIntBE(1, NUMBER);
+  }
+
+  /** Red-dot messages that expire and that the database has, from `toSeq` down to `fromSeq`, which is at least 1. */
+  *expiringDown(
+    number: number,
+    { fromSeq, toSeq }: { readonly fromSeq: number; readonly toSeq: number },
+  ): Generator<ExpiringRow> {
+    if (number === 0 || fromSeq > toSeq) return;
+    const { expiring } = this.#tables;
+    for (const { key, value } of expiring.getRange({
+      start: logKey(number, toSeq),
+      end: logKey(number, fromSeq - 1),
+      reverse: true,
+    }))
+      yield {
+        seq: seqIn(key),
+        timestampMs: value.readDoubleBE(1),
+        expiresAtMs: value.readDoubleBE(9),
+      };
+  }
+
+  #putPeers(key: ChannelKey): void {
+    for (const pair of bothWays(pairOf(key)))
+      void this.#tables.peers.put([...pair], PEER_VALUE);
+  }
+}
+
+type Pair = readonly [string, string];
+
+/** The two users of a personal channel; ids hold no `@`. */
+function pairOf(key: ChannelKey): Pair | undefined {
+  if (!key.startsWith(PERSON_PREFIX)) return undefined;
+  const at = key.indexOf("@");
+  return [key.slice(PERSON_PREFIX.length, at), key.slice(at + 1)];
+}
+
+function bothWays(pair: Pair | undefined): readonly Pair[] {
+  return pair === undefined ? [] : [pair, [pair[1], pair[0]]];
+}
+
+function ownKey(number: number, uid: string): Buffer {
+  const key = Buffer.allocUnsafe(NUMBER + uid.length * 3);
+  key.writeUIntBE(number, 0, NUMBER);
+  return key.subarray(0, NUMBER + writeText(key, NUMBER, uid));
+}
+
+function seqValue(seq: number): Buffer {
+  const value = Buffer.allocUnsafe(1 + NUMBER);
+  value[0] = VERSION;
+  value.writeUIntBE(seq, 1, NUMBER);
+  return value;
+}
+
+function expiringValue({ timestampMs, expireS }: MemtableRecord): Buffer {
+  const value = Buffer.allocUnsafe(17);
+  value[0] = VERSION;
+  value.writeDoubleBE(timestampMs, 1);
+  value.writeDoubleBE(timestampMs + expireS * 1000, 9);
+  return value;
+}

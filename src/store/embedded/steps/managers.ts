@@ -1,0 +1,67 @@
+// Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
+
+import type { ManagerStore } from "../../../broker/ports.ts";
+import { fieldsOf, type Stored } from "../engine/tables.ts";
+import type { ControlParts } from "../engine/transact.ts";
+
+const VERSION = 1;
+
+export function createManagerTables(
+  { tables, lock, transact }: ControlParts,
+  clock: () => number,
+): ManagerStore {
+  return {
+    async putPasswordOnce(username, password) {
+      return lock.run(`manager ${username}`, async () => {
+        const stored = tables.managers.get(username);
+        if (stored !== undefined)
+          return { passwordHash: String(fieldsOf(stored, VERSION)[0]) };
+        await transact(() => {
+          const value = [VERSION, password.passwordHash];
+          void tables.managers.put(username, value);
+        });
+        return password;
+      });
+    },
+
+    async putAccessToken(tokenHash, owner, expiresAtMs) {
+      const key = hex(tokenHash);
+      const value = [VERSION, owner, expiresAtMs];
+      await lock.run(`token ${key}`, () =>
+        transact(() => void tables.tokens.put(key, value)),
+      );
+    },
+
+    async accessTokenOwner(tokenHash) {
+      const stored = tables.tokens.get(hex(tokenHash));
+      if (stored === undefined || !isTokenValid(stored, clock()))
+        return undefined;
+      return ownerOf(stored).owner;
+    },
+
+    async removeAccessToken(tokenHash) {
+      const key = hex(tokenHash);
+      await lock.run(`token ${key}`, () =>
+        transact(() => void tables.tokens.remove(key)),
+      );
+    },
+  };
+}
+
+/** Whose a stored access token is, and until when. */
+export function ownerOf(stored: Stored): {
+  readonly owner: string;
+  readonly expiresAtMs: number;
+} {
+  const [owner, expiresAtMs] = fieldsOf(stored, VERSION);
+  return { owner: String(owner), expiresAtMs: Number(expiresAtMs) };
+}
+
+/** Whether a stored access token is still good. */
+export function isTokenValid(stored: Stored, nowMs: number): boolean {
+  return nowMs < ownerOf(stored).expiresAtMs;
+}
+
+function hex(hash: Uint8Array): string {
+  return Buffer.from(hash).toString("hex");
+}

@@ -1,0 +1,101 @@
+// Reads streams: active and just ended ones from memory, others from the database. No state but the parts'. Must never show what is not
+// settled, nor a stream whose message is past the retention time.
+
+import {
+  type ChannelKey,
+  type Message,
+  messageTimeMs,
+} from "../../../broker/model.ts";
+import type { StreamStore } from "../../../broker/ports.ts";
+import { decodeRecord, peekTimes } from "../engine/record.ts";
+import { type LiveStream, withStream } from "./live-stream.ts";
+import type { LiveStreams } from "./live-streams.ts";
+import type { EndedStream, StreamRows } from "./stream-rows.ts";
+import { isStreamName } from "./streams.ts";
+
+type StreamReads = Pick<
+  StreamStore,
+  "stream" | "activeStream" | "personalStreamsOf" | "streamTextOffset"
+>;
+
+interface StreamReadsParts {
+  readonly live: LiveStreams;
+  readonly rows: StreamRows;
+  /** Unix milliseconds. */
+  readonly clock: () => number;
+  /** 0 = for ever. */
+  readonly retentionMs: number;
+}
+
+export function createStreamReads(parts: StreamReadsParts): StreamReads {
+  const { live, rows } = parts;
+
+  /** An ended stream as stored, unless its message is not shown any more. */
+  function stored(
+    key: ChannelKey,
+    clientMsgNo: string,
+  ): (EndedStream & { readonly record: Buffer }) | undefined {
+    if (!isStreamName({ key, clientMsgNo })) return undefined;
+    const ended = rows.find(key, clientMsgNo);
+    if (ended === undefined) return undefined;
+    const record = rows.record(ended);
+    return record === undefined || !isShown(record)
+      ? undefined
+      : { ...ended, record };
+  }
+
+  const isShown = (record: Buffer) => isKept(peekTimes(record).timestampMs);
+
+  /** One in memory, settled at least in part; ended, it is shown as long as one that is stored. */
+  function isShownLive(stream: LiveStream): boolean {
+    if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
+    return isKept(messageTimeMs(stream.head.messageId));
+  }
+
+  function isKept(timestampMs: number): boolean {
+    const { clock, retentionMs } = parts;
+    return retentionMs === 0 || clock() < timestampMs + retentionMs;
+  }
+
+  return {
+    stream(key, clientMsgNo) {
+      const stream = live.find(key, clientMsgNo);
+      if (stream !== undefined)
+        return isShownLive(stream) ? stream.snapshot() : undefined;
+      const ended = stored(key, clientMsgNo);
+      if (ended === undefined) return undefined;
+      return rows.snapshot(ended.number, decodeRecord(ended.record).message);
+    },
+
+    activeStream: (key) => live.shownActive(key)?.snapshot(),
+
+    personalStreamsOf: (uid) =>
+      [...live.personalOf(uid)]
+        .filter((stream) => stream.isShownActive)
+        .map((stream) => stream.snapshot()),
+
+    streamTextOffset(key, clientMsgNo, index) {
+      const stream = live.find(key, clientMsgNo);
+      if (stream !== undefined)
+        return isShownLive(stream) ? stream.textOffset(index) : undefined;
+      const ended = stored(key, clientMsgNo);
+      return ended === undefined ? undefined : rows.textOffset(ended, index);
+    },
+  };
+}
+
+/** Makes a stream's message, as its record has it, whole. */
+type WithStream = (message: Message, number: number) => Message;
+
+export function createWithStream({
+  live,
+  rows,
+}: Pick<StreamReadsParts, "live" | "rows">): WithStream {
+  return (message, number) => {
+    const active = live.at(message.key, message.messageSeq);
+    return withStream(
+      message,
+      active?.snapshot() ?? rows.snapshot(number, message),
+    );
+  };
+}

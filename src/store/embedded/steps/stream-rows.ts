@@ -1,0 +1,286 @@
+// Streams in the database. An active one: a row that says so, and its events in parts, one per checkpoint that had some. An ended one: one row
+// of what it came to, one of what lookups by event need, one that finds it by its clientMsgNo. Its head is its message, in the log. No state.
+
+import { BrokerError } from "../../../broker/errors.ts";
+import type {
+  ChannelKey,
+  StreamNote,
+  StreamSnapshot,
+} from "../../../broker/model.ts";
+import { type ChannelRows, logKey } from "../engine/channel-rows.ts";
+import type { Tables } from "../engine/database.ts";
+import { decodeRecord } from "../engine/record.ts";
+import { commit, fieldsOf } from "../engine/tables.ts";
+import type { LiveStream, StreamHead } from "./live-stream.ts";
+import {
+  decodeBody,
+  type EncodedEvent,
+  type Ending,
+  endingCode,
+  endingOf,
+  type StreamEvent,
+  stateAfter,
+} from "./stream-record.ts";
+
+const VERSION = 1;
+const LENGTH_BYTES = 4;
+const KEY_BYTES = 12;
+const NUMBER_BYTES = 6;
+
+/** An ended stream by its name. */
+export interface EndedStream {
+  readonly number: number;
+  readonly messageSeq: number;
+  readonly ending: Ending;
+}
+
+export class StreamRows {
+  readonly #tables: Tables;
+  readonly #rows: ChannelRows;
+
+  constructor(tables: Tables, rows: ChannelRows) {
+    this.#tables = tables;
+    this.#rows = rows;
+  }
+
+  /** Puts what is being flushed of a stream. To be called inside `commit`, in one step. Doing it again changes nothing. */
+  put(stream: LiveStream): void {
+    const { channel, head, flushing } = stream;
+    const key = logKey(channel.number, head.messageSeq);
+    if (stream.isEndedBefore(flushing)) this.#fold(stream, key);
+    else this.#putPart(stream, key);
+  }
+
+  #putPart(stream: LiveStream, key: Buffer): void {
+    const { stored, flushing, pending, parts } = stream;
+    const { streamParts, streamsActive } = this.#tables;
+    if (flushing <= stored) return;
+    if (stored === 0) void streamsActive.put(key, Buffer.from([VERSION]));
+    parts.add(stored);
+    const value = joined(pending.slice(0, flushing - stored));
+    void streamParts.put(partKey(key, stored), value);
+  }
+
+  #fold(stream: LiveStream, key: Buffer): void {
+    const { streams, streamTraces, streamNames } = this.#tables;
+    const { streamParts, streamsActive } = this.#tables;
+    const { head, channel, ending } = stream;
+    if (ending === undefined) throw new BrokerError("internal");
+    const { text, nextIndex, startData, endData, notes } = stream.snapshot();
+    const code = endingCode(ending);
+    const fields = [text, nextIndex, startData, endData, notes.map(toFields)];
+    void streams.put(key, [VERSION, code, ...fields]);
+    const { offsets, ids } = stream.trace();
+    void streamTraces.put(key, [VERSION, packed(offsets), ids]);
+    const name = nameKey(channel.number, head.clientMsgNo);
+    void streamNames.put(name, [VERSION, head.messageSeq, code]);
+    void streamsActive.remove(key);
+    for (const first of stream.parts)
+      void streamParts.remove(partKey(key, first));
+  }
+
+  /** Takes an ended stream out. To be called inside `commit`. */
+  remove(number: number, record: Buffer): void {
+    const { streams, streamTraces, streamNames } = this.#tables;
+    const { messageSeq, clientMsgNo } = decodeRecord(record).message;
+    const key = logKey(number, messageSeq);
+    void streams.remove(key);
+    void streamTraces.remove(key);
+    void streamNames.remove(nameKey(number, clientMsgNo));
+  }
+
+  /** The ended stream of that name. */
+  find(key: ChannelKey, clientMsgNo: string): EndedStream | undefined {
+    const number = this.#rows.get(key)?.number;
+    if (number === undefined) return undefined;
+    const row = this.#tables.streamNames.get(nameKey(number, clientMsgNo));
+    if (row === undefined) return undefined;
+    const [messageSeq, code] = fieldsOf(row, VERSION);
+    return {
+      number,
+      messageSeq: Number(messageSeq),
+      ending: endingOf(code),
+    };
+  }
+
+  /** The message of an ended stream, as it is stored. */
+  record({ number, messageSeq }: Place): Buffer | undefined {
+    return this.#tables.log.get(logKey(number, messageSeq));
+  }
+
+  /** An event of this id is in the ended stream. */
+  knows({ number, messageSeq }: Place, eventId: string | undefined): boolean {
+    if (eventId === undefined) return false;
+    const ids = this.#trace({ number, messageSeq })?.[1];
+    return Array.isArray(ids) && ids.includes(eventId);
+  }
+
+  /** Units of text before the event at `index` of an ended stream; undefined: it has no such index. */
+  textOffset(place: Place, index: number): number | undefined {
+    const bytes = this.#trace(place)?.[0];
+    if (!(bytes instanceof Uint8Array) || index < 0) return undefined;
+    const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+    const count = view.length / 4;
+    if (index > count) return undefined;
+    // The last event is the end, which has no text.
+    return view.readUInt32LE(4 * Math.min(index, count - 1));
+  }
+
+  #trace({ number, messageSeq }: Place): readonly unknown[] | undefined {
+    const row = this.#tables.streamTraces.get(logKey(number, messageSeq));
+    return row === undefined ? undefined : fieldsOf(row, VERSION);
+  }
+
+  /** The ended stream of a message; undefined: it is none. */
+  snapshot(number: number, head: StreamHead): StreamSnapshot | undefined {
+    const row = this.#tables.streams.get(logKey(number, head.messageSeq));
+    if (row === undefined) return undefined;
+    const [code, text, nextIndex, startData, endData, notes] = fieldsOf(
+      row,
+      VERSION,
+    );
+    const { key, channel, fromUid, clientMsgNo, messageId, messageSeq } = head;
+    return {
+      ...{ key, channel, fromUid, clientMsgNo, messageId, messageSeq },
+      state: stateAfter(endingOf(code)),
+      text: String(text),
+      nextIndex: Number(nextIndex),
+      startData: String(startData),
+      endData: String(endData),
+      notes: (notes as NoteFields[]).map(toNote), // written by `#fold`
+    };
+  }
+
+  isEnded(number: number, messageSeq: number): boolean {
+    return (
+      number !== 0 && this.#tables.streams.doesExist(logKey(number, messageSeq))
+    );
+  }
+
+  /** Every active stream: its head, and its events with the first index of the part each is in. Throws `internal` when a message is missing. */
+  *active(): Generator<{
+    readonly head: StreamHead;
+    readonly parts: readonly number[];
+    readonly events: readonly StreamEvent[];
+  }> {
+    const { log, streamsActive, streamParts } = this.#tables;
+    for (const { key, value } of streamsActive.getRange({})) {
+      assertKnown(value);
+      const record = log.get(key);
+      if (record === undefined)
+        throw new BrokerError("internal", {
+          message: `The message of the active stream ${key.toString("hex")} is missing`,
+        });
+      const parts: number[] = [];
+      const events: StreamEvent[] = [];
+      for (const part of streamParts.getRange(partRange(key))) {
+        parts.push(part.key.readUInt32BE(KEY_BYTES));
+        events.push(...bodiesIn(part.value));
+      }
+      yield { head: decodeRecord(record).message, parts, events };
+    }
+  }
+}
+
+/**
+ * Removes the rows of an active stream whose message is not in the log: a checkpoint of an older build failed half way and the
+ * process died. The WAL has all of that stream, for it is dropped only when a whole checkpoint is done; so the replay brings the
+ * stream back. To be called before it. Throws `unavailable`.
+ */
+export async function removeOrphanedStreams(
+  tables: Tables,
+  onError: (error: Error, what: string) => void,
+): Promise<void> {
+  const { log, streamsActive, streamParts } = tables;
+  const orphaned = [...streamsActive.getKeys({})].filter(
+    (key) => !log.doesExist(key),
+  );
+  if (orphaned.length === 0) return;
+  const parts = orphaned.flatMap((key) => [
+    ...streamParts.getKeys(partRange(key)),
+  ]);
+  await commit(tables, () => {
+    for (const key of orphaned) void streamsActive.remove(key);
+    for (const key of parts) void streamParts.remove(key);
+  });
+  const message = `${orphaned.length} active streams stood without their message; the journal has them`;
+  onError(new Error(message), "Recovery found something it could not use");
+}
+
+type Place = Pick<EndedStream, "number" | "messageSeq">;
+
+type NoteFields = readonly [number, number, string, string, string, number];
+
+function toFields(note: StreamNote): NoteFields {
+  const { index, textOffset, eventId, type, data, timestampMs } = note;
+  return [index, textOffset, eventId, type, data, timestampMs];
+}
+
+function toNote(fields: NoteFields): StreamNote {
+  const [index, textOffset, eventId, type, data, timestampMs] = fields;
+  return { index, textOffset, eventId, type, data, timestampMs };
+}
+
+/** The keys of all parts of a stream. */
+function partRange(streamKey: Buffer): {
+  readonly start: Buffer;
+  readonly end: Buffer;
+} {
+  return { start: partKey(streamKey, 0), end: partKey(streamKey, 0xffff_ffff) };
+}
+
+/** Key of a part: the stream's, then the index of its first event. */
+function partKey(streamKey: Buffer, first: number): Buffer {
+  const key = Buffer.allocUnsafe(KEY_BYTES + 4);
+  streamKey.copy(key);
+  key.writeUInt32BE(first, KEY_BYTES);
+  return key;
+}
+
+function nameKey(number: number, clientMsgNo: string): Buffer {
+  const size = Buffer.byteLength(clientMsgNo);
+  const key = Buffer.allocUnsafe(NUMBER_BYTES + size);
+  key.writeUIntBE(number, 0, NUMBER_BYTES);
+  key.write(clientMsgNo, NUMBER_BYTES);
+  return key;
+}
+
+/** A part: version u8, then each body with its length u32 before it. */
+function joined(events: readonly EncodedEvent[]): Buffer {
+  let size = 1;
+  for (const { body, end } of events) size += LENGTH_BYTES + end - body;
+  const value = Buffer.allocUnsafe(size);
+  value[0] = VERSION;
+  let at = 1;
+  for (const { bytes, body, end } of events) {
+    value.writeUInt32LE(end - body, at);
+    at += LENGTH_BYTES;
+    at += bytes.copy(value, at, body, end);
+  }
+  return value;
+}
+
+/** The events of a part. Throws `internal` on a newer format. */
+function bodiesIn(part: Buffer): StreamEvent[] {
+  assertKnown(part);
+  const events: StreamEvent[] = [];
+  let at = 1;
+  while (at < part.length) {
+    const start = at + LENGTH_BYTES;
+    at = start + part.readUInt32LE(at);
+    events.push(decodeBody(part.subarray(start, at)));
+  }
+  return events;
+}
+
+function packed(numbers: readonly number[]): Buffer {
+  const bytes = Buffer.allocUnsafe(4 * numbers.length);
+  numbers.forEach((number, i) => {
+    bytes.writeUInt32LE(number, 4 * i);
+  });
+  return bytes;
+}
+
+function assertKnown(value: Buffer): void {
+  fieldsOf([...value.subarray(0, 1)], VERSION);
+}
