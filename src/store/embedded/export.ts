@@ -10,7 +10,7 @@ import { BrokerError } from "../../broker/errors.ts";
 import type { Message, StreamSnapshot } from "../../broker/model.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
 import { ChannelRows, logKey, seqIn } from "./engine/channel-rows.ts";
-import { readCheckpointState } from "./engine/checkpoint-state.ts";
+import { readCheckpointState } from "./engine/checkpoint.ts";
 import type { Tables } from "./engine/database.ts";
 import {
   countIn,

@@ -5,7 +5,7 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock } from "../../../broker/ports.ts";
-import { putCheckpointState } from "./checkpoint-state.ts";
+import type { Tables } from "./database.ts";
 import {
   type FlushParts,
   finishFlush,
@@ -14,9 +14,12 @@ import {
   takeNumbers,
 } from "./flush.ts";
 import type { MemtableRecord } from "./memtable.ts";
-import { commit, flushed } from "./tables.ts";
+import type { WalPosition } from "./segment.ts";
+import { commit, fieldsOf, flushed } from "./tables.ts";
 import type { Wal } from "./wal.ts";
 
+const STATE = "journal";
+const STATE_VERSION = 1;
 /** Longest stretch of one event-loop turn. */
 const STEP_MS = 2;
 /** Records between looks at the time. */
@@ -25,6 +28,37 @@ const STEP_RECORDS = 16;
 const STEPS_UNDER_WAY = 2;
 /** Time between looks at whether the memtable got heavy before a checkpoint was due. */
 const MAX_LOOK_MS = 50;
+
+/** How far the database has the WAL: one stored fact. */
+interface CheckpointState {
+  /** The database has everything before it. */
+  readonly position: WalPosition;
+  /** No message id up to here is given again. */
+  readonly lastMessageId: number;
+}
+
+/** Undefined: there was no checkpoint yet. */
+export function readCheckpointState(
+  tables: Tables,
+): CheckpointState | undefined {
+  const stored = tables.meta.get(STATE);
+  if (stored === undefined) return undefined;
+  const [segment, offset, lastMessageId] = fieldsOf(stored, STATE_VERSION);
+  return {
+    position: { segment: Number(segment), offset: Number(offset) },
+    lastMessageId: Number(lastMessageId),
+  };
+}
+
+/** To be called inside `commit`. */
+function putCheckpointState(
+  tables: Tables,
+  { position, lastMessageId }: CheckpointState,
+): void {
+  const { segment, offset } = position;
+  const value = [STATE_VERSION, segment, offset, lastMessageId];
+  void tables.meta.put(STATE, value);
+}
 
 interface CheckpointParts extends FlushParts {
   readonly wal: Wal;

@@ -10,7 +10,7 @@ import {
   type Message,
   type MessageHead,
 } from "../../../broker/model.ts";
-import { writeText } from "./text.ts";
+import { writeText } from "../../../lib/write-text.ts";
 
 /** The newest record format this build writes and reads. */
 export const RECORD_VERSION = 2;

@@ -3,11 +3,11 @@
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
+import { writeText } from "../../../lib/write-text.ts";
 import { logKey, seqIn } from "../engine/channel-rows.ts";
 import type { Tables } from "../engine/database.ts";
 import type { MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
 import { commit } from "../engine/tables.ts";
-import { writeText } from "../engine/text.ts";
 
 const VERSION = 1;
 const NUMBER = 6;

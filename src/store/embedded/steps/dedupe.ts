@@ -7,9 +7,9 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
 import { PairFilter } from "../../../lib/pair-filter.ts";
+import { writeText } from "../../../lib/write-text.ts";
 import type { Tables } from "../engine/database.ts";
 import { commit, fieldsOf } from "../engine/tables.ts";
-import { writeText } from "../engine/text.ts";
 
 const STATE = "dedupe";
 const VERSION = 1;

@@ -6,7 +6,7 @@
 //   commandLeft:    the same key → version u8, number of copies still in inboxes u32; no row: all of them
 
 import { BrokerError } from "../../../broker/errors.ts";
-import { writeText } from "../engine/text.ts";
+import { writeText } from "../../../lib/write-text.ts";
 
 const VERSION = 1;
 const COPIES_VERSION = 2;

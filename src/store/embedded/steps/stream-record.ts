@@ -10,12 +10,12 @@ import {
   STREAM_START,
   type StreamState,
 } from "../../../broker/model.ts";
+import { writeText } from "../../../lib/write-text.ts";
 import {
   assertVersion,
   RECORD_VERSION,
   STREAM_RECORD,
 } from "../engine/record.ts";
-import { writeText } from "../engine/text.ts";
 
 const RECORD_BYTES = 12;
 const BODY_BYTES = 16;

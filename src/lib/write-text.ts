@@ -1,6 +1,6 @@
 // Writes short strings faster than a call into C++ does. Pure.
 
-import { charCode } from "../../../lib/char-code.ts";
+import { charCode } from "./char-code.ts";
 
 /** Longer ones, and those that are not ASCII, take the usual way. */
 const SHORT = 48;
