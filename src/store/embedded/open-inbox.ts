@@ -10,7 +10,7 @@ import { sweepInboxes } from "./steps/inbox-sweep.ts";
 
 interface OpenInboxParts
   extends Omit<InboxParts, "tables" | "queue">,
-    Pick<InboxQueueParts, "secure" | "maxInbox"> {
+    Pick<InboxQueueParts, "maxInbox"> {
   readonly tables: Tables;
   readonly publisher: Publisher;
   readonly onError: (error: Error, what: string) => void;

@@ -18,7 +18,6 @@ import { FolderLock, HEARTBEAT_FILE } from "./engine/folder-lock.ts";
 import type { Memtable } from "./engine/memtable.ts";
 import { closeToOthers } from "./engine/private-files.ts";
 import { commit } from "./engine/tables.ts";
-import { createSecure, createTransact } from "./engine/transact.ts";
 import type { Wal } from "./engine/wal.ts";
 import {
   closeMessagePath,
@@ -36,12 +35,16 @@ import type { History } from "./steps/history.ts";
 import type { Inbox } from "./steps/inbox.ts";
 import type { LiveStreams } from "./steps/live-streams.ts";
 import { createManagerTables } from "./steps/managers.ts";
-import { createLoginSweep, createNewestLogins } from "./steps/newest-logins.ts";
 import { createJudge } from "./steps/permissions.ts";
 import { createSessions } from "./steps/sessions.ts";
 import { removeOrphanedStreams } from "./steps/stream-rows.ts";
 import { Sweep } from "./steps/sweep.ts";
-import { createUserTable, type DeviceStore } from "./steps/users.ts";
+import {
+  createLoginSweep,
+  createNewestLogins,
+  createUserTable,
+  type DeviceStore,
+} from "./steps/users.ts";
 
 export interface Engine {
   /** What a move reads; everything the store knew when it was opened is in them. */
@@ -84,11 +87,12 @@ export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
 }
 
 function openFolder(options: EmbeddedOptions): Tables {
-  const { path, databaseWrites, onError } = options;
+  const { path, databaseWrites: writes, onError } = options;
+  const synced = options.durability === "disk";
   const parts = { folders: [JOURNAL, DATABASE], file: HEARTBEAT_FILE };
   try {
     closeToOthers(path, parts, onError);
-    const tables = openTables(join(path, DATABASE), databaseWrites);
+    const tables = openTables(join(path, DATABASE), { synced, writes });
     closeToOthers(path, parts, onError); // LMDB makes its files open to all
     return tables;
   } catch (cause) {
@@ -124,10 +128,8 @@ async function openOwned(
   const { appends, assigner, dedupe, ids, history, memtable, wal } = path;
   const { checkpoint, live, streams, streamRows, rows, trimQueue, logRows } =
     path;
-  const secure = createSecure(tables, options.durability === "disk");
-  const transact = createTransact(tables, secure);
   const inboxes = openInbox({
-    ...{ tables, secure, ids, dedupe, assigner, appends, clock, onError },
+    ...{ tables, ids, dedupe, assigner, appends, clock, onError },
     ...{ publisher, maxInbox: options.maxInbox },
     inboxTtlMs: options.inboxTtlS * 1000,
   });
@@ -154,11 +156,11 @@ async function openOwned(
     );
 
   const lock = new KeyedLock();
-  const control = { tables, lock, transact };
-  const logins = createNewestLogins(control, clock);
+  const control = { tables, lock };
+  const logins = createNewestLogins(tables, clock);
   const users = createUserTable(control, logins);
   const channels = createChannelSteps({
-    ...{ lock, transact, publisher, onError, tables: channelTables },
+    ...{ tables, channelTables, lock, publisher, onError },
     headSeq: (key) => history.headSeq(key),
   });
   return {

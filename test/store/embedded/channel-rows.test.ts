@@ -13,7 +13,9 @@ t.test(
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const folder = testFolder(t);
-    const tables = openTables(join(folder, "lmdb"), databaseWrites);
+    const tables = openTables(join(folder, "lmdb"), {
+      writes: databaseWrites,
+    });
     const owner = new FolderLock(tables, folder, () => {});
     await owner.acquire();
     t.teardown(async () => {

@@ -5,7 +5,7 @@ import {
   type BinaryTable,
   binaryTable,
   type Database,
-  type DatabaseWrites,
+  type DatabaseOptions,
   openDatabase,
   type Stored,
   type Table,
@@ -69,8 +69,11 @@ export interface Tables extends Database {
 }
 
 /** Opens or creates the database in `folder`. Throws when its format is newer than this build's. */
-export function openTables(folder: string, writes?: DatabaseWrites): Tables {
-  const database = openDatabase(folder, DATA_FORMAT, writes);
+export function openTables(
+  folder: string,
+  options: DatabaseOptions = {},
+): Tables {
+  const database = openDatabase(folder, DATA_FORMAT, options);
   const { env } = database;
   const binary = (name: string): BinaryTable => binaryTable(database, name);
   const keyed = (name: string): Table<Stored, Buffer> =>

@@ -73,17 +73,25 @@ class Fence {
 /** What every part of the engine may use. */
 export interface Database {
   readonly env: RootDatabase;
+  /** What was promised durable must be on the disk. */
+  readonly synced: boolean;
   readonly writes: DatabaseWrites;
   readonly fence: Fence;
   /** Single facts about the whole: name → value. */
   readonly meta: Table<Stored, string>;
 }
 
+export interface DatabaseOptions {
+  /** What was promised durable must be on the disk; else in the page cache. */
+  readonly synced?: boolean;
+  readonly writes?: DatabaseWrites | undefined;
+}
+
 /** Opens or creates the environment in `folder`. Throws `internal` when its format is newer than `format`. */
 export function openDatabase(
   folder: string,
   format: number,
-  writes: DatabaseWrites = REAL_WRITES,
+  { synced = false, writes = REAL_WRITES }: DatabaseOptions,
 ): Database {
   const env = open({
     path: folder,
@@ -95,7 +103,7 @@ export function openDatabase(
     const meta = env.openDB<Stored, string>({ name: "meta" });
     assertFormat(meta.get("format"), format);
     const fence = new Fence(env.openDB({ name: "fence", useVersions: true }));
-    return { env, writes, fence, meta };
+    return { env, synced, writes, fence, meta };
   } catch (error) {
     void env.close();
     throw error;
@@ -153,6 +161,23 @@ export async function flushed(
   } catch (cause) {
     throw new BrokerError("unavailable", { cause: await causeOf(cause) });
   }
+}
+
+/** Resolves when everything committed before is as durable as the store promises. Throws `unavailable`. */
+export async function secure(database: Database): Promise<void> {
+  if (database.synced) await flushed(database);
+}
+
+/**
+ * As `commit`; resolves when it is as durable as the store promises. Reads show it from then on at
+ * the latest.
+ */
+export async function transact(
+  database: Database,
+  steps: () => void,
+): Promise<void> {
+  await commit(database, steps);
+  await secure(database);
 }
 
 /** The fields of a stored value behind its version. Throws `internal` when the value is newer than `known`. */

@@ -13,8 +13,10 @@ import type {
   Membership,
   Publisher,
 } from "../../../broker/ports.ts";
+import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
-import type { ControlParts } from "../engine/transact.ts";
+import type { Tables } from "../engine/database.ts";
+import { transact } from "../engine/tables.ts";
 import type {
   ChannelRecord,
   ChannelTables,
@@ -33,8 +35,10 @@ const MEMBERS_PER_TURN = 500;
 /** A longer list of a user's groups waits for those under way: many may be asked for in one iteration of the event loop. */
 const GROUPS_AT_ONCE = 20;
 
-interface ChannelParts extends Omit<ControlParts, "tables"> {
-  readonly tables: ChannelTables;
+interface ChannelParts {
+  readonly tables: Tables;
+  readonly channelTables: ChannelTables;
+  readonly lock: KeyedLock;
   /** The newest seq shown of a channel. */
   readonly headSeq: (key: ChannelKey) => number;
   /** Where removals from groups are published, once they are durable. */
@@ -49,14 +53,14 @@ export function channelLock({ type, id }: ChannelRef): string {
 
 export function createChannelSteps({
   tables,
+  channelTables: channels,
   lock,
-  transact,
   headSeq,
   publisher,
   onError,
 }: ChannelParts): ChannelStore {
   const step = <T>(channel: ChannelRef, run: () => Promise<T>): Promise<T> =>
-    lock.run(channelLock(channel), () => tables.changing(channel, run));
+    lock.run(channelLock(channel), () => channels.changing(channel, run));
 
   const listings = new Turns();
 
@@ -68,9 +72,9 @@ export function createChannelSteps({
   ): Promise<void> {
     const { type, id } = info;
     const headNow = type === GROUP_CHANNEL ? headSeq(`${type}:${id}`) : 0;
-    await transact(() => {
-      tables.put({ info, members });
-      tables.putMembers(info, changes, { ...effect, headSeq: headNow });
+    await transact(tables, () => {
+      channels.put({ info, members });
+      channels.putMembers(info, changes, { ...effect, headSeq: headNow });
     });
     if (type === GROUP_CHANNEL && effect.removed.length > 0)
       publishRemoval(id, effect.removed);
@@ -87,7 +91,7 @@ export function createChannelSteps({
   async function groupsOf(uid: string): Promise<readonly string[]> {
     const ids: string[] = [];
     const slice = new TimeSlice(undefined, listings);
-    for (const { id } of tables.groupsOf(uid)) {
+    for (const { id } of channels.groupsOf(uid)) {
       const mustWait = ids.length === GROUPS_AT_ONCE && listings.isBusy;
       if (mustWait || slice.isUsedUp()) await slice.rest();
       ids.push(id);
@@ -97,13 +101,13 @@ export function createChannelSteps({
 
   return {
     async channel(channel) {
-      return tables.row(channel)?.info;
+      return channels.row(channel)?.info;
     },
 
     async createChannel(info, subscribers) {
       assertIds([info.id, ...subscribers]);
       return step(info, async () => {
-        if (tables.row(info) !== undefined) return false;
+        if (channels.row(info) !== undefined) return false;
         const changes = new Map(subscribers.map((uid) => [uid, PERMANENT]));
         const added = [...changes.keys()];
         const row = { info, members: added.length };
@@ -114,12 +118,12 @@ export function createChannelSteps({
 
     async updateChannel(channel, flags) {
       return step(channel, async () => {
-        const row = tables.row(channel);
+        const row = channels.row(channel);
         if (row === undefined) return undefined;
         const { info, members } = row;
         const disband = info.disband || flags.disband === true;
         const changed = { ...info, ...flags, disband };
-        await transact(() => tables.put({ info: changed, members }));
+        await transact(tables, () => channels.put({ info: changed, members }));
         return changed;
       });
     },
@@ -127,15 +131,15 @@ export function createChannelSteps({
     async addSubscribers(channel, uids, { membership, reset }) {
       assertIds(uids);
       return step(channel, async () => {
-        const row = tables.row(channel);
+        const row = channels.row(channel);
         if (row === undefined || row.info.disband) return false;
         const bit = bitOf(membership);
         const changes = new Map<string, number>();
-        const dropped = reset ? tables.membersWith(channel, bit) : new Map();
+        const dropped = reset ? channels.membersWith(channel, bit) : new Map();
         for (const [uid, kinds] of dropped) changes.set(uid, kinds & ~bit);
         for (const uid of uids)
-          changes.set(uid, tables.kinds(channel, uid) | bit);
-        const effect = tables.effect(channel, changes);
+          changes.set(uid, channels.kinds(channel, uid) | bit);
+        const effect = channels.effect(channel, changes);
         const { added, removed } = effect;
         const members = row.members + added.length - removed.length;
         await put({ info: row.info, members }, changes, effect);
@@ -145,25 +149,25 @@ export function createChannelSteps({
 
     async removeSubscribers(channel, uids, membership) {
       return step(channel, async () => {
-        const row = tables.row(channel);
+        const row = channels.row(channel);
         if (row === undefined) return { kind: "no_channel" };
         if (row.info.disband) return { kind: "disbanded" };
         const bit = bitOf(membership);
         const changes = new Map<string, number>();
-        for (const uid of uids) changes.set(uid, tables.kinds(channel, uid));
+        for (const uid of uids) changes.set(uid, channels.kinds(channel, uid));
         const strangers = [...changes].filter(([, kinds]) => !(kinds & bit));
         if (strangers.length > 0)
           return { kind: "not_members", uids: strangers.map(([uid]) => uid) };
         for (const [uid, kinds] of changes) changes.set(uid, kinds & ~bit);
-        const effect = tables.effect(channel, changes);
+        const effect = channels.effect(channel, changes);
         const members = row.members - effect.removed.length;
         await put({ info: row.info, members }, changes, effect);
         return { kind: "removed" };
       });
     },
 
-    groupFacts: (channelId, uid) => groupFacts(tables, channelId, uid),
-    personFacts: (fromUid, toUid) => personFacts(tables, fromUid, toUid),
+    groupFacts: (channelId, uid) => groupFacts(channels, channelId, uid),
+    personFacts: (fromUid, toUid) => personFacts(channels, fromUid, toUid),
 
     async groupsAmong(uid, channelIds) {
       const own = new Set(await groupsOf(uid));
@@ -174,10 +178,10 @@ export function createChannelSteps({
     groupsOf,
 
     async joinSeqs(channelId, uids) {
-      const row = tables.row({ id: channelId, type: GROUP_CHANNEL });
+      const row = channels.row({ id: channelId, type: GROUP_CHANNEL });
       const isOpen = row !== undefined && !row.info.disband;
       return uids.map((uid) =>
-        isOpen ? tables.joinSeq(uid, channelId) : undefined,
+        isOpen ? channels.joinSeq(uid, channelId) : undefined,
       );
     },
 
@@ -187,7 +191,7 @@ export function createChannelSteps({
         let some: string[];
         do {
           if (uids.length > 0) await nextTurn();
-          some = tables.membersBehind(channel, uids.at(-1), MEMBERS_PER_TURN);
+          some = channels.membersBehind(channel, uids.at(-1), MEMBERS_PER_TURN);
           for (const uid of some) uids.push(uid);
         } while (some.length === MEMBERS_PER_TURN);
         return uids;
@@ -199,7 +203,7 @@ export function createChannelSteps({
         let count = 0;
         for (const uid of new Set(uids)) {
           if (++count % MEMBERS_PER_TURN === 0) await nextTurn();
-          if (tables.readKinds(channel, uid) !== 0) found.push(uid);
+          if (channels.readKinds(channel, uid) !== 0) found.push(uid);
         }
         return found;
       }),

@@ -13,13 +13,17 @@ import type {
   ConversationSlice,
   ConversationStore,
 } from "../../../broker/ports.ts";
-import type { ControlParts } from "../engine/transact.ts";
+import type { KeyedLock } from "../../../lib/keyed-lock.ts";
+import type { Tables } from "../engine/database.ts";
+import { transact } from "../engine/tables.ts";
 import { ConversationLists } from "./conversation-lists.ts";
 import type { Membership, Memberships } from "./memberships.ts";
 import { putPosition } from "./positions.ts";
 import type { Standings } from "./standings.ts";
 
-export interface ConversationParts extends ControlParts {
+export interface ConversationParts {
+  readonly tables: Tables;
+  readonly lock: KeyedLock;
   readonly memberships: Memberships;
   readonly standings: Standings;
   readonly clock: Clock;
@@ -74,7 +78,7 @@ export class Conversations implements ConversationStore {
     membership: Membership,
     change: ConversationChange,
   ): Promise<void> | undefined {
-    const { tables, standings, transact, clock } = this.#parts;
+    const { tables, standings, clock } = this.#parts;
     const standing = standings.of(membership);
     const { head } = standing.state;
     if (membership.isLarge || head === 0) return undefined;
@@ -84,7 +88,7 @@ export class Conversations implements ConversationStore {
     if (isSame) return undefined;
     const position = { readSeq, deletedSeq, headAtChange: head };
     const changedAtMs = clock();
-    return transact(() =>
+    return transact(tables, () =>
       putPosition(tables, membership, { ...position, changedAtMs }),
     );
   }

@@ -9,8 +9,7 @@ import { BrokerError } from "../../../broker/errors.ts";
 import { FairQueue } from "../../../lib/fair-queue.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import type { Tables } from "../engine/database.ts";
-import { commit } from "../engine/tables.ts";
-import type { Secure } from "../engine/transact.ts";
+import { commit, secure } from "../engine/tables.ts";
 import type { CommandStep, InboxStep } from "./commands.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
@@ -23,7 +22,6 @@ const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 
 export interface InboxQueueParts {
   readonly tables: Tables;
-  readonly secure: Secure;
   /** Copies an inbox holds at most. */
   readonly maxInbox: number;
   /** Called inside the transaction that keeps `commands`. */
@@ -127,7 +125,10 @@ export class InboxQueue {
       for (const step of steps) step.fail(toBrokerError(error));
       return;
     }
-    const failure = await this.#parts.secure().then(noFailure, toBrokerError);
+    const failure = await secure(this.#parts.tables).then(
+      noFailure,
+      toBrokerError,
+    );
     for (const step of steps) this.#finish(step, failure);
   }
 

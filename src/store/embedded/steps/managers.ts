@@ -1,13 +1,14 @@
 // Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
 
 import type { ManagerStore } from "../../../broker/ports.ts";
-import { fieldsOf, type Stored } from "../engine/tables.ts";
-import type { ControlParts } from "../engine/transact.ts";
+import type { KeyedLock } from "../../../lib/keyed-lock.ts";
+import type { Tables } from "../engine/database.ts";
+import { fieldsOf, type Stored, transact } from "../engine/tables.ts";
 
 const VERSION = 1;
 
 export function createManagerTables(
-  { tables, lock, transact }: ControlParts,
+  { tables, lock }: { readonly tables: Tables; readonly lock: KeyedLock },
   clock: () => number,
 ): ManagerStore {
   return {
@@ -16,7 +17,7 @@ export function createManagerTables(
         const stored = tables.managers.get(username);
         if (stored !== undefined)
           return { passwordHash: String(fieldsOf(stored, VERSION)[0]) };
-        await transact(() => {
+        await transact(tables, () => {
           const value = [VERSION, password.passwordHash];
           void tables.managers.put(username, value);
         });
@@ -28,7 +29,7 @@ export function createManagerTables(
       const key = hex(tokenHash);
       const value = [VERSION, owner, expiresAtMs];
       await lock.run(`token ${key}`, () =>
-        transact(() => void tables.tokens.put(key, value)),
+        transact(tables, () => void tables.tokens.put(key, value)),
       );
     },
 
@@ -42,7 +43,7 @@ export function createManagerTables(
     async removeAccessToken(tokenHash) {
       const key = hex(tokenHash);
       await lock.run(`token ${key}`, () =>
-        transact(() => void tables.tokens.remove(key)),
+        transact(tables, () => void tables.tokens.remove(key)),
       );
     },
   };

@@ -26,9 +26,8 @@ import type {
 } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
-import type { NewestLogins } from "./newest-logins.ts";
 import { place } from "./session-rules.ts";
-import { userLock } from "./users.ts";
+import { type NewestLogins, userLock } from "./users.ts";
 
 type Entered = Extract<LoginResult, { readonly kind: "entered" }>;
 

@@ -1,20 +1,28 @@
-// The device classes of users. No state but the table's.
+// The device classes of users, and the newest main login of each: it outlives the session, and the
+// process. No state but the tables'.
 
+import type { CloseReason } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
-import type { UserStore } from "../../../broker/ports.ts";
-import { fieldsOf, type Stored } from "../engine/tables.ts";
-import type { ControlParts } from "../engine/transact.ts";
-import type { NewestLogins } from "./newest-logins.ts";
+import {
+  LOGIN_TTL_MS,
+  type NewestLogin,
+  type UserStore,
+} from "../../../broker/ports.ts";
+import type { KeyedLock } from "../../../lib/keyed-lock.ts";
+import type { Tables } from "../engine/database.ts";
+import { commit, fieldsOf, type Stored, transact } from "../engine/tables.ts";
 
 export type DeviceStore = Omit<UserStore, "userStates">;
 
 const VERSION = 1;
+/** Rows looked at in one sweep: the next one goes on behind them. */
+const ROWS_A_SWEEP = 2000;
 
 /** Under which what is read and written of a user happens one after the other. */
 export const userLock = (uid: string): string => `user ${uid}`;
 
 export function createUserTable(
-  { tables, lock, transact }: ControlParts,
+  { tables, lock }: { readonly tables: Tables; readonly lock: KeyedLock },
   logins: NewestLogins,
 ): DeviceStore {
   const read = (uid: string, flag: DeviceFlag): Device | undefined => {
@@ -34,7 +42,7 @@ export function createUserTable(
         const newest = logins.get(uid, flag);
         if (tokenHash.length === 0 && newest !== undefined)
           await logins.put(uid, flag, { ...newest, ended: "logged_out" });
-        await transact(() => {
+        await transact(tables, () => {
           const value = [VERSION, level, Buffer.from(tokenHash)];
           void tables.devices.put([uid, flag], value);
         });
@@ -51,5 +59,71 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
     flag,
     level: level as DeviceLevel, // as written by putDevice
     tokenHash: Uint8Array.from(tokenHash as Uint8Array),
+  };
+}
+
+export interface NewestLogins {
+  get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
+  /** Durable when it resolves; kept for `LOGIN_TTL_MS`. Throws `unavailable`. */
+  put(uid: string, flag: DeviceFlag, login: NewestLogin): Promise<void>;
+}
+
+export function createNewestLogins(
+  tables: Tables,
+  clock: () => number,
+): NewestLogins {
+  return {
+    get(uid, flag) {
+      const stored = tables.logins.get([uid, flag]);
+      if (stored === undefined || keptUntil(stored) <= clock())
+        return undefined;
+      return toLogin(stored);
+    },
+
+    async put(uid, flag, login) {
+      const { order, since, deviceId, label, ended = "", past } = login;
+      const until = clock() + LOGIN_TTL_MS;
+      const fields = [until, order, since, deviceId, label, ended, past];
+      await transact(
+        tables,
+        () => void tables.logins.put([uid, flag], [VERSION, ...fields]),
+      );
+    },
+  };
+}
+
+/** Removes what is forgotten, a part of the table with each call. Throws `unavailable`. */
+export function createLoginSweep(
+  tables: Tables,
+): (nowMs: number) => Promise<void> {
+  let last: (string | number)[] | undefined;
+  return async (nowMs) => {
+    const start = last ?? [""];
+    const rows = [...tables.logins.getRange({ start, limit: ROWS_A_SWEEP })];
+    last = rows.length < ROWS_A_SWEEP ? undefined : rows.at(-1)?.key;
+    const old = rows.filter(({ value }) => keptUntil(value) <= nowMs);
+    if (old.length === 0) return;
+    await commit(tables, () => {
+      for (const { key } of old) void tables.logins.remove(key);
+    });
+  };
+}
+
+function keptUntil(stored: Stored): number {
+  return Number(fieldsOf(stored, VERSION)[0]);
+}
+
+function toLogin(stored: Stored): NewestLogin {
+  const [, order, since, deviceId, label, ended, past] = fieldsOf(
+    stored,
+    VERSION,
+  );
+  return {
+    order: Number(order),
+    since: Number(since),
+    deviceId: String(deviceId),
+    label: String(label),
+    ended: ended === "" ? undefined : (ended as CloseReason), // as written by put
+    past: past as readonly string[],
   };
 }
