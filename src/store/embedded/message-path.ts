@@ -17,7 +17,7 @@ import { Replay } from "./engine/replay.ts";
 import { Wal } from "./engine/wal.ts";
 import { Appends } from "./steps/append.ts";
 import { Assigner } from "./steps/assigner.ts";
-import { lastCommandId } from "./steps/command-memory.ts";
+import { lastCommandId } from "./steps/commands.ts";
 import type { ConversationRows } from "./steps/conversation-rows.ts";
 import { DedupeIndex } from "./steps/dedupe.ts";
 import { History } from "./steps/history.ts";

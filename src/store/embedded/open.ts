@@ -26,13 +26,12 @@ import {
   startMessagePath,
 } from "./message-path.ts";
 import { openConversations } from "./open-conversations.ts";
-import { openInbox } from "./open-inbox.ts";
 import type { Appends } from "./steps/append.ts";
 import { ChannelTables } from "./steps/channel-tables.ts";
 import { createChannelSteps } from "./steps/channels.ts";
 import { ConversationRows } from "./steps/conversation-rows.ts";
 import type { History } from "./steps/history.ts";
-import type { Inbox } from "./steps/inbox.ts";
+import { Inbox } from "./steps/inbox.ts";
 import type { LiveStreams } from "./steps/live-streams.ts";
 import { createManagerTables } from "./steps/managers.ts";
 import { createJudge } from "./steps/permissions.ts";
@@ -128,13 +127,13 @@ async function openOwned(
   const { appends, assigner, dedupe, ids, history, memtable, wal } = path;
   const { checkpoint, live, streams, streamRows, rows, trimQueue, logRows } =
     path;
-  const inboxes = openInbox({
+  const inbox = new Inbox({
     ...{ tables, ids, dedupe, assigner, appends, clock, onError },
     ...{ publisher, maxInbox: options.maxInbox },
     inboxTtlMs: options.inboxTtlS * 1000,
   });
   const sweep = new Sweep({
-    ...{ tables, inboxes, clock, retentionMs, onError, live, streamRows },
+    ...{ tables, inbox, clock, retentionMs, onError, live, streamRows },
     ...{
       rows,
       logRows,
@@ -166,7 +165,7 @@ async function openOwned(
   return {
     ...{ tables, appends, streams, live, history, memtable, wal },
     owner: held.owner,
-    inbox: inboxes.inbox,
+    inbox,
     ...{ checkpoint, sweep },
     users,
     sessions: createSessions({
@@ -183,7 +182,7 @@ async function openOwned(
       dedupe.close();
       await filling;
       await lock.idle();
-      await inboxes.drain();
+      await inbox.drain();
       await closeMessagePath(path, onError);
       await letGo(held, onError);
     },

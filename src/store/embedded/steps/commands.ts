@@ -1,18 +1,29 @@
-// The steps of the inbox queue: a new command, an acknowledgement, a removal of what expired. Each decides what it does to the batch and is then
-// done or failed, once. State: each step's own.
+// Commands: the message that one becomes, what is known of it after a restart, and the steps of the
+// inbox queue: a new command, an acknowledgement, a removal of what expired. Each step decides what
+// it does to the batch and is then done or failed, once. State: each step's own.
 
 import type { BrokerError } from "../../../broker/errors.ts";
 import {
   type CommandCopy,
+  clientMsgNoOf,
   expiresAtMs,
   type Message,
 } from "../../../broker/model.ts";
 import type { Appended, Clock, CommandDraft } from "../../../broker/ports.ts";
 import type { TimeSlice } from "../../../lib/time-slice.ts";
-import { commandMessage, encodeCommand } from "./command-record.ts";
+import type { Tables } from "../engine/database.ts";
+import {
+  encodeRecord,
+  MESSAGE_RECORD,
+  maxRecordBytes,
+} from "../engine/record.ts";
+import { fieldsOf } from "../engine/tables.ts";
+import type { DedupeIndex } from "./dedupe.ts";
 import type { InboxBatch } from "./inbox-batch.ts";
 import { commandKey, seqOfCopy } from "./inbox-rows.ts";
 
+const LAST_COMMAND_ID = "lastCommandId";
+const VERSION = 1;
 /** Counted for a queued step on top of a payload, and for each of its copies. */
 const QUEUED_BYTES = 512;
 const COPY_BYTES = 128;
@@ -149,4 +160,60 @@ function promised<T>() {
     reject = no;
   });
   return { promise, resolve, reject };
+}
+
+/** The greatest id of a stored command: none up to it is given again. */
+export function lastCommandId(tables: Pick<Tables, "meta">): number {
+  const stored = tables.meta.get(LAST_COMMAND_ID);
+  return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
+}
+
+/** To be called inside the transaction that keeps `commands`, in any order. */
+export function rememberCommands(
+  tables: Pick<Tables, "meta">,
+  dedupe: Pick<DedupeIndex, "putCommand">,
+  commands: readonly CommandStep[],
+): void {
+  if (commands.length === 0) return;
+  let lastId = lastCommandId(tables);
+  for (const { message } of commands)
+    lastId = Math.max(lastId, message.messageId);
+  void tables.meta.put(LAST_COMMAND_ID, [VERSION, lastId]);
+  for (const { draft, message } of commands)
+    if (draft.clientMsgNo !== "") dedupe.putCommand(message);
+}
+
+/** The message of an accepted command; it has no seq of its own. */
+function commandMessage(
+  draft: CommandDraft,
+  messageId: number,
+  timestampMs: number,
+): Message {
+  return {
+    messageId,
+    messageSeq: 0,
+    key: draft.key,
+    channel: draft.channel,
+    fromUid: draft.fromUid,
+    clientMsgNo: draft.clientMsgNo || clientMsgNoOf(messageId),
+    timestampMs,
+    header: { noPersist: false, redDot: draft.header.redDot },
+    expireS: draft.expireS,
+    streamNo: undefined,
+    tagKey: draft.tagKey,
+    payload: draft.payload,
+    stream: undefined,
+  };
+}
+
+function encodeCommand(message: Message): Buffer {
+  const target = Buffer.allocUnsafe(maxRecordBytes(message));
+  const end = encodeRecord(target, 0, {
+    kind: MESSAGE_RECORD,
+    message,
+    dedupe: false,
+    counted: 0,
+    isStream: false,
+  });
+  return target.subarray(0, end);
 }

@@ -6,11 +6,18 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
+import type { Publisher } from "../../../broker/ports.ts";
 import { FairQueue } from "../../../lib/fair-queue.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
+import { toBrokerError } from "../../lifecycle.ts";
 import type { Tables } from "../engine/database.ts";
 import { commit, secure } from "../engine/tables.ts";
-import type { CommandStep, InboxStep } from "./commands.ts";
+import {
+  type CommandStep,
+  type InboxStep,
+  rememberCommands,
+} from "./commands.ts";
+import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
 /** Copies and acknowledgements in one transaction (the first step of it may be larger), and in the queue. */
@@ -24,12 +31,9 @@ export interface InboxQueueParts {
   readonly tables: Tables;
   /** Copies an inbox holds at most. */
   readonly maxInbox: number;
-  /** Called inside the transaction that keeps `commands`. */
-  readonly remember: (commands: readonly CommandStep[]) => void;
-  /**
-   * Called with every command once it is durable, in order, or when it is committed and will not be: reads find it then. Must not throw.
-   */
-  readonly publish: (command: CommandStep) => void;
+  readonly dedupe: DedupeIndex;
+  readonly publisher: Publisher;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 export class InboxQueue {
@@ -151,12 +155,12 @@ export class InboxQueue {
   }
 
   async #write(steps: readonly InboxStep[], batch: InboxBatch): Promise<void> {
-    const { tables, remember } = this.#parts;
+    const { tables, dedupe } = this.#parts;
     const commands = steps.filter((step) => step.kind === "command");
     for (const { message } of commands) this.#unshown.add(message.messageId);
     await commit(tables, () => {
       batch.write();
-      remember(commands);
+      rememberCommands(tables, dedupe, commands);
     });
     this.#dropped += batch.dropped;
   }
@@ -165,18 +169,21 @@ export class InboxQueue {
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (step.kind === "command") {
       this.#commands++;
-      this.#parts.publish(step);
+      this.#publish(step);
       this.#unshown.delete(step.message.messageId);
     }
     if (failure === undefined) step.done();
     else step.fail(failure);
   }
+
+  #publish({ message, copies, draft: { origin } }: CommandStep): void {
+    const { publisher, onError } = this.#parts;
+    try {
+      publisher.publish({ kind: "command", message, copies, origin });
+    } catch (error) {
+      onError(error as Error, "A stored message could not be published"); // a bug in a receiver: the command is stored all the same
+    }
+  }
 }
 
 function noFailure(): undefined {}
-
-function toBrokerError(error: unknown): BrokerError {
-  return error instanceof BrokerError
-    ? error
-    : new BrokerError("internal", { cause: error });
-}

@@ -2,7 +2,7 @@
 // were ended that nobody has taken out since.
 
 import { timingSafeEqual } from "node:crypto";
-import { BrokerError, type CloseReason } from "../../../broker/errors.ts";
+import type { CloseReason } from "../../../broker/errors.ts";
 import {
   type Device,
   type DeviceLevel,
@@ -26,6 +26,7 @@ import type {
 } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
+import { toBrokerError } from "../../lifecycle.ts";
 import { place } from "./session-rules.ts";
 import { type NewestLogins, userLock } from "./users.ts";
 
@@ -192,9 +193,7 @@ export function createSessions(parts: SessionParts): SessionStore {
 }
 
 function failure(cause: unknown): Confirmation {
-  const isOurs = cause instanceof BrokerError;
-  const error = isOurs ? cause : new BrokerError("internal", { cause });
-  return { kind: "failed", error };
+  return { kind: "failed", error: toBrokerError(cause) };
 }
 
 /** The level that counts; undefined: the device does not have the token. */

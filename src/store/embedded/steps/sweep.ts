@@ -5,7 +5,7 @@
 import type { Clock } from "../../../broker/ports.ts";
 import { expiryKey, logKeyIn } from "../engine/channel-rows.ts";
 import { commit } from "../engine/tables.ts";
-import type { OpenInbox } from "../open-inbox.ts";
+import type { Inbox } from "./inbox.ts";
 import { isTokenValid } from "./managers.ts";
 import { type RetentionParts, trimAll } from "./retention.ts";
 
@@ -13,7 +13,7 @@ import { type RetentionParts, trimAll } from "./retention.ts";
 const STEP = 200;
 
 interface SweepParts extends RetentionParts {
-  readonly inboxes: Pick<OpenInbox, "sweep">;
+  readonly inbox: Pick<Inbox, "sweep">;
   /** Removes logins that are forgotten. */
   readonly sweepLogins: (nowMs: number) => Promise<void>;
   readonly clock: Clock;
@@ -74,7 +74,7 @@ export class Sweep {
     }
     const isClosed = () => this.#isClosed;
     removed += await trimAll(this.#parts, nowMs, isClosed);
-    await this.#parts.inboxes.sweep(nowMs, isClosed);
+    await this.#parts.inbox.sweep(nowMs, isClosed);
     await this.#removeTokens(nowMs);
     await this.#parts.sweepLogins(nowMs);
     return removed;
