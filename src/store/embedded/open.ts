@@ -25,11 +25,11 @@ import {
   openMessagePath,
   startMessagePath,
 } from "./message-path.ts";
-import { openConversations } from "./open-conversations.ts";
 import type { Appends } from "./steps/append.ts";
 import { ChannelTables } from "./steps/channel-tables.ts";
 import { createChannelSteps } from "./steps/channels.ts";
 import { ConversationRows } from "./steps/conversation-rows.ts";
+import { Conversations } from "./steps/conversations.ts";
 import type { History } from "./steps/history.ts";
 import { Inbox } from "./steps/inbox.ts";
 import type { LiveStreams } from "./steps/live-streams.ts";
@@ -173,9 +173,9 @@ async function openOwned(
     }),
     channels,
     managers: createManagerTables(control, clock),
-    conversations: openConversations({
-      ...{ ...control, path, conversationRows, channelTables },
-      ...{ clock, retentionMs },
+    conversations: new Conversations({
+      ...{ tables, lock, channelTables, conversationRows, memtable, rows },
+      ...{ logRows, history, clock, retentionMs },
     }),
     async close() {
       await sweep.close();

@@ -10,7 +10,7 @@ import {
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { Tables } from "../engine/database.ts";
 import { fieldsOf, type Stored } from "../engine/tables.ts";
-import { positionKey } from "./positions.ts";
+import { positionKey } from "./conversation-rows.ts";
 
 const VERSION = 1;
 /** Version 1 of a group of a user had no joinSeq. */

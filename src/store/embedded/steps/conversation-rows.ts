@@ -1,5 +1,7 @@
-// What a checkpoint keeps for conversations beside the messages: who has a personal channel with whom, each sender's newest own seq, and the
-// red-dot messages that expire. Owns the list of personal channels that the database does not know yet. Nothing here is asked for per message.
+// The rows of conversations. Where users set their read positions; and what a checkpoint keeps
+// beside the messages: who has a personal channel with whom, each sender's newest own seq, and the
+// red-dot messages that expire. Owns the list of personal channels that the database does not know
+// yet. Nothing here is asked for per message.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
@@ -7,9 +9,10 @@ import { writeText } from "../../../lib/write-text.ts";
 import { logKey, seqIn } from "../engine/channel-rows.ts";
 import type { Tables } from "../engine/database.ts";
 import type { MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
-import { commit } from "../engine/tables.ts";
+import { commit, fieldsOf } from "../engine/tables.ts";
 
 const VERSION = 1;
+const POSITION_VERSION = 1;
 const NUMBER = 6;
 const COMPLETE = "peersComplete";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
@@ -187,4 +190,55 @@ function expiringValue({ timestampMs, expireS }: MemtableRecord): Buffer {
   value.writeDoubleBE(timestampMs, 1);
   value.writeDoubleBE(timestampMs + expireS * 1000, 9);
   return value;
+}
+
+export type PositionTable = Pick<Tables, "positions">;
+
+/** What a user set, and when. */
+export interface Position {
+  readonly readSeq: number;
+  readonly deletedSeq: number;
+  /** The channel's newest seq then: own messages behind it count as read again. */
+  readonly headAtChange: number;
+  readonly changedAtMs: number;
+}
+
+export function positionKey(uid: string, key: ChannelKey): string[] {
+  return [uid, key];
+}
+
+/** Undefined: the user never set anything, or left the group since. */
+export function readPosition(
+  tables: PositionTable,
+  uid: string,
+  key: ChannelKey,
+): Position | undefined {
+  const stored = tables.positions.get(positionKey(uid, key));
+  if (stored === undefined) return undefined;
+  const [readSeq, deletedSeq, headAtChange, changedAtMs] = fieldsOf(
+    stored,
+    POSITION_VERSION,
+  );
+  return {
+    readSeq: Number(readSeq),
+    deletedSeq: Number(deletedSeq),
+    headAtChange: Number(headAtChange),
+    changedAtMs: Number(changedAtMs),
+  };
+}
+
+/** To be called inside `transact`. */
+export function putPosition(
+  tables: PositionTable,
+  { uid, key }: { readonly uid: string; readonly key: ChannelKey },
+  position: Position,
+): void {
+  const { readSeq, deletedSeq, headAtChange, changedAtMs } = position;
+  void tables.positions.put(positionKey(uid, key), [
+    POSITION_VERSION,
+    readSeq,
+    deletedSeq,
+    headAtChange,
+    changedAtMs,
+  ]);
 }

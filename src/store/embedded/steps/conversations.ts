@@ -1,60 +1,87 @@
-// The port's conversations: a list is computed when asked, a change of a position is one transaction, decided while nobody else can change what it
-// rests on. State: the positions' table.
+// The port's conversations: a list is computed when asked, in short stretches of the event loop; a
+// change of a position is one transaction, decided while nobody else can change what it rests on.
+// No state but the tables'.
 
-import type {
-  ChannelRef,
-  Conversation,
-  ConversationHead,
+import {
+  type ChannelRef,
+  type Conversation,
+  type ConversationHead,
+  channelKey,
+  GROUP_CHANNEL,
+  PERSON_CHANNEL,
 } from "../../../broker/model.ts";
-import { channelKey } from "../../../broker/model.ts";
 import type {
-  Clock,
   ConversationChange,
   ConversationSlice,
   ConversationStore,
 } from "../../../broker/ports.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
+import { TimeSlice } from "../../../lib/time-slice.ts";
+import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import type { Tables } from "../engine/database.ts";
 import { transact } from "../engine/tables.ts";
-import { ConversationLists } from "./conversation-lists.ts";
-import type { Membership, Memberships } from "./memberships.ts";
-import { putPosition } from "./positions.ts";
-import type { Standings } from "./standings.ts";
+import type { ChannelTables } from "./channel-tables.ts";
+import { channelLock } from "./channels.ts";
+import { type ConversationRows, putPosition } from "./conversation-rows.ts";
+import {
+  type ConversationStateParts,
+  ConversationStates,
+  type Membership,
+} from "./conversation-state.ts";
 
-export interface ConversationParts {
+interface ConversationParts extends ConversationStateParts {
   readonly tables: Tables;
   readonly lock: KeyedLock;
-  readonly memberships: Memberships;
-  readonly standings: Standings;
-  readonly clock: Clock;
+  readonly channelTables: ChannelTables;
+  readonly conversationRows: ConversationRows;
 }
 
 export class Conversations implements ConversationStore {
   readonly #parts: ConversationParts;
-  readonly #lists: ConversationLists;
+  readonly #states: ConversationStates;
 
   constructor(parts: ConversationParts) {
     this.#parts = parts;
-    this.#lists = new ConversationLists(parts);
+    this.#states = new ConversationStates(parts);
   }
 
-  conversationsOf(uid: string): Promise<readonly ConversationHead[]> {
-    return this.#lists.heads(uid);
+  async conversationsOf(uid: string): Promise<readonly ConversationHead[]> {
+    const found: ConversationHead[] = [];
+    const slice = new TimeSlice();
+    for (const membership of this.#memberships(uid)) {
+      if (slice.isUsedUp()) await slice.rest();
+      const head = this.#states.head(membership);
+      if (head !== undefined) found.push(head);
+    }
+    return found;
   }
 
-  readConversations(
-    ...asked: Parameters<ConversationStore["readConversations"]>
+  async readConversations(
+    uid: string,
+    channels: readonly ChannelRef[],
+    { limit, maxBytes }: { readonly limit: number; readonly maxBytes: number },
   ): Promise<ConversationSlice> {
-    return this.#lists.read(...asked);
+    const conversations: Conversation[] = [];
+    const slice = new TimeSlice();
+    let bytes = 0;
+    for (const channel of channels) {
+      if (conversations.length >= limit) return { conversations, more: true };
+      if (slice.isUsedUp()) await slice.rest();
+      const one = this.#view(uid, channel);
+      if (one?.last === undefined) continue;
+      bytes += CONVERSATION_BYTES + contentBytes(one.last);
+      if (bytes > maxBytes && conversations.length > 0)
+        return { conversations, more: true };
+      conversations.push(one);
+    }
+    return { conversations, more: false };
   }
 
   async conversation(
     uid: string,
     channel: ChannelRef,
   ): Promise<Conversation | undefined> {
-    const { memberships, standings } = this.#parts;
-    const membership = memberships.one(uid, channel);
-    return membership && standings.view(membership);
+    return this.#view(uid, channel);
   }
 
   async changeConversation(
@@ -62,29 +89,47 @@ export class Conversations implements ConversationStore {
     channel: ChannelRef,
     change: ConversationChange,
   ): Promise<Conversation | undefined> {
-    const { memberships, lock } = this.#parts;
     const key = channelKey(channel, uid);
-    return lock.run(`conversation ${uid} ${key}`, async () => {
-      await memberships.whileSteady(channel, () => {
-        const membership = memberships.one(uid, channel);
+    return this.#parts.lock.run(`conversation ${uid} ${key}`, async () => {
+      await this.#whileSteady(channel, () => {
+        const membership = this.#membership(uid, channel);
         return membership && this.#put(membership, change);
       });
-      return this.conversation(uid, channel);
+      return this.#view(uid, channel);
     });
   }
 
-  /** Writes what `change` makes of the user's standing; undefined: it stays as it is. */
+  #view(uid: string, channel: ChannelRef): Conversation | undefined {
+    const membership = this.#membership(uid, channel);
+    return membership && this.#states.view(membership);
+  }
+
+  /**
+   * Runs `step`, which looks at the membership and issues its writes at once, when no change of the
+   * members is under way: a later change issues its own writes later, so a position is never put
+   * behind the removal of its membership.
+   */
+  async #whileSteady(
+    channel: ChannelRef,
+    step: () => Promise<void> | undefined,
+  ): Promise<void> {
+    const { channelTables, lock } = this.#parts;
+    if (channelTables.isChanging(channel))
+      await lock.run(channelLock(channel), async () => step());
+    else await step();
+  }
+
+  /** Writes what `change` makes of the user's state; undefined: it stays as it is. */
   #put(
     membership: Membership,
     change: ConversationChange,
   ): Promise<void> | undefined {
-    const { tables, standings, clock } = this.#parts;
-    const standing = standings.of(membership);
-    const { head } = standing.state;
+    const { tables, clock } = this.#parts;
+    const state = this.#states.of(membership);
+    const { head } = state.channel;
     if (membership.isLarge || head === 0) return undefined;
-    const { readSeq, deletedSeq } = standings.changed(standing, change);
-    const isSame =
-      readSeq === standing.readSeq && deletedSeq === standing.deletedSeq;
+    const { readSeq, deletedSeq } = this.#states.changed(state, change);
+    const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
     if (isSame) return undefined;
     const position = { readSeq, deletedSeq, headAtChange: head };
     const changedAtMs = clock();
@@ -92,4 +137,36 @@ export class Conversations implements ConversationStore {
       putPosition(tables, membership, { ...position, changedAtMs }),
     );
   }
+
+  /** The user's groups, and everybody with whom there is a personal channel. */
+  *#memberships(uid: string): Generator<Membership> {
+    const { channelTables, conversationRows } = this.#parts;
+    for (const { id, joinSeq } of channelTables.groupsOf(uid)) {
+      const channel: ChannelRef = { id, type: GROUP_CHANNEL };
+      const isLarge = channelTables.row(channel)?.info.large === true;
+      const key = channelKey(channel, uid);
+      yield { uid, channel, key, isLarge, joinSeq };
+    }
+    for (const peer of conversationRows.peersOf(uid))
+      yield membershipOfPair(uid, { id: peer, type: PERSON_CHANNEL });
+  }
+
+  /** Undefined: a group the user is no member of, or none any more. */
+  #membership(uid: string, channel: ChannelRef): Membership | undefined {
+    if (channel.type === PERSON_CHANNEL) return membershipOfPair(uid, channel);
+    const { channelTables } = this.#parts;
+    const info = channelTables.row(channel)?.info;
+    if (info === undefined || info.disband) return undefined;
+    const joinSeq = channelTables.joinSeq(uid, channel.id);
+    if (joinSeq === undefined) return undefined;
+    const { id, type, large } = info;
+    const key = channelKey(channel, uid);
+    return { uid, channel: { id, type }, key, isLarge: large, joinSeq };
+  }
+}
+
+function membershipOfPair(uid: string, { id, type }: ChannelRef): Membership {
+  const channel = { id, type };
+  const key = channelKey(channel, uid);
+  return { uid, channel, key, isLarge: false, joinSeq: 0 };
 }

@@ -1,19 +1,37 @@
-// Counts unread messages: shown ones with a red dot behind a position. No state. Costs a few reads, however many there are: records carry
-// how many came before them. Only those that expire are gone through, from the newest on, and no further than bounds allow.
+// Counts unread messages: shown ones with a red dot behind a position. Costs a few reads, however
+// many there are: records carry how many came before them. Only those that expire are gone through,
+// from the newest on, and no further than bounds allow. And a channel at one moment, for counting:
+// its newest seq and count, and its records wherever they are. Owns what it learnt of the memtable's
+// records when it was last asked, so that nothing is gone through twice. All of it is read at once:
+// a state is of no use after an `await`.
 
+import {
+  type ChannelKey,
+  expiresAtMs,
+  type MessageHead,
+} from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
+import type { ChannelRows } from "../engine/channel-rows.ts";
+import type { LogRows } from "../engine/log-rows.ts";
 import type {
-  ChannelState,
-  ChannelStates,
-  CountedRecord,
-} from "./channel-state.ts";
+  Memtable,
+  MemtableChannel,
+  MemtableRecord,
+} from "../engine/memtable.ts";
+import {
+  countsForEver,
+  peekCounted,
+  peekHead,
+  peekTimes,
+} from "../engine/record.ts";
+import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 
 /** Of messages that expire so many count at most [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
 /** So many of their rows are looked at, for some may have expired and not be removed yet. */
 const MAX_LOOKED_AT = 5000;
 
-export interface UnreadParts {
+interface UnreadParts {
   readonly states: Pick<ChannelStates, "recordFrom" | "expiringDown">;
   readonly clock: Clock;
   /** 0 = for ever. */
@@ -101,4 +119,157 @@ export class Unread {
     const { clock, retentionMs } = this.#parts;
     return retentionMs > 0 && clock() >= timestampMs + retentionMs;
   }
+}
+
+/** What counting needs of a record. */
+interface CountedRecord {
+  readonly seq: number;
+  readonly timestampMs: number;
+  /** See record.ts. */
+  readonly counted: number;
+  /** It is among the counted itself. */
+  readonly counts: boolean;
+}
+
+export interface ChannelState {
+  readonly number: number;
+  readonly head: number;
+  /** Of the message at the head. */
+  readonly headCounted: number;
+  /** Undefined: nothing of it is in memory. */
+  readonly active: MemtableChannel | undefined;
+}
+
+/** What decides whether a record is shown, Unix milliseconds. */
+interface RecordTimes {
+  readonly timestampMs: number;
+  readonly expiresAtMs: number;
+}
+
+/** What is known of a memtable's log from `firstSeq` through `lastSeq`. */
+interface Seen {
+  readonly firstSeq: number;
+  lastSeq: number;
+  /** Sender → newest seq. */
+  readonly own: Map<string, number>;
+  readonly expiring: ExpiringRow[];
+}
+
+export interface ChannelStatesParts {
+  readonly logRows: Pick<LogRows, "firstFrom" | "down">;
+  readonly rows: ChannelRows;
+  readonly conversationRows: ConversationRows;
+  readonly memtable: Memtable;
+}
+
+export class ChannelStates {
+  readonly #parts: ChannelStatesParts;
+  readonly #seen = new WeakMap<MemtableChannel, Seen>();
+
+  constructor(parts: ChannelStatesParts) {
+    this.#parts = parts;
+  }
+
+  now(key: ChannelKey): ChannelState {
+    const active = this.#parts.memtable.peek(key);
+    if (active !== undefined) {
+      const { number, head, headCounted } = active;
+      return { number, head, headCounted, active };
+    }
+    const row = this.#parts.rows.get(key);
+    const { number = 0, head = 0, counted = 0 } = row ?? {};
+    return { number, head, headCounted: counted, active };
+  }
+
+  /** The newest seq that `uid` sent; 0: none. */
+  ownSeq({ number, active }: ChannelState, uid: string): number {
+    const inMemtable = active && this.#look(active).own.get(uid);
+    return inMemtable ?? this.#parts.conversationRows.ownSeq(number, uid);
+  }
+
+  /** The first record from `seq` on that is still kept. */
+  recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
+    const memtableFrom = memtableStart(state);
+    const { logRows } = this.#parts;
+    const stored = logRows.firstFrom(state.number, seq, memtableFrom);
+    if (stored !== undefined) {
+      const { timestampMs } = peekTimes(stored.bytes);
+      return { seq: stored.seq, timestampMs, ...peekCounted(stored.bytes) };
+    }
+    const record = state.active?.log[Math.max(0, seq - memtableFrom)];
+    return record && countedRecord(record);
+  }
+
+  /** The newest message from `fromSeq` on that `isShown` takes. */
+  newest(
+    state: ChannelState,
+    fromSeq: number,
+    isShown: (times: RecordTimes) => boolean,
+  ): MessageHead | undefined {
+    const log = state.active?.log ?? [];
+    for (let i = log.length - 1; i >= 0; i--) {
+      const record = log[i];
+      if (record === undefined || record.messageSeq < fromSeq) return undefined;
+      if (isShown(expiringRow(record))) return headOf(record);
+    }
+    const { logRows } = this.#parts;
+    const toSeq = memtableStart(state) - 1;
+    for (const { bytes } of logRows.down(state.number, fromSeq, toSeq))
+      if (isShown(peekTimes(bytes))) return peekHead(bytes);
+    return undefined;
+  }
+
+  /** Red-dot messages that expire, or did, newest first down to `fromSeq`. */
+  *expiringDown(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
+    const inMemtable = state.active && this.#look(state.active).expiring;
+    for (let i = (inMemtable?.length ?? 0) - 1; i >= 0; i--) {
+      const row = inMemtable?.[i];
+      if (row === undefined || row.seq < fromSeq) return;
+      yield row;
+    }
+    const { conversationRows } = this.#parts;
+    const toSeq = memtableStart(state) - 1;
+    yield* conversationRows.expiringDown(state.number, { fromSeq, toSeq });
+  }
+
+  #look(channel: MemtableChannel): Seen {
+    const { log } = channel;
+    const firstSeq = log[0]?.messageSeq ?? 0;
+    let seen = this.#seen.get(channel);
+    if (seen === undefined || seen.firstSeq !== firstSeq) {
+      const lastSeq = firstSeq - 1;
+      seen = { firstSeq, lastSeq, own: new Map(), expiring: [] };
+      this.#seen.set(channel, seen);
+    }
+    for (let i = seen.lastSeq + 1 - firstSeq; i < log.length; i++) {
+      const record = log[i];
+      if (record === undefined) break;
+      seen.lastSeq = record.messageSeq;
+      seen.own.set(record.fromUid, record.messageSeq);
+      if (record.redDot && record.expireS > 0)
+        seen.expiring.push(expiringRow(record));
+    }
+    return seen;
+  }
+}
+
+/** The first seq that is read from the memtable. */
+function memtableStart({ active, head }: ChannelState): number {
+  return active?.log[0]?.messageSeq ?? head + 1;
+}
+
+function countedRecord(record: MemtableRecord): CountedRecord {
+  const { messageSeq, timestampMs, counted, redDot } = record;
+  const counts = countsForEver(redDot, record);
+  return { seq: messageSeq, timestampMs, counted, counts };
+}
+
+function expiringRow(record: MemtableRecord): ExpiringRow {
+  const { messageSeq, timestampMs } = record;
+  return { seq: messageSeq, timestampMs, expiresAtMs: expiresAtMs(record) };
+}
+
+function headOf(record: MemtableRecord): MessageHead {
+  const { messageId, messageSeq, clientMsgNo, timestampMs } = record;
+  return { messageId, messageSeq, clientMsgNo, timestampMs };
 }

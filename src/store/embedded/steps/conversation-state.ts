@@ -1,37 +1,51 @@
-// Where users stand in their channels: computed when asked, from the channel's head, the user's position, the newest own message and the counts
-// that records carry. No state but the parts'. Everything is read at once, so that it belongs together.
+// The state of a user in a channel: computed when asked, from the channel's head, the user's
+// position, the newest own message and the counts that records carry. No state but the tables'.
+// Everything is read at once, so that it belongs together. `redis/lua/conversation.lua` is the twin.
 
 import type {
+  ChannelKey,
+  ChannelRef,
   Conversation,
   ConversationHead,
   MessageHead,
 } from "../../../broker/model.ts";
 import type { Clock, ConversationChange } from "../../../broker/ports.ts";
-import type { ChannelState, ChannelStates } from "./channel-state.ts";
-import type { History } from "./history.ts";
-import type { Membership } from "./memberships.ts";
 import {
   type Position,
   type PositionTable,
   readPosition,
-} from "./positions.ts";
-import type { Unread } from "./unread.ts";
+} from "./conversation-rows.ts";
+import type { History } from "./history.ts";
+import {
+  type ChannelState,
+  ChannelStates,
+  type ChannelStatesParts,
+  Unread,
+} from "./unread.ts";
 
-/** Where a user stands in a channel at one moment. */
-interface Standing {
-  readonly state: ChannelState;
+/** A channel that is a conversation of a user. */
+export interface Membership {
+  readonly uid: string;
+  readonly channel: ChannelRef;
+  readonly key: ChannelKey;
+  readonly isLarge: boolean;
+  /** The channel's head when the user joined it. */
+  readonly joinSeq: number;
+}
+
+/** The state of a user in a channel at one moment. */
+interface ConversationState {
+  readonly channel: ChannelState;
   readonly position: Position | undefined;
   readonly readSeq: number;
   readonly deletedSeq: number;
 }
 
 /** What a user can set. */
-type Marks = Pick<Standing, "readSeq" | "deletedSeq">;
+type Marks = Pick<ConversationState, "readSeq" | "deletedSeq">;
 
-export interface StandingParts {
+export interface ConversationStateParts extends ChannelStatesParts {
   readonly tables: PositionTable;
-  readonly states: ChannelStates;
-  readonly unread: Unread;
   readonly history: History;
   readonly clock: Clock;
   /** 0 = for ever. */
@@ -42,11 +56,15 @@ type Facts = Omit<Conversation, "last"> & {
   readonly last: MessageHead | undefined;
 };
 
-export class Standings {
-  readonly #parts: StandingParts;
+export class ConversationStates {
+  readonly #parts: ConversationStateParts;
+  readonly #channels: ChannelStates;
+  readonly #unread: Unread;
 
-  constructor(parts: StandingParts) {
+  constructor(parts: ConversationStateParts) {
     this.#parts = parts;
+    this.#channels = new ChannelStates(parts);
+    this.#unread = new Unread({ ...parts, states: this.#channels });
   }
 
   /** All of a conversation. */
@@ -68,47 +86,45 @@ export class Standings {
   }
 
   #facts(membership: Membership): Facts {
-    const standing = this.of(membership);
-    const { state, position, readSeq, deletedSeq } = standing;
-    const last = this.#last(standing);
+    const state = this.of(membership);
+    const { channel, position, readSeq, deletedSeq } = state;
+    const last = this.#last(state);
     return {
       channel: membership.channel,
-      headSeq: state.head,
+      headSeq: channel.head,
       readSeq,
-      unread: membership.isLarge ? 0 : this.#parts.unread.count(state, readSeq),
+      unread: membership.isLarge ? 0 : this.#unread.count(channel, readSeq),
       deletedSeq,
       changedAtMs: Math.max(last?.timestampMs ?? 0, position?.changedAtMs ?? 0),
       last,
     };
   }
 
-  of(membership: Membership): Standing {
-    const { tables, states } = this.#parts;
-    const { uid, key, isLarge, joinSeq } = membership;
-    const state = states.now(key);
-    const { head } = state;
+  of({ uid, key, isLarge, joinSeq }: Membership): ConversationState {
+    const channel = this.#channels.now(key);
+    const { head } = channel;
     if (isLarge)
-      return { state, position: undefined, readSeq: head, deletedSeq: 0 };
-    const position = readPosition(tables, uid, key);
-    const own = states.ownSeq(state, uid);
+      return { channel, position: undefined, readSeq: head, deletedSeq: 0 };
+    const position = readPosition(this.#parts.tables, uid, key);
+    const own = this.#channels.ownSeq(channel, uid);
     if (position === undefined) {
       const readSeq = Math.min(head, Math.max(joinSeq, own));
-      return { state, position, readSeq, deletedSeq: 0 };
+      return { channel, position, readSeq, deletedSeq: 0 };
     }
     const { deletedSeq, headAtChange } = position;
     const ownSince = own > headAtChange ? own : 0;
     const readSeq = Math.max(position.readSeq, ownSince, deletedSeq);
-    return { state, position, readSeq, deletedSeq };
+    return { channel, position, readSeq, deletedSeq };
   }
 
   /** The newest message behind `deletedSeq` that is shown. */
-  #last({ state, deletedSeq }: Standing): MessageHead | undefined {
-    const { states, unread, clock, retentionMs } = this.#parts;
-    const fromSeq = unread.firstKeptSeq(state, deletedSeq + 1);
-    if (fromSeq > state.head) return undefined;
+  #last({ channel, deletedSeq }: ConversationState): MessageHead | undefined {
+    const { clock, retentionMs } = this.#parts;
+    const fromSeq = this.#unread.firstKeptSeq(channel, deletedSeq + 1);
+    if (fromSeq > channel.head) return undefined;
     const nowMs = clock();
-    return states.newest(
-      state,
+    return this.#channels.newest(
+      channel,
       fromSeq,
       ({ timestampMs, expiresAtMs }) =>
         nowMs < expiresAtMs &&
@@ -117,9 +133,11 @@ export class Standings {
   }
 
   /** What `change` makes of it. */
-  changed({ state, deletedSeq }: Standing, change: ConversationChange): Marks {
-    const { unread } = this.#parts;
-    const { head } = state;
+  changed(
+    { channel, deletedSeq }: ConversationState,
+    change: ConversationChange,
+  ): Marks {
+    const { head } = channel;
     switch (change.kind) {
       case "read": {
         const seq = Math.min(head, Math.trunc(change.seq));
@@ -127,7 +145,7 @@ export class Standings {
       }
       case "unread": {
         const wanted = Math.max(0, Math.trunc(change.unread));
-        const readSeq = unread.positionOf(state, wanted, deletedSeq);
+        const readSeq = this.#unread.positionOf(channel, wanted, deletedSeq);
         return { readSeq, deletedSeq };
       }
       case "delete":
