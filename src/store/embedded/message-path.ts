@@ -24,11 +24,11 @@ import { History } from "./steps/history.ts";
 import { LiveStreams } from "./steps/live-streams.ts";
 import { MessageIds } from "./steps/message-ids.ts";
 import type { Judge } from "./steps/permissions.ts";
+import { TrimQueue } from "./steps/retention.ts";
 import { createStreamReads, createWithStream } from "./steps/stream-reads.ts";
 import { StreamRows } from "./steps/stream-rows.ts";
 import { StreamRules } from "./steps/stream-rules.ts";
 import { createStreamWrites } from "./steps/streams.ts";
-import { TrimQueue } from "./steps/trim-queue.ts";
 
 /** Where it is kept. */
 export interface LogPlace {

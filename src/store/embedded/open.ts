@@ -35,9 +35,9 @@ import { Inbox } from "./steps/inbox.ts";
 import type { LiveStreams } from "./steps/live-streams.ts";
 import { createManagerTables } from "./steps/managers.ts";
 import { createJudge } from "./steps/permissions.ts";
+import { Sweep } from "./steps/retention.ts";
 import { createSessions } from "./steps/sessions.ts";
 import { removeOrphanedStreams } from "./steps/stream-rows.ts";
-import { Sweep } from "./steps/sweep.ts";
 import {
   createLoginSweep,
   createNewestLogins,
