@@ -3,7 +3,6 @@
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { ChannelKey } from "../../broker/model.ts";
-import type { StreamStore } from "../../broker/ports.ts";
 import type { EmbeddedOptions } from "./embedded-options.ts";
 import { ChannelRows } from "./engine/channel-rows.ts";
 import { Checkpoint, readCheckpointState } from "./engine/checkpoint.ts";
@@ -25,10 +24,9 @@ import { LiveStreams } from "./steps/live-streams.ts";
 import { MessageIds } from "./steps/message-ids.ts";
 import type { Judge } from "./steps/permissions.ts";
 import { TrimQueue } from "./steps/retention.ts";
-import { createStreamReads, createWithStream } from "./steps/stream-reads.ts";
+import { createWithStream } from "./steps/stream-reads.ts";
 import { StreamRows } from "./steps/stream-rows.ts";
-import { StreamRules } from "./steps/stream-rules.ts";
-import { createStreamWrites } from "./steps/streams.ts";
+import { createStreams } from "./steps/streams.ts";
 
 /** Where it is kept. */
 export interface LogPlace {
@@ -67,7 +65,10 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const history = new History({
     ...{ logRows, rows, memtable, withStream, clock, retentionMs },
   });
-  const streams = openStreams(options, { ...log, appends, assigner, frame });
+  const streams = createStreams({
+    ...{ memtable, live, rows: streamRows, assigner, frame, appends },
+    ...{ clock, retentionMs, maxStreamBytes: options.maxStreamBytes },
+  });
   return {
     ...{ ...log, dedupe, assigner, appends, checkpoint, history, streams },
     ...{ trimQueue, logRows },
@@ -104,26 +105,6 @@ export async function closeMessagePath(
   } finally {
     wal.close();
   }
-}
-
-function openStreams(
-  { clock, retentionS, maxStreamBytes }: EmbeddedOptions,
-  parts: ReturnType<typeof openLog> & {
-    readonly appends: Appends;
-    readonly assigner: Assigner;
-    readonly frame: Frame;
-  },
-): StreamStore {
-  const { live, assigner, streamRows: rows } = parts;
-  const rules = new StreamRules({
-    ...{ live, rows },
-    isTaken: (draft, nowMs) => assigner.firstOf(draft, nowMs) !== undefined,
-  });
-  const retentionMs = retentionS * 1000;
-  return {
-    ...createStreamReads({ live, rows, clock, retentionMs }),
-    ...createStreamWrites({ ...parts, rules, maxStreamBytes }),
-  };
 }
 
 /** Replays the WAL and begins a new segment of it. */

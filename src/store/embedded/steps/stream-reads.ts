@@ -10,15 +10,15 @@ import type { StreamStore } from "../../../broker/ports.ts";
 import { decodeRecord, peekTimes } from "../engine/record.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
+import { isStreamName } from "./stream-record.ts";
 import type { EndedStream, StreamRows } from "./stream-rows.ts";
-import { isStreamName } from "./streams.ts";
 
 type StreamReads = Pick<
   StreamStore,
   "stream" | "activeStream" | "personalStreamsOf" | "streamTextOffset"
 >;
 
-interface StreamReadsParts {
+export interface StreamReadsParts {
   readonly live: LiveStreams;
   readonly rows: StreamRows;
   /** Unix milliseconds. */

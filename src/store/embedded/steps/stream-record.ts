@@ -16,6 +16,7 @@ import {
   RECORD_VERSION,
   STREAM_RECORD,
 } from "../engine/record.ts";
+import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "./append-call.ts";
 
 const RECORD_BYTES = 12;
 const BODY_BYTES = 16;
@@ -73,6 +74,17 @@ export interface StreamName {
 export function stateAfter(ending: Ending | undefined): StreamState {
   if (ending === undefined) return "active";
   return ending === "stopped" || ending === "replaced" ? "cancelled" : ending;
+}
+
+/** Whether a stream can have this name. */
+export function isStreamName({
+  key,
+  clientMsgNo,
+}: {
+  readonly key: ChannelKey;
+  readonly clientMsgNo: string;
+}): boolean {
+  return key.length <= MAX_KEY_UNITS && clientMsgNo.length <= MAX_LABEL_UNITS;
 }
 
 /** Whether events of this type can be kept. */

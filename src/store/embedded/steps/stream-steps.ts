@@ -1,9 +1,12 @@
-// What one call does to streams, in order: gives events their places in memory and in the frame, shows and tells them once they are durable,
-// or takes them back. Owns that list. Must never show or tell what is not settled.
+// One call that changes streams, on its way through the queue: gives events their places in memory
+// and in the frame, shows and tells them once they are durable, or takes them back. Owns the list of
+// them and the call's answer. Must never show, tell or answer what is not settled.
 
+import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
-import type { Memtable } from "../engine/memtable.ts";
+import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
+import type { QueuedStep } from "./append-call.ts";
 import type { AssignedStream, Assigner } from "./assigner.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
@@ -15,11 +18,61 @@ import {
   type StreamName,
 } from "./stream-record.ts";
 
-export interface StreamAssignmentParts {
+/** What a call assigns with. */
+export interface StreamCallParts {
   readonly memtable: Memtable;
   readonly live: LiveStreams;
   readonly assigner: Assigner;
   readonly frame: Frame;
+}
+
+/** Decides what to do and returns the answer. Throws BrokerError when it is refused, having assigned nothing. */
+export type Decision<Answer> = (assignments: StreamAssignments) => Answer;
+
+export class StreamCall<Answer> implements QueuedStep {
+  readonly #parts: StreamCallParts;
+  readonly #decide: Decision<Answer>;
+  readonly #resolve: (answer: Answer) => void;
+  readonly reject: (error: BrokerError) => void;
+  #assigned: StreamAssignments | undefined;
+  #answer: { readonly value: Answer } | undefined;
+
+  constructor(
+    parts: StreamCallParts,
+    decide: Decision<Answer>,
+    done: {
+      readonly resolve: (answer: Answer) => void;
+      readonly reject: (error: BrokerError) => void;
+    },
+  ) {
+    this.#parts = parts;
+    this.#decide = decide;
+    this.#resolve = done.resolve;
+    this.reject = done.reject;
+  }
+
+  get record(): MemtableRecord | undefined {
+    return this.#assigned?.record;
+  }
+
+  assign(nowMs: number): void {
+    this.#assigned = new StreamAssignments(this.#parts, nowMs);
+    try {
+      this.#answer = { value: this.#decide(this.#assigned) };
+    } catch (error) {
+      if (!(error instanceof BrokerError)) throw error;
+      this.reject(error);
+    }
+  }
+
+  settle(tell: (event: ClusterEvent) => void): void {
+    this.#assigned?.settle(tell);
+    if (this.#answer !== undefined) this.#resolve(this.#answer.value);
+  }
+
+  rollBack(): void {
+    this.#assigned?.rollBack();
+  }
 }
 
 /** An event that has no place yet. */
@@ -37,13 +90,13 @@ interface AssignedEvent {
 }
 
 export class StreamAssignments {
-  readonly #parts: StreamAssignmentParts;
+  readonly #parts: StreamCallParts;
   readonly nowMs: number;
   readonly #events: AssignedEvent[] = [];
   /** The stream that was begun. */
   #begun: (AssignedStream & { readonly stream: LiveStream }) | undefined;
 
-  constructor(parts: StreamAssignmentParts, nowMs: number) {
+  constructor(parts: StreamCallParts, nowMs: number) {
     this.#parts = parts;
     this.nowMs = nowMs;
   }
