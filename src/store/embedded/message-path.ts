@@ -15,13 +15,12 @@ import { recover } from "./engine/recover.ts";
 import { Replay } from "./engine/replay.ts";
 import { Wal } from "./engine/wal.ts";
 import { Appends } from "./steps/append.ts";
-import { Assigner } from "./steps/assigner.ts";
+import { Assigner, MessageIds } from "./steps/assigner.ts";
 import { lastCommandId } from "./steps/commands.ts";
 import type { ConversationRows } from "./steps/conversation-rows.ts";
 import { DedupeIndex } from "./steps/dedupe.ts";
 import { History } from "./steps/history.ts";
 import { LiveStreams } from "./steps/live-streams.ts";
-import { MessageIds } from "./steps/message-ids.ts";
 import type { Judge } from "./steps/permissions.ts";
 import { TrimQueue } from "./steps/retention.ts";
 import { createWithStream } from "./steps/stream-reads.ts";
@@ -94,7 +93,7 @@ export async function closeMessagePath(
   { appends, checkpoint, wal }: MessagePath,
   onError: EmbeddedOptions["onError"],
 ): Promise<void> {
-  await appends.drain();
+  await appends.turn.drain();
   await checkpoint.close();
   const end = wal.position.segment + 1;
   try {

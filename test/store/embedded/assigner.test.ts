@@ -6,9 +6,11 @@ import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts"
 import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { Frame } from "../../../src/store/embedded/engine/frame.ts";
 import { Memtable } from "../../../src/store/embedded/engine/memtable.ts";
-import { Assigner } from "../../../src/store/embedded/steps/assigner.ts";
+import {
+  Assigner,
+  MessageIds,
+} from "../../../src/store/embedded/steps/assigner.ts";
 import { DedupeIndex } from "../../../src/store/embedded/steps/dedupe.ts";
-import { MessageIds } from "../../../src/store/embedded/steps/message-ids.ts";
 import { retryOf } from "../../contract/store-bench.ts";
 import { testFolder } from "./folder.ts";
 

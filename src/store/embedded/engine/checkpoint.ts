@@ -63,8 +63,10 @@ function putCheckpointState(
 interface CheckpointParts extends FlushParts {
   readonly wal: Wal;
   readonly appends: {
-    /** Everything in the WAL before it is settled. */
-    readonly settledEnd: Wal["position"];
+    readonly turn: {
+      /** Everything in the WAL before it is settled. */
+      readonly settledEnd: WalPosition;
+    };
     /** Records that are assigned and not settled. */
     unsettled(): Iterable<MemtableRecord>;
   };
@@ -169,7 +171,10 @@ export class Checkpoint {
       conversationRows.kept([], (key) => memtable.peek(key));
       return;
     }
-    const state = { position: appends.settledEnd, lastMessageId: ids.floor };
+    const state = {
+      position: appends.turn.settledEnd,
+      lastMessageId: ids.floor,
+    };
     const flush = startFlush(this.#parts, appends.unsettled());
     const { channels } = flush;
     if (isRotation) await dedupe.rotate(nowMs);
@@ -199,7 +204,7 @@ export class Checkpoint {
     if (failures.length > 0) throw failures[0];
   }
 
-  #dropSegments(position: Wal["position"]): void {
+  #dropSegments(position: WalPosition): void {
     if (position.segment <= this.#droppedBefore) return;
     this.#droppedBefore = position.segment;
     const { tables, wal, onError } = this.#parts;

@@ -14,6 +14,10 @@ import {
 /** The newest data format this build reads and the one it writes. */
 export const DATA_FORMAT = 3;
 
+/** Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges refuse far shorter ones. */
+export const MAX_KEY_UNITS = 603;
+export const MAX_LABEL_UNITS = 300;
+
 /** The tables. Values are arrays that begin with a format version, or bytes that do. */
 export interface Tables extends Database {
   /** [type, id] → flags and number of members. */

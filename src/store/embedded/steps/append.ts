@@ -1,8 +1,9 @@
-// The path of a message through the store: queue → assign → one WAL write per event-loop turn → settle (show to reads, publish, answer).
-// With `durability = disk` the next batch is written when the disk has the one before. Owns the queue and the batch waiting for the disk. Must
-// never answer or publish before the batch is durable, and never reorder a channel. Hot: no await and no closure per message.
+// The port's `append`: is it a retry, may the sender send, then seq and id are assigned; shown,
+// published and answered once the turn's write is durable. Owns the turn, and the counts. Hot: no
+// await and no closure per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
+import type { Message } from "../../../broker/model.ts";
 import type {
   Appended,
   Clock,
@@ -10,71 +11,69 @@ import type {
   MessageDraft,
   Publisher,
 } from "../../../broker/ports.ts";
-import type { FolderLock } from "../engine/folder-lock.ts";
+import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/database.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
-import type { Wal } from "../engine/wal.ts";
-import {
-  type Call,
-  messageCall,
-  type QueuedStep,
-  refusal,
-  stepCall,
-} from "./append-call.ts";
+import { Turn, type TurnParts } from "../engine/turn.ts";
 import type { Assigner } from "./assigner.ts";
 import type { FirstToCome } from "./dedupe.ts";
 import type { Judge } from "./permissions.ts";
 
 /** Counted for a queued message on top of its payload. */
 const QUEUED_BYTES = 256;
-/** Bounds of a batch, so that its turn of the event loop stays short however long the disk took for the one before. */
-const MAX_BATCH_CALLS = 1000;
-const MAX_BATCH_BYTES = 4 * 1024 * 1024;
+const MAX_EXPIRE_S = 0xffff_ffff;
 
-interface Taken {
-  readonly calls: readonly Call[];
+/** A call of another kind that takes its turn among the messages. */
+export interface QueuedStep {
+  /** The message it assigned. */
+  readonly record: MemtableRecord | undefined;
+  /** Assigns what it wants in the batch under way; answers a refusal at once. */
+  assign(nowMs: number): void;
+  /** All of it is durable: shows, publishes and answers it. */
+  settle(publish: (event: ClusterEvent) => void): void;
+  /** Rolls back what it assigned but `record`, newest first: it was not written. */
+  rollBack(): void;
+  /** Harmless once it is answered. */
+  reject(error: BrokerError): void;
+}
+
+/** A call under way. One shape for both kinds. */
+interface Call {
+  /** Undefined: a message. */
+  readonly step: QueuedStep | undefined;
+  readonly draft: MessageDraft;
+  /** Memory it takes while it is queued, about. */
   readonly bytes: number;
+  readonly resolve: (answer: Appended) => void;
+  readonly reject: (error: BrokerError) => void;
+  /** Its own message; undefined while not assigned and for a retry. */
+  message: Message | undefined;
+  /** Its place in the memtable; undefined when nothing of it is kept. */
+  record: MemtableRecord | undefined;
+  /** The unsettled first call that this one repeats. */
+  original: MemtableRecord | undefined;
 }
 
-interface Batch {
-  readonly calls: readonly Call[];
-  /** Where the WAL ended after it. */
-  readonly end: Wal["position"];
-}
-
-interface AppendsParts {
+interface AppendsParts extends TurnParts {
   readonly memtable: Memtable;
-  readonly wal: Wal;
-  readonly owner: Pick<FolderLock, "assertHeld">;
   readonly assigner: Assigner;
   readonly clock: Clock;
   readonly publisher: Publisher;
   readonly judge: Judge;
-  /** Wait for the disk before settling. */
-  readonly synced: boolean;
-  readonly onError: (error: Error, what: string) => void;
 }
 
 export class Appends {
   readonly #parts: AppendsParts;
-  #queue: Call[] = [];
-  #queuedBytes = 0;
-  #turn: NodeJS.Immediate | undefined;
-  /** Written, not yet on the disk. */
-  #unsynced: Batch | undefined;
-  /** Resolves when it is settled or rolled back. */
-  #syncing: Promise<void> | undefined;
-  #settledEnd: Wal["position"];
+  readonly turn: Turn<Call>;
   #appended = 0;
   #duplicates = 0;
 
   constructor(parts: AppendsParts) {
     this.#parts = parts;
-    this.#settledEnd = parts.wal.position;
-  }
-
-  /** Everything in the WAL before it is settled. */
-  get settledEnd(): Wal["position"] {
-    return this.#settledEnd;
+    this.turn = new Turn(parts, {
+      assign: (calls, bytes) => this.#assignAll(calls, bytes),
+      settle: (call) => this.#settle(call),
+      rollBack: (calls) => this.#rollBack(calls),
+    });
   }
 
   get counts(): { readonly appended: number; readonly duplicates: number } {
@@ -83,8 +82,7 @@ export class Appends {
 
   /** The memtable has no room for more than is queued. */
   get isFull(): boolean {
-    const queued = { records: this.#queue.length, bytes: this.#queuedBytes };
-    return this.#parts.memtable.isFull(queued);
+    return this.#parts.memtable.isFull(this.turn.queued);
   }
 
   /** The port's `append`. */
@@ -93,24 +91,31 @@ export class Appends {
     if (refused !== undefined) return Promise.reject(refused);
     if (this.isFull) return Promise.reject(new BrokerError("overloaded"));
     return new Promise((resolve, reject) => {
-      const bytes = draft.payload.length + QUEUED_BYTES;
-      this.#enqueue(messageCall(draft, bytes, { resolve, reject }));
+      this.turn.enqueue({
+        step: undefined,
+        draft,
+        bytes: draft.payload.length + QUEUED_BYTES,
+        resolve,
+        reject,
+        message: undefined,
+        record: undefined,
+        original: undefined,
+      });
     });
   }
 
   /** Puts a call of another kind, which takes about so many bytes, into the queue; it answers for itself. */
   enqueue(step: QueuedStep, bytes: number): void {
-    this.#enqueue(stepCall(step, bytes + QUEUED_BYTES));
-  }
-
-  #enqueue(call: Call): void {
-    this.#queuedBytes += call.bytes;
-    this.#queue.push(call);
-    this.#schedule();
-  }
-
-  #schedule(): void {
-    if (this.#unsynced === undefined) this.#turn ??= setImmediate(this.#flush);
+    this.turn.enqueue({
+      step,
+      draft: NO_DRAFT,
+      bytes: bytes + QUEUED_BYTES,
+      resolve: answersItself,
+      reject: (error) => step.reject(error),
+      message: undefined,
+      record: undefined,
+      original: undefined,
+    });
   }
 
   /** What a retry would be answered, without appending anything; undefined: it would be a new one. */
@@ -125,7 +130,7 @@ export class Appends {
       return command && { ...command, duplicate: true };
     }
     if ("settled" in first && !first.settled) {
-      await this.#syncing;
+      await this.turn.syncing;
       if (!first.settled) return undefined; // its batch was not written
     }
     const { messageId, messageSeq } = first;
@@ -134,66 +139,14 @@ export class Appends {
 
   /** Records that are assigned and not settled. */
   *unsettled(): Iterable<MemtableRecord> {
-    for (const { record } of this.#unsynced?.calls ?? [])
+    for (const { record } of this.turn.unsettled)
       if (record !== undefined) yield record;
   }
 
-  /** Resolves when every call made before it is answered. */
-  async drain(): Promise<void> {
-    while (this.#unsynced !== undefined || this.#queue.length > 0) {
-      if (this.#turn !== undefined) clearImmediate(this.#turn);
-      this.#flush();
-      await this.#syncing;
-    }
-  }
-
-  /** One turn: what is queued becomes one batch. */
-  readonly #flush = (): void => {
-    this.#turn = undefined;
-    if (this.#unsynced !== undefined) return;
-    const taken = this.#take();
-    if (taken.calls.length > 0) this.#commit(taken);
-    if (this.#queue.length > 0) this.#schedule();
-  };
-
-  /** The oldest calls of the queue, as many as a batch may have, and the memory they take. */
-  #take(): Taken {
-    let bytes = 0;
-    let count = 0;
-    const most = Math.min(this.#queue.length, MAX_BATCH_CALLS);
-    while (count < most && bytes < MAX_BATCH_BYTES)
-      bytes += this.#queue[count++]?.bytes ?? 0;
-    this.#queuedBytes -= bytes;
-    const calls = this.#queue;
-    this.#queue = calls.splice(count);
-    return { calls, bytes };
-  }
-
-  #commit({ calls, bytes }: Taken): void {
-    const { wal, owner, assigner, synced } = this.#parts;
-    let isWritten: boolean;
-    try {
-      owner.assertHeld();
-      assigner.begin(bytes);
-      this.#assignAll(calls);
-      isWritten = this.#write();
-    } catch (cause) {
-      assigner.failed();
-      this.#fail(calls, cause);
-      return;
-    }
-    const batch = { calls, end: wal.position };
-    if (!synced || !isWritten) {
-      this.#settle(batch);
-      return;
-    }
-    this.#unsynced = batch;
-    this.#syncing = this.#sync(batch);
-  }
-
-  #assignAll(calls: readonly Call[]): void {
+  #assignAll(calls: readonly Call[], bytes: number): Buffer | undefined {
     const { assigner, clock } = this.#parts;
     const nowMs = clock();
+    assigner.begin(bytes);
     for (const call of calls) {
       const { draft, step } = call;
       if (step !== undefined) {
@@ -207,6 +160,34 @@ export class Appends {
       call.message = message;
       call.record = record;
     }
+    return assigner.frame();
+  }
+
+  /** Answers the retry of a settled message, or ties the call to the first one. */
+  #isRetry(call: Call, nowMs: number): boolean {
+    const first = this.#parts.assigner.firstOf(call.draft, nowMs);
+    if (first === undefined) return false;
+    if ("settling" in first) void this.#awaitCommand(call, first);
+    else if (!("settled" in first)) this.#answerRetry(call, first);
+    else if (first.settled) this.#answerRetry(call, first);
+    else call.original = first;
+    return true;
+  }
+
+  /** Answers a call that repeats a command which is not settled; if that is not stored, it is a call of its own. */
+  async #awaitCommand(call: Call, { settling }: FirstToCome): Promise<void> {
+    const command = await settling;
+    if (command !== undefined) this.#answerRetry(call, command);
+    else this.append(call.draft).then(call.resolve, call.reject);
+  }
+
+  #answerRetry(
+    call: Call,
+    first: { readonly messageId: number; readonly messageSeq: number },
+  ): void {
+    this.#duplicates++;
+    const { messageId, messageSeq } = first;
+    call.resolve({ messageId, messageSeq, duplicate: true });
   }
 
   /** Answers a sender who may not send; one whose facts cannot be read fails alone. */
@@ -221,113 +202,76 @@ export class Appends {
     return true;
   }
 
-  /** Answers the retry of a settled message, or ties the call to the first one. */
-  #isRetry(call: Call, nowMs: number): boolean {
-    const first = this.#parts.assigner.firstOf(call.draft, nowMs);
-    if (first === undefined) return false;
-    if ("settling" in first) void this.#awaitCommand(call, first);
-    else if (!("settled" in first)) this.#answerRetry(call, first);
-    else if (first.settled) this.#answerRetry(call, first);
-    else call.original = first;
-    return true;
-  }
-
-  /** Answers a call that repeats a command which is not settled; when that comes to nothing, it is a call of its own. */
-  async #awaitCommand(call: Call, { settling }: FirstToCome): Promise<void> {
-    const command = await settling;
-    if (command !== undefined) this.#answerRetry(call, command);
-    else this.append(call.draft).then(call.resolve, call.reject);
-  }
-
-  /** False: there was nothing to write. */
-  #write(): boolean {
-    const frame = this.#parts.assigner.frame();
-    if (frame === undefined) return false;
-    this.#parts.wal.write(frame);
-    return true;
-  }
-
-  /** Settles the batch once the disk has it. */
-  async #sync(batch: Batch): Promise<void> {
-    try {
-      await this.#parts.wal.sync();
-      this.#settle(batch);
-    } catch (cause) {
-      this.#parts.onError(
-        asError(cause),
-        "The journal could not be synced to disk",
-      );
-      this.#fail(batch.calls, cause);
-    } finally {
-      this.#unsynced = undefined;
-      if (this.#queue.length > 0) this.#schedule();
-    }
-  }
-
-  #settle(batch: Batch): void {
-    this.#settledEnd = batch.end;
-    for (const call of batch.calls) {
-      try {
-        this.#settleCall(call);
-      } catch (cause) {
-        this.#parts.onError(
-          asError(cause),
-          "A committed message could not be settled",
-        ); // a bug: it must not strand the others
-        call.reject(new BrokerError("internal", { cause }));
-      }
-    }
-  }
-
-  #settleCall(call: Call): void {
+  #settle(call: Call): void {
     const { draft, message, record, original, step } = call;
     if (step !== undefined) {
       if (record !== undefined) this.#appended++;
-      step.settle(this.#tell);
+      step.settle(this.#publish);
       return;
     }
     if (original !== undefined) this.#answerRetry(call, original);
     if (message === undefined) return;
     if (record !== undefined) this.#parts.memtable.settle(record);
     const { origin, recipients } = draft;
-    this.#tell({ kind: "message", message, origin, recipients });
+    this.#publish({ kind: "message", message, origin, recipients });
     this.#appended++;
     const { messageId, messageSeq } = message;
     call.resolve({ messageId, messageSeq, duplicate: false });
   }
 
-  readonly #tell = (event: ClusterEvent): void => {
+  readonly #publish = (event: ClusterEvent): void => {
+    const { publisher, onError } = this.#parts;
     try {
-      this.#parts.publisher.publish(event);
+      publisher.publish(event);
     } catch (error) {
-      this.#parts.onError(
-        asError(error),
-        "A stored message could not be published",
-      );
+      onError(error as Error, "A stored message could not be published"); // a bug in a receiver: the message is stored all the same
     }
   };
 
-  #answerRetry(
-    call: Call,
-    first: { readonly messageId: number; readonly messageSeq: number },
-  ): void {
-    this.#duplicates++;
-    const { messageId, messageSeq } = first;
-    call.resolve({ messageId, messageSeq, duplicate: true });
-  }
-
-  /** Rolls a batch back, newest first, and rejects what is not answered yet. */
-  #fail(calls: readonly Call[], cause: unknown): void {
+  #rollBack(calls: readonly Call[]): void {
+    const { memtable, assigner } = this.#parts;
     for (const call of calls.toReversed()) {
       call.step?.rollBack();
       const record = call.record ?? call.step?.record;
-      if (record !== undefined) this.#parts.memtable.rollBack(record);
+      if (record !== undefined) memtable.rollBack(record);
     }
-    const error = new BrokerError("unavailable", { cause });
-    for (const call of calls) call.reject(error);
+    assigner.failed();
   }
 }
 
-function asError(cause: unknown): Error {
-  return cause instanceof Error ? cause : new Error(String(cause));
+/** Stands for the draft of a call that is no message. */
+const NO_DRAFT: MessageDraft = {
+  key: "",
+  channel: { id: "", type: 1 },
+  fromUid: "",
+  clientMsgNo: "",
+  header: { noPersist: true, redDot: false },
+  expireS: 0,
+  streamNo: undefined,
+  tagKey: undefined,
+  payload: new Uint8Array(0),
+  origin: undefined,
+  recipients: undefined,
+  permission: "granted",
+};
+
+function answersItself(): void {}
+
+/** What no record or database key can hold: it must not reach a batch, where it would fail others. */
+function refusal(draft: MessageDraft): BrokerError | undefined {
+  if (
+    draft.key.length > MAX_KEY_UNITS ||
+    draft.channel.id.length > MAX_LABEL_UNITS ||
+    draft.fromUid.length > MAX_LABEL_UNITS ||
+    draft.clientMsgNo.length > MAX_LABEL_UNITS ||
+    (draft.streamNo?.length ?? 0) > MAX_LABEL_UNITS ||
+    (draft.tagKey?.length ?? 0) > MAX_LABEL_UNITS
+  )
+    return new BrokerError("too_large");
+  const { expireS } = draft;
+  if (!Number.isInteger(expireS) || expireS < 0 || expireS > MAX_EXPIRE_S)
+    return new BrokerError("bad_request", {
+      message: `expire is an integer from 0 to ${MAX_EXPIRE_S}`,
+    });
+  return undefined;
 }

@@ -1,9 +1,12 @@
-// Assigns seqs and ids to drafts: finds the first message a retry repeats, else takes seq and id and encodes the record into the frame of the
-// batch under way. Owns which message no record carries. Assigns nothing permanently: `Memtable.rollBack` takes back what was not written. Hot.
+// Assigns seqs and ids to drafts: finds the first message a retry repeats, else takes seq and id and
+// encodes the record into the frame of the batch under way. Owns the last id given, the reservation
+// below which ids do not come again after a restart, and which message no record carries. Assigns no
+// seq permanently: `Memtable.rollBack` takes back what was not written. Hot.
 
 import {
   type ChannelKey,
   clientMsgNoOf,
+  firstMessageId,
   type Message,
   type MessageHeader,
 } from "../../../broker/model.ts";
@@ -25,8 +28,9 @@ import {
   type StoredRecord,
 } from "../engine/record.ts";
 import type { DedupeIndex, FirstMessage, FirstToCome } from "./dedupe.ts";
-import type { MessageIds } from "./message-ids.ts";
 
+/** How far a reservation is set ahead: a second's worth of ids that no stored message carries costs one WAL record. */
+const RESERVED_AHEAD = 4_096_000;
 const EMPTY = new Uint8Array(0);
 /** Of every stream's message. */
 const STREAM_HEADER: MessageHeader = { noPersist: false, redDot: true };
@@ -202,5 +206,43 @@ export class Assigner {
         ...{ dedupe: false, counted: 0, isStream: false },
       }),
     );
+  }
+}
+
+/** Gives message ids: the first of the current millisecond, or the one after the last. Must never give an id that is not greater than all before. */
+export class MessageIds {
+  #last: number;
+  #reserved: number;
+
+  /** `last`: no id up to here is given again. */
+  constructor(last: number) {
+    this.#last = last;
+    this.#reserved = last;
+  }
+
+  /** The greatest id given, or promised not to be given again. */
+  get floor(): number {
+    return Math.max(this.#last, this.#reserved);
+  }
+
+  next(nowMs: number): number {
+    const fresh = firstMessageId(nowMs);
+    this.#last = fresh > this.#last ? fresh : this.#last + 1;
+    return this.#last;
+  }
+
+  /** A reservation to log before `id`, which no stored record carries, may be shown; undefined while an earlier one covers it. */
+  reservationFor(id: number): number | undefined {
+    return id <= this.#reserved ? undefined : id + RESERVED_AHEAD;
+  }
+
+  /** The reservation goes into the WAL with the batch under way. */
+  reservationKept(reservation: number): void {
+    this.#reserved = reservation;
+  }
+
+  /** The batch under way failed: whatever reservation it held must be written again. */
+  reservationLost(): void {
+    this.#reserved = 0;
   }
 }

@@ -6,7 +6,7 @@ import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
-import type { QueuedStep } from "./append-call.ts";
+import type { QueuedStep } from "./append.ts";
 import type { AssignedStream, Assigner } from "./assigner.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
@@ -65,8 +65,8 @@ export class StreamCall<Answer> implements QueuedStep {
     }
   }
 
-  settle(tell: (event: ClusterEvent) => void): void {
-    this.#assigned?.settle(tell);
+  settle(publish: (event: ClusterEvent) => void): void {
+    this.#assigned?.settle(publish);
     if (this.#answer !== undefined) this.#resolve(this.#answer.value);
   }
 
@@ -131,23 +131,23 @@ export class StreamAssignments {
     this.#events.push({ stream, event, encoded, previousMs });
   }
 
-  settle(tell: (event: ClusterEvent) => void): void {
+  settle(publish: (event: ClusterEvent) => void): void {
     const { live } = this.#parts;
     for (const { stream, event, encoded } of this.#events) {
-      if (event.index === 0) this.#settleMessage(tell);
+      if (event.index === 0) this.#settleMessage(publish);
       stream.pending.push(encoded);
       stream.show(event.index + 1);
       live.touch(stream);
-      tell({ kind: "event", event: stream.told(event) });
+      publish({ kind: "event", event: stream.told(event) });
     }
   }
 
-  #settleMessage(tell: (event: ClusterEvent) => void): void {
+  #settleMessage(publish: (event: ClusterEvent) => void): void {
     if (this.#begun === undefined) return;
     const { stream, record, message } = this.#begun;
     this.#parts.memtable.settle(record);
     stream.show(0);
-    tell({
+    publish({
       kind: "message",
       message: withStream(message, stream.snapshot()),
       origin: undefined,

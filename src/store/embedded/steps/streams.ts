@@ -15,8 +15,8 @@ import type {
   StreamStep,
   StreamStore,
 } from "../../../broker/ports.ts";
+import { MAX_LABEL_UNITS } from "../engine/database.ts";
 import type { Appends } from "./append.ts";
-import { MAX_LABEL_UNITS } from "./append-call.ts";
 import type { LiveStream } from "./live-stream.ts";
 import { createStreamReads, type StreamReadsParts } from "./stream-reads.ts";
 import {
