@@ -86,6 +86,26 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: ["lmdb", "msgpackr"],
     node: "any",
   },
+  // What makes data durable: it does not know the steps.
+  "store/embedded/engine/": {
+    local: [...COMMON, ...PORTS],
+    packages: ["lmdb"],
+    node: "any",
+  },
+  // What a step does: it does not know how it becomes durable, nor the driver that is made of it.
+  "store/embedded/steps/": {
+    local: [
+      ...COMMON,
+      ...PORTS,
+      "broker/permissions.ts",
+      "store/command-draft.ts",
+      "store/embedded/engine/",
+      "store/held-bytes.ts",
+      "store/lifecycle.ts",
+    ],
+    packages: [],
+    node: [...PURE_NODE, "node:timers/promises"],
+  },
   // Knows both drivers of the store, which know nothing of each other.
   "migrate/": {
     local: [...COMMON, ...PORTS, "redis/", "store/"],

@@ -11,8 +11,7 @@ import type { FolderLock } from "./engine/folder-lock.ts";
 import { Frame } from "./engine/frame.ts";
 import { LogRows } from "./engine/log-rows.ts";
 import { Memtable } from "./engine/memtable.ts";
-import { recover } from "./engine/recover.ts";
-import { Replay } from "./engine/replay.ts";
+import { replay } from "./engine/replay.ts";
 import { Wal } from "./engine/wal.ts";
 import { Appends } from "./steps/append.ts";
 import { Assigner, MessageIds } from "./steps/assigner.ts";
@@ -57,7 +56,7 @@ export function openMessagePath(options: EmbeddedOptions, place: LogPlace) {
   const trimQueue = new TrimQueue(options.maxChannelMessages);
   const checkpoint = new Checkpoint({
     ...{ tables, rows, dedupe, memtable, wal, appends, ids, clock, onError },
-    ...{ live, streamRows, conversationRows, trimQueue, logRows },
+    ...{ live, conversationRows, trimQueue, logRows },
     intervalMs: options.checkpointMs,
   });
   const withStream = createWithStream({ live, rows: streamRows });
@@ -121,21 +120,15 @@ function openLog(
     maxBytes: options.maxTailBytes,
     maxRecords: options.maxTailRecords,
   });
-  const live = new LiveStreams(memtable, {
+  const streamRows = new StreamRows(tables, rows);
+  const live = new LiveStreams(memtable, streamRows, {
     maxStreamBytes: options.maxStreamBytes,
     maxActiveBytes: options.maxActiveStreamBytes,
   });
-  const streamRows = new StreamRows(tables, rows);
-  const replay = new Replay(
-    { memtable, live, rows: streamRows },
-    options.clock(),
-  );
+  live.load(options.clock());
   const state = readCheckpointState(tables);
   const position = state?.position ?? { segment: 1, offset: 0 };
-  const recovered = recover(walFolder, position, {
-    record: (bytes) => replay.record(bytes),
-    assertOwned: () => owner.assertHeldNow(),
-  });
+  const recovered = replay(walFolder, position, { memtable, live, owner });
   if (recovered.droppedBytes > 0)
     options.onError(
       new Error(
@@ -145,7 +138,7 @@ function openLog(
     );
   const lastId = Math.max(
     state?.lastMessageId ?? 0,
-    replay.lastMessageId,
+    recovered.lastMessageId,
     lastCommandId(tables),
   );
   const ids = new MessageIds(lastId);

@@ -4,6 +4,7 @@
 // between means that some records are written again with the same keys and values.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
+import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import type { Tables } from "./database.ts";
 import {
@@ -13,7 +14,7 @@ import {
   startFlush,
   takeNumbers,
 } from "./flush.ts";
-import type { MemtableRecord } from "./memtable.ts";
+import type { MemtableChannel, MemtableRecord } from "./memtable.ts";
 import type { WalPosition } from "./segment.ts";
 import { commit, fieldsOf, flushed } from "./tables.ts";
 import type { Wal } from "./wal.ts";
@@ -62,6 +63,17 @@ function putCheckpointState(
 
 interface CheckpointParts extends FlushParts {
   readonly wal: Wal;
+  readonly dedupe: FlushParts["dedupe"] & {
+    isRotationDue(nowMs: number): boolean;
+    rotate(nowMs: number): Promise<void>;
+  };
+  readonly conversationRows: FlushParts["conversationRows"] & {
+    /** The rows of the channels are committed. */
+    kept(
+      channels: readonly MemtableChannel[],
+      inMemory: (key: ChannelKey) => unknown,
+    ): void;
+  };
   readonly appends: {
     readonly turn: {
       /** Everything in the WAL before it is settled. */

@@ -3,12 +3,7 @@
 // side any part may fail and the rest be committed. So it comes in phases: nothing may stand in the
 // tables before what it refers to surely does.
 
-import type { ConversationRows } from "../steps/conversation-rows.ts";
-import type { DedupeIndex } from "../steps/dedupe.ts";
-import type { LiveStream } from "../steps/live-stream.ts";
-import type { LiveStreams } from "../steps/live-streams.ts";
-import type { TrimQueue } from "../steps/retention.ts";
-import type { StreamRows } from "../steps/stream-rows.ts";
+import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKeyOf, logKey } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
 import { type LogRows, MAX_RECORDS, MAX_SEQ, rowLength } from "./log-rows.ts";
@@ -17,23 +12,42 @@ import { isStreamRecord } from "./record.ts";
 
 const EXPIRY_VALUE = Buffer.from([1]);
 
+/** What the steps keep beside the log. All puts are called inside `commit`. */
 export interface FlushParts {
-  readonly memtable: Memtable;
-  readonly live: LiveStreams;
-  /** Hears which channels grew in the database. */
-  readonly trimQueue: Pick<TrimQueue, "grew">;
   readonly tables: Tables;
+  readonly memtable: Memtable;
   readonly rows: ChannelRows;
   readonly logRows: LogRows;
-  readonly dedupe: DedupeIndex;
-  readonly streamRows: StreamRows;
-  readonly conversationRows: ConversationRows;
+  readonly dedupe: { put(number: number, record: MemtableRecord): void };
+  readonly conversationRows: {
+    /** A channel has its first row. */
+    putChannel(key: ChannelKey): void;
+    /** A message that expires. */
+    putMessage(ofLog: Buffer, record: MemtableRecord): void;
+    /** Stops after each row. */
+    putOwn(channel: MemtableChannel): Generator<void>;
+  };
+  readonly live: {
+    /** Marks every settled event. */
+    startFlush(): StreamFlush;
+  };
+  readonly trimQueue: {
+    /** A channel grew in the database. */
+    grew(channel: MemtableChannel): void;
+  };
+}
+
+interface StreamFlush {
+  /** Puts what is marked; stops after each stream. */
+  puts(): Generator<void>;
+  /** Lets go of what is marked: the database has it. */
+  finish(): void;
 }
 
 /** What a checkpoint takes out of memory. */
 interface Flush {
   readonly channels: MemtableChannel[];
-  readonly streams: readonly LiveStream[];
+  readonly streams: StreamFlush;
 }
 
 /** Marks everything settled. After a failure it is simply called again. */
@@ -49,12 +63,12 @@ export function startFlush(
 
 /** Lets go of what is marked: the database has it. */
 export function finishFlush(
-  { memtable, live, trimQueue }: FlushParts,
+  { memtable, trimQueue }: FlushParts,
   { channels, streams }: Flush,
 ): void {
   for (const channel of channels) trimQueue.grew(channel);
   memtable.finishFlush(channels);
-  live.finishFlush(streams);
+  streams.finish();
 }
 
 /**
@@ -157,7 +171,7 @@ function isAlone({ expireS, bytes, start }: MemtableRecord): boolean {
 
 /** What finds messages, says something of them, or goes on from one. */
 function* references(
-  { dedupe, conversationRows, streamRows }: FlushParts,
+  { dedupe, conversationRows }: FlushParts,
   { channels, streams }: Flush,
 ): Generator<void> {
   for (const channel of channels) {
@@ -167,10 +181,7 @@ function* references(
     }
     yield* conversationRows.putOwn(channel);
   }
-  for (const stream of streams) {
-    streamRows.put(stream);
-    yield;
-  }
+  yield* streams.puts();
 }
 
 /** What is put last under a clientMsgNo stays: one that was used again behind the window is there twice. */

@@ -16,7 +16,7 @@ import {
   type WalPosition,
 } from "./segment.ts";
 
-interface Recovered {
+export interface Recovered {
   /** Number for the first new segment. */
   readonly nextSegment: number;
   /** Bytes of an unfinished write that were cut off. */

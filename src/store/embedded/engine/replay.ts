@@ -1,17 +1,9 @@
-// Brings messages and streams back after a restart: the active streams from the database, then each
-// record of the WAL. What the database has of a stream is not taken again. State: the greatest
-// message id it met.
+// Brings messages back after a restart: replays each record of the WAL into the memtable. Records of
+// streams go to who holds them. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
-import type { LiveStream } from "../steps/live-stream.ts";
-import type { LiveStreams } from "../steps/live-streams.ts";
-import {
-  decodeStreamRecord,
-  type EncodedEvent,
-  type StreamEvent,
-} from "../steps/stream-record.ts";
-import type { StreamRows } from "../steps/stream-rows.ts";
+import type { FolderLock } from "./folder-lock.ts";
 import {
   type Memtable,
   type MemtableChannel,
@@ -24,46 +16,45 @@ import {
   recordKind,
   STREAM_RECORD,
 } from "./record.ts";
+import { type Recovered, recover } from "./recover.ts";
+import type { WalPosition } from "./segment.ts";
 
 interface ReplayParts {
   readonly memtable: Memtable;
-  readonly live: LiveStreams;
-  readonly rows: StreamRows;
+  /** What holds the streams. */
+  readonly live: {
+    /** The message of a stream was replayed. */
+    replayMessage(channel: MemtableChannel, message: Message): void;
+    /** Throws `internal` when an event before it is missing. */
+    replayEvent(record: Buffer): void;
+  };
+  readonly owner: Pick<FolderLock, "assertHeldNow">;
 }
 
-export class Replay {
-  readonly #parts: ReplayParts;
-  readonly #nowMs: number;
-  #lastMessageId = 0;
-
-  /** Takes the active streams from the database; each counts as heard of at `nowMs`. Throws `internal`. */
-  constructor(parts: ReplayParts, nowMs: number) {
-    this.#parts = parts;
-    this.#nowMs = nowMs;
-    const { live, rows, memtable } = parts;
-    for (const { head, parts: firsts, events } of rows.active()) {
-      const stream = live.begin(memtable.channel(head.key), head, nowMs);
-      for (const first of firsts) stream.parts.add(first);
-      for (const event of events) this.#take(stream, event);
-      stream.stored = events.length;
-    }
-  }
-
+interface Replayed extends Recovered {
   /** The greatest message id of all records. */
-  get lastMessageId(): number {
-    return this.#lastMessageId;
-  }
+  readonly lastMessageId: number;
+}
 
-  /** Puts one record back where it was. Throws `internal` when one before it is missing. */
-  record(bytes: Buffer): void {
-    if (recordKind(bytes) === STREAM_RECORD) this.#event(bytes);
-    else this.#message(bytes);
-  }
+/** Replays the WAL in `folder` from `position` on. Throws `internal` when it is not whole. */
+export function replay(
+  folder: string,
+  position: WalPosition,
+  { memtable, live, owner }: ReplayParts,
+): Replayed {
+  let lastMessageId = 0;
+  const recovered = recover(folder, position, {
+    record(bytes) {
+      if (recordKind(bytes) === STREAM_RECORD) live.replayEvent(bytes);
+      else replayMessage(bytes);
+    },
+    assertOwned: () => owner.assertHeldNow(),
+  });
+  return { ...recovered, lastMessageId };
 
-  #message(bytes: Buffer): void {
-    const { memtable } = this.#parts;
+  function replayMessage(bytes: Buffer): void {
     const { kind, message, dedupe, counted, isStream } = decodeRecord(bytes);
-    this.#lastMessageId = Math.max(this.#lastMessageId, message.messageId);
+    lastMessageId = Math.max(lastMessageId, message.messageId);
     if (kind === ID_RESERVATION_RECORD) return;
     const channel = memtable.channel(message.key);
     const before = { head: channel.head, counted: channel.headCounted };
@@ -71,13 +62,7 @@ export class Replay {
       ...{ remembered: dedupe, counted },
       ...{ bytes, start: 0, end: bytes.length },
     });
-    if (kind === MESSAGE_RECORD) {
-      const last = channel.log.at(-1)?.messageSeq;
-      if (last !== undefined && message.messageSeq !== last + 1)
-        throw new BrokerError("internal", {
-          message: `The journal skips from ${last} to ${message.messageSeq} in channel ${message.key}`,
-        });
-    }
+    if (kind === MESSAGE_RECORD) assertNext(channel, message);
     memtable.assign(record);
     memtable.settle(record);
     // After a power cut the database may be ahead of the WAL: a seq that was shown is never given again.
@@ -87,43 +72,14 @@ export class Replay {
     }
     channel.assigned = channel.head;
     channel.counted = channel.headCounted;
-    if (isStream) this.#stream(channel, message);
-  }
-
-  #stream(channel: MemtableChannel, message: Message): void {
-    const { live, rows } = this.#parts;
-    const { key, messageSeq } = message;
-    if (live.at(key, messageSeq) !== undefined) return;
-    if (rows.isEnded(channel.number, messageSeq)) return;
-    live.begin(channel, message, this.#nowMs).show(0);
-  }
-
-  #event(bytes: Buffer): void {
-    const { memtable, live, rows } = this.#parts;
-    const { stream: name, event, body } = decodeStreamRecord(bytes);
-    const { key, messageSeq } = name;
-    const stream = live.at(key, messageSeq);
-    if (stream === undefined) {
-      if (rows.isEnded(memtable.channel(key).number, messageSeq)) return;
-      throw skips(key, messageSeq);
-    }
-    if (event.index < stream.assigned) return;
-    if (event.index > stream.assigned) throw skips(key, messageSeq);
-    this.#take(stream, event);
-    const encoded: EncodedEvent = { bytes, start: 0, body, end: bytes.length };
-    stream.pending.push(encoded);
-    memtable.hold(bytes.length);
-    live.touch(stream);
-  }
-
-  #take(stream: LiveStream, event: StreamEvent): void {
-    this.#parts.live.change(stream, () => stream.assign(event));
-    stream.show(event.index + 1);
+    if (isStream) live.replayMessage(channel, message);
   }
 }
 
-function skips(key: string, messageSeq: number): BrokerError {
-  return new BrokerError("internal", {
-    message: `The journal skips events of the stream with message ${messageSeq} in channel ${key}`,
+function assertNext({ log }: MemtableChannel, message: Message): void {
+  const last = log.at(-1)?.messageSeq;
+  if (last === undefined || message.messageSeq === last + 1) return;
+  throw new BrokerError("internal", {
+    message: `The journal skips from ${last} to ${message.messageSeq} in channel ${message.key}`,
   });
 }

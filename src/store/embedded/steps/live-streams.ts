@@ -1,12 +1,23 @@
-// The streams in memory: every active one, and those that ended and are not yet wholly in the database. Owns the map of them, the sum of
-// the memory they take, and which of them have events the database does not have. Must never drop one before the database has all of it.
+// The streams in memory: every active one, and those that ended and are not yet wholly in the
+// database; how they come back after a restart and move into the database. Owns the map of them, the
+// sum of the memory they take, and which of them have events the database does not have. Must never
+// drop one before the database has all of it.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import { type ChannelKey, STREAM_END } from "../../../broker/model.ts";
+import {
+  type ChannelKey,
+  type Message,
+  STREAM_END,
+} from "../../../broker/model.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
 import { eventBytes, LiveStream, type StreamHead } from "./live-stream.ts";
-import type { StreamEvent } from "./stream-record.ts";
+import {
+  decodeStreamRecord,
+  type EncodedEvent,
+  type StreamEvent,
+} from "./stream-record.ts";
+import type { StreamRows } from "./stream-rows.ts";
 
 interface StreamBounds {
   /** What one stream's events add to what a viewer who joins is sent. */
@@ -17,15 +28,19 @@ interface StreamBounds {
 
 export class LiveStreams {
   readonly #memtable: Memtable;
+  readonly #rows: StreamRows;
   readonly #bounds: StreamBounds;
   readonly #byChannel = new Map<ChannelKey, LiveStream[]>();
   /** Of personal channels, by each of the two users. */
   readonly #byUser = new Map<string, Set<LiveStream>>();
   #dirty = new Set<LiveStream>();
   #memory = 0;
+  /** When what is replayed counts as heard of. */
+  #loadedAtMs = 0;
 
-  constructor(memtable: Memtable, bounds: StreamBounds) {
+  constructor(memtable: Memtable, rows: StreamRows, bounds: StreamBounds) {
     this.#memtable = memtable;
+    this.#rows = rows;
     this.#bounds = bounds;
   }
 
@@ -136,15 +151,68 @@ export class LiveStreams {
     this.#dirty.add(stream);
   }
 
-  /** Marks every settled event as being written to the database and returns their streams. After a failure it is simply called again. */
-  startFlush(): LiveStream[] {
-    const streams = [...this.#dirty];
-    for (const stream of streams) stream.flushing = stream.shown;
-    return streams;
+  /** Takes the active streams from the database; each counts as heard of now. To be called before the WAL is replayed. Throws `internal`. */
+  load(nowMs: number): void {
+    this.#loadedAtMs = nowMs;
+    for (const { head, parts, events } of this.#rows.active()) {
+      const stream = this.begin(this.#memtable.channel(head.key), head, nowMs);
+      for (const first of parts) stream.parts.add(first);
+      for (const event of events) this.#take(stream, event);
+      stream.stored = events.length;
+    }
   }
 
-  /** Lets go of what the last `startFlush` marked: the database has it. */
-  finishFlush(streams: readonly LiveStream[]): void {
+  /** The message of a stream was replayed; what the database has of the stream is not taken again. */
+  replayMessage(channel: MemtableChannel, message: Message): void {
+    const { key, messageSeq } = message;
+    if (this.at(key, messageSeq) !== undefined) return;
+    if (this.#rows.isEnded(channel.number, messageSeq)) return;
+    this.begin(channel, message, this.#loadedAtMs).show(0);
+  }
+
+  /** Takes an event's record from the WAL. Throws `internal` when one before it is missing. */
+  replayEvent(bytes: Buffer): void {
+    const { stream: name, event, body } = decodeStreamRecord(bytes);
+    const { key, messageSeq } = name;
+    const stream = this.at(key, messageSeq);
+    if (stream === undefined) {
+      const { number } = this.#memtable.channel(key);
+      if (this.#rows.isEnded(number, messageSeq)) return;
+      throw skips(key, messageSeq);
+    }
+    if (event.index < stream.assigned) return;
+    if (event.index > stream.assigned) throw skips(key, messageSeq);
+    this.#take(stream, event);
+    const encoded: EncodedEvent = { bytes, start: 0, body, end: bytes.length };
+    stream.pending.push(encoded);
+    this.#memtable.hold(bytes.length);
+    this.touch(stream);
+  }
+
+  #take(stream: LiveStream, event: StreamEvent): void {
+    this.change(stream, () => stream.assign(event));
+    stream.show(event.index + 1);
+  }
+
+  /** Marks every settled event as being written to the database. After a failure it is simply called again. */
+  startFlush() {
+    const streams = [...this.#dirty];
+    for (const stream of streams) stream.flushing = stream.shown;
+    const rows = this.#rows;
+    return {
+      /** Puts what is marked; stops after each stream. To be advanced inside `commit`. */
+      *puts(): Generator<void> {
+        for (const stream of streams) {
+          rows.put(stream);
+          yield;
+        }
+      },
+      /** Lets go of what is marked: the database has it. */
+      finish: () => this.#finishFlush(streams),
+    };
+  }
+
+  #finishFlush(streams: readonly LiveStream[]): void {
     for (const stream of streams) {
       const { stored, flushing, pending } = stream;
       for (const { start, end } of pending.splice(0, flushing - stored))
@@ -159,4 +227,10 @@ export class LiveStreams {
 /** The users of a personal channel; ids hold no `@`. */
 function usersOf(key: ChannelKey): ReadonlySet<string> {
   return new Set(key.startsWith("1:") ? key.slice(2).split("@") : []);
+}
+
+function skips(key: string, messageSeq: number): BrokerError {
+  return new BrokerError("internal", {
+    message: `The journal skips events of the stream with message ${messageSeq} in channel ${key}`,
+  });
 }
