@@ -8,7 +8,6 @@ import { join } from "node:path";
 import { type Key, open, type RangeOptions } from "lmdb";
 import { BrokerError } from "../../broker/errors.ts";
 import type { Message, StreamSnapshot } from "../../broker/model.ts";
-import type { EmbeddedOptions } from "./embedded-options.ts";
 import { ChannelRows, logKey, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
 import type { Tables } from "./engine/database.ts";
@@ -21,7 +20,7 @@ import {
 } from "./engine/log-rows.ts";
 import { decodeRecord, peekCounted, peekTimes } from "./engine/record.ts";
 import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/tables.ts";
-import { openEngine } from "./open.ts";
+import { type EmbeddedOptions, openStore } from "./open.ts";
 import { seqOfCopy } from "./steps/inbox-rows.ts";
 import { ownerOf } from "./steps/managers.ts";
 import { endingOf } from "./steps/stream-record.ts";
@@ -75,17 +74,17 @@ export async function openMoveSource(
     throw new BrokerError("unavailable", {
       message: `There is no data of an embedded store in ${options.path}; migrate.from is what store.path was`,
     });
-  const engine = await openEngine({
+  const store = await openStore({
     ...options,
     ...{ durability: "disk", retentionS: 0, maxChannelMessages: 0 },
     sweepIntervalMs: NEVER_MS,
     publisher: { publish() {} }, // nothing happens while it is open
   });
-  const { tables, live } = engine;
+  const { tables, live } = store;
   const rows = new StreamRows(tables, new ChannelRows(tables));
   let closing: Promise<void> | undefined;
   const close = () => {
-    closing ??= engine.close();
+    closing ??= store.close();
     return closing;
   };
   try {

@@ -1,86 +1,98 @@
-// Opens the data folder and wires the parts of the embedded store; closes them in reverse order. Owns the parts while they are open.
-// The order of opening is the order of safety: format, owner, replay, first checkpoint, and only then new writes.
+// Opens the data folder and wires engine and steps; closes them in reverse order. Owns the parts
+// while they are open. The order of opening is the order of safety: format, owner, replay, first
+// checkpoint, and only then new writes.
 
 import { join } from "node:path";
 import { BrokerError } from "../../broker/errors.ts";
-import type {
-  ChannelStore,
-  ConversationStore,
-  ManagerStore,
-  SessionStore,
-  StreamStore,
-} from "../../broker/ports.ts";
+import type { Clock, Publisher } from "../../broker/ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
-import type { EmbeddedOptions } from "./embedded-options.ts";
-import type { Checkpoint } from "./engine/checkpoint.ts";
+import { ChannelRows } from "./engine/channel-rows.ts";
+import { Checkpoint, readCheckpointState } from "./engine/checkpoint.ts";
 import { DATA_FORMAT, openTables, type Tables } from "./engine/database.ts";
 import { FolderLock, HEARTBEAT_FILE } from "./engine/folder-lock.ts";
-import type { Memtable } from "./engine/memtable.ts";
+import { Frame } from "./engine/frame.ts";
+import { LogRows } from "./engine/log-rows.ts";
+import { Memtable } from "./engine/memtable.ts";
 import { closeToOthers } from "./engine/private-files.ts";
-import { commit } from "./engine/tables.ts";
-import type { Wal } from "./engine/wal.ts";
-import {
-  closeMessagePath,
-  type LogPlace,
-  openMessagePath,
-  startMessagePath,
-} from "./message-path.ts";
-import type { Appends } from "./steps/append.ts";
+import { replay } from "./engine/replay.ts";
+import { commit, type DatabaseWrites } from "./engine/tables.ts";
+import { Wal, type WalFiles } from "./engine/wal.ts";
+import { Appends } from "./steps/append.ts";
+import { Assigner, MessageIds } from "./steps/assigner.ts";
 import { ChannelTables } from "./steps/channel-tables.ts";
-import { createChannelSteps } from "./steps/channels.ts";
+import { createChannels } from "./steps/channels.ts";
+import { lastCommandId } from "./steps/commands.ts";
 import { ConversationRows } from "./steps/conversation-rows.ts";
 import { Conversations } from "./steps/conversations.ts";
-import type { History } from "./steps/history.ts";
+import { DedupeIndex } from "./steps/dedupe.ts";
+import { History } from "./steps/history.ts";
 import { Inbox } from "./steps/inbox.ts";
-import type { LiveStreams } from "./steps/live-streams.ts";
-import { createManagerTables } from "./steps/managers.ts";
+import { LiveStreams } from "./steps/live-streams.ts";
+import { createManagers } from "./steps/managers.ts";
 import { createJudge } from "./steps/permissions.ts";
-import { Sweep } from "./steps/retention.ts";
+import { Sweep, TrimQueue } from "./steps/retention.ts";
 import { createSessions } from "./steps/sessions.ts";
-import { removeOrphanedStreams } from "./steps/stream-rows.ts";
+import { createWithStream } from "./steps/stream-reads.ts";
+import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
+import { createStreams } from "./steps/streams.ts";
 import {
   createLoginSweep,
   createNewestLogins,
-  createUserTable,
-  type DeviceStore,
+  createUsers,
 } from "./steps/users.ts";
 
-export interface Engine {
-  /** What a move reads; everything the store knew when it was opened is in them. */
-  readonly tables: Tables;
-  readonly users: DeviceStore;
-  readonly sessions: SessionStore;
-  readonly channels: ChannelStore;
-  readonly managers: ManagerStore;
-  readonly appends: Appends;
-  readonly streams: StreamStore;
-  readonly live: LiveStreams;
-  readonly history: History;
-  readonly inbox: Inbox;
-  readonly conversations: ConversationStore;
-  readonly memtable: Memtable;
-  readonly wal: Wal;
-  readonly owner: FolderLock;
-  readonly checkpoint: Checkpoint;
-  readonly sweep: Sweep;
-  /** Finishes what is under way, moves everything into the database and lets go of the folder. */
-  close(): Promise<void>;
+/** Plain values of the store's configuration (see `store/options.ts`) and the ports the store uses. */
+export interface EmbeddedOptions {
+  readonly path: string;
+  readonly durability: "process" | "disk";
+  readonly checkpointMs: number;
+  readonly maxTailBytes: number;
+  readonly maxTailRecords: number;
+  readonly segmentBytes: number;
+  readonly dedupeWindowS: number;
+  readonly retentionS: number;
+  /** How many messages each channel keeps; 0 = all. */
+  readonly maxChannelMessages: number;
+  readonly sweepIntervalMs: number;
+  /** Data of all events of one stream. */
+  readonly maxStreamBytes: number;
+  /** Memory of all active streams, about. */
+  readonly maxActiveStreamBytes: number;
+  /** Commands a user's inbox holds at most. */
+  readonly maxInbox: number;
+  /** How long a command waits to be acknowledged. */
+  readonly inboxTtlS: number;
+  readonly publisher: Publisher;
+  readonly clock: Clock;
+  /** Receives failures that no caller gets. `what` names the activity. */
+  readonly onError: (error: Error, what: string) => void;
+  /**
+   * Called once, when another process has taken the data folder while this one was paused. Must end
+   * the process at once: nothing is written or answered any more.
+   */
+  readonly onLost: (error: BrokerError) => void;
+  /** Only for tests that make files fail. */
+  readonly files?: WalFiles;
+  /** Only for tests that make the database fail. */
+  readonly databaseWrites?: DatabaseWrites;
 }
+
+/** The parts of an open store. */
+export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 const JOURNAL = "journal";
 const DATABASE = "lmdb";
 
-/** Throws `internal` with a sentence when the data cannot be read, `unavailable` when the folder is in use or cannot be written. */
-export async function openEngine(options: EmbeddedOptions): Promise<Engine> {
-  const walFolder = join(options.path, JOURNAL);
+/** Throws `internal` with an error message when the data cannot be read, `unavailable` when the folder is in use or cannot be written. */
+export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
   const tables = openFolder(options);
   const owner = new FolderLock(tables, options.path, options.onLost);
-  const held = { tables, owner, walFolder };
+  const release = () => letGo(tables, owner, options.onError);
   try {
     await owner.acquire();
-    return await openOwned(options, held);
+    return await openOwned(options, tables, owner, release);
   } catch (error) {
-    await letGo(held, options.onError);
+    await release();
     throw error;
   }
 }
@@ -108,13 +120,26 @@ function openFolder(options: EmbeddedOptions): Tables {
   }
 }
 
-type Held = Omit<LogPlace, "conversationRows" | "judge">;
+/** An owner that cannot be taken out (a full disk) only matters to this very process: it counts as dead when the process is. */
+async function letGo(
+  tables: Tables,
+  owner: FolderLock,
+  onError: EmbeddedOptions["onError"],
+): Promise<void> {
+  try {
+    owner.release();
+  } catch (error) {
+    onError(error as Error, "The data folder could not be released"); // lmdb throws errors only
+  }
+  await tables.env.close();
+}
 
 async function openOwned(
   options: EmbeddedOptions,
-  held: Held,
-): Promise<Engine> {
-  const { tables } = held;
+  tables: Tables,
+  owner: FolderLock,
+  release: () => Promise<void>,
+) {
   const { clock, onError, publisher } = options;
   const retentionMs = options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
@@ -122,28 +147,103 @@ async function openOwned(
   const conversationRows = new ConversationRows(tables);
   await conversationRows.complete();
   await removeOrphanedStreams(tables, onError);
-  const judge = createJudge(channelTables);
-  const path = openMessagePath(options, { ...held, conversationRows, judge });
-  const { appends, assigner, dedupe, ids, history, memtable, wal } = path;
-  const { checkpoint, live, streams, streamRows, rows, trimQueue, logRows } =
-    path;
+
+  const rows = new ChannelRows(tables);
+  const memtable = new Memtable(
+    (key) => {
+      const row = rows.get(key);
+      if (row === undefined) conversationRows.noteNew(key);
+      return row;
+    },
+    { maxBytes: options.maxTailBytes, maxRecords: options.maxTailRecords },
+  );
+  const streamRows = new StreamRows(tables, rows);
+  const live = new LiveStreams(memtable, streamRows, {
+    maxStreamBytes: options.maxStreamBytes,
+    maxActiveBytes: options.maxActiveStreamBytes,
+  });
+  live.load(clock());
+  const parts = { tables, owner, memtable, live };
+  const { wal, lastMessageId } = openWal(options, parts);
+
+  const logRows = new LogRows(tables);
+  const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);
+  const ids = new MessageIds(lastMessageId);
+  const frame = new Frame();
+  const assigner = new Assigner({ memtable, rows, dedupe, ids, frame });
+  const lock = new KeyedLock();
+  const appends = new Appends({
+    memtable,
+    wal,
+    owner,
+    synced: tables.synced,
+    assigner,
+    judge: createJudge(channelTables),
+    clock,
+    publisher,
+    onError,
+  });
+  /** What several steps use. */
+  const common = {
+    tables,
+    rows,
+    logRows,
+    memtable,
+    live,
+    streamRows,
+    channelTables,
+    conversationRows,
+    dedupe,
+    ids,
+    assigner,
+    appends,
+    trimQueue: new TrimQueue(options.maxChannelMessages),
+    lock,
+    clock,
+    retentionMs,
+    publisher,
+    onError,
+  };
+  const history = new History({
+    ...common,
+    withStream: createWithStream(common),
+  });
+  const streams = createStreams({
+    ...common,
+    frame,
+    maxStreamBytes: options.maxStreamBytes,
+  });
   const inbox = new Inbox({
-    ...{ tables, ids, dedupe, assigner, appends, clock, onError },
-    ...{ publisher, maxInbox: options.maxInbox },
+    ...common,
+    maxInbox: options.maxInbox,
     inboxTtlMs: options.inboxTtlS * 1000,
   });
+  const logins = createNewestLogins(tables, clock);
+  const users = createUsers({ tables, lock, logins });
+  const headSeq = history.headSeq.bind(history);
+  const channels = createChannels({ ...common, headSeq });
+  const sessions = createSessions({ ...common, users, channels, logins });
+  const managers = createManagers(common);
+  const conversations = new Conversations({ ...common, history });
+
+  const checkpoint = new Checkpoint({
+    ...common,
+    wal,
+    intervalMs: options.checkpointMs,
+  });
   const sweep = new Sweep({
-    ...{ tables, inbox, clock, retentionMs, onError, live, streamRows },
-    ...{
-      rows,
-      logRows,
-      memtable,
-      trimQueue,
-      sweepLogins: createLoginSweep(tables),
-    },
+    ...common,
+    inbox,
+    sweepLogins: createLoginSweep(tables),
     intervalMs: options.sweepIntervalMs,
   });
-  await startMessagePath(path);
+  try {
+    await checkpoint.first();
+  } catch (error) {
+    wal.close();
+    throw error;
+  }
+  checkpoint.start();
   sweep.start();
   const filling = dedupe
     .fillFilters()
@@ -154,50 +254,94 @@ async function openOwned(
       ),
     );
 
-  const lock = new KeyedLock();
-  const control = { tables, lock };
-  const logins = createNewestLogins(tables, clock);
-  const users = createUserTable(control, logins);
-  const channels = createChannelSteps({
-    ...{ tables, channelTables, lock, publisher, onError },
-    headSeq: (key) => history.headSeq(key),
-  });
   return {
-    ...{ tables, appends, streams, live, history, memtable, wal },
-    owner: held.owner,
-    inbox,
-    ...{ checkpoint, sweep },
+    /** What a move reads; everything the store knew when it was opened is in them. */
+    tables,
     users,
-    sessions: createSessions({
-      ...{ users, channels, logins, lock, publisher, clock },
-    }),
+    sessions,
     channels,
-    managers: createManagerTables(control, clock),
-    conversations: new Conversations({
-      ...{ tables, lock, channelTables, conversationRows, memtable, rows },
-      ...{ logRows, history, clock, retentionMs },
-    }),
+    managers,
+    appends,
+    history,
+    streams,
+    live,
+    inbox,
+    conversations,
+    memtable,
+    wal,
+    owner,
+    checkpoint,
+    sweep,
+    /** Finishes what is under way, moves everything into the database and lets go of the folder. */
     async close() {
       await sweep.close();
       dedupe.close();
       await filling;
       await lock.idle();
       await inbox.drain();
-      await closeMessagePath(path, onError);
-      await letGo(held, onError);
+      await appends.turn.drain();
+      await checkpoint.close();
+      await moveLast();
+      await release();
     },
   };
+
+  /** After an orderly end no WAL is left; when that fails it stays and is replayed. */
+  async function moveLast(): Promise<void> {
+    const end = wal.position.segment + 1;
+    try {
+      await checkpoint.last();
+      await wal.dropBefore({ segment: end, offset: 0 });
+    } catch (error) {
+      onError(error as Error, "The last checkpoint failed"); // BrokerError, or the file system's error
+    } finally {
+      wal.close();
+    }
+  }
 }
 
-/** An owner that cannot be taken out (a full disk) only matters to this very process: it counts as dead when the process is. */
-async function letGo(
-  { owner, tables }: Held,
-  onError: EmbeddedOptions["onError"],
-): Promise<void> {
+/** Replays the WAL and begins a new segment of it. */
+function openWal(
+  { path, segmentBytes, files, onError }: EmbeddedOptions,
+  parts: {
+    readonly tables: Tables;
+    readonly owner: FolderLock;
+    readonly memtable: Memtable;
+    readonly live: LiveStreams;
+  },
+): { readonly wal: Wal; readonly lastMessageId: number } {
+  const { tables, owner } = parts;
+  const folder = join(path, JOURNAL);
+  const state = readCheckpointState(tables);
+  const position = state?.position ?? { segment: 1, offset: 0 };
+  const replayed = replay(folder, position, parts);
+  if (replayed.droppedBytes > 0)
+    onError(
+      new Error(
+        `${replayed.droppedBytes} bytes of an unfinished write were cut off the journal`,
+      ),
+      "Recovery found something it could not use",
+    );
+  const lastMessageId = Math.max(
+    state?.lastMessageId ?? 0,
+    replayed.lastMessageId,
+    lastCommandId(tables),
+  );
   try {
-    owner.release();
-  } catch (error) {
-    onError(error as Error, "The data folder could not be released"); // lmdb throws errors only
+    const wal = new Wal({
+      folder,
+      firstSegment: replayed.nextSegment,
+      segmentBytes,
+      synced: tables.synced,
+      owner,
+      onError,
+      files,
+    });
+    return { wal, lastMessageId };
+  } catch (cause) {
+    throw new BrokerError("unavailable", {
+      message: `The journal in ${folder} cannot be written`,
+      cause,
+    });
   }
-  await tables.env.close();
 }

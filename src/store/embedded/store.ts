@@ -1,4 +1,5 @@
-// The embedded driver of the Store port: one process, one folder. Which part of the engine does which call. No state but its life's.
+// The embedded driver of the Store port: one process, one folder. Which step does which call. No
+// state but its lifecycle's.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { MessageDraft, Store, UserState } from "../../broker/ports.ts";
@@ -8,10 +9,9 @@ import {
   type Lifecycle,
   toBrokerError,
 } from "../lifecycle.ts";
-import type { EmbeddedOptions } from "./embedded-options.ts";
-import { type Engine, openEngine } from "./open.ts";
+import { type EmbeddedOptions, type OpenStore, openStore } from "./open.ts";
 
-export type { EmbeddedOptions } from "./embedded-options.ts";
+export type { EmbeddedOptions } from "./open.ts";
 
 /** Figures for metrics. Counters start at 0 with each start. */
 export interface EmbeddedStats {
@@ -46,21 +46,21 @@ export interface EmbeddedStore extends Store {
 /** Closing finishes the commands that wait, for so long; the rest is refused. */
 const COMMANDS_MS = 1500;
 
-type Life = Lifecycle<Engine>;
+type Life = Lifecycle<OpenStore>;
 
 /** Nothing is opened before `start`. */
 export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
   const life: Life = createLifecycle({
     open: () =>
-      openEngine(options).catch((error: unknown) => {
+      openStore(options).catch((error: unknown) => {
         throw toBrokerError(error);
       }),
-    async shut(engine, idle) {
-      engine.sweep.stop();
-      const refusing = setTimeout(() => engine.inbox.refuse(), COMMANDS_MS);
+    async shut(store, idle) {
+      store.sweep.stop();
+      const refusing = setTimeout(() => store.inbox.refuse(), COMMANDS_MS);
       await idle();
       clearTimeout(refusing);
-      await engine.close();
+      await store.close();
     },
     restarts: true,
   });
@@ -117,8 +117,8 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
     readMessages: (key, range) => use((e) => e.history.read(key, range)),
     ...hotCalls(life),
     stats() {
-      const engine = life.running();
-      return engine === undefined ? NO_STATS : statsOf(engine);
+      const store = life.running();
+      return store === undefined ? NO_STATS : statsOf(store);
     },
     sweep: () => use((e) => e.sweep.run()),
     checkpoint: () => use((e) => e.checkpoint.run()),
@@ -130,9 +130,9 @@ function hotCalls(life: Life) {
   const { useNow } = life;
   return {
     append(draft: MessageDraft) {
-      const engine = life.running();
-      if (engine === undefined) return Promise.reject(life.notRunning());
-      return engine.appends.append(draft);
+      const store = life.running();
+      if (store === undefined) return Promise.reject(life.notRunning());
+      return store.appends.append(draft);
     },
     groupFacts: (channelId, uid) =>
       useNow((e) => e.channels.groupFacts(channelId, uid)),
@@ -148,7 +148,7 @@ function hotCalls(life: Life) {
 }
 
 function statesOf(
-  { channels, inbox }: Engine,
+  { channels, inbox }: OpenStore,
   uids: readonly string[],
 ): Promise<UserState[]> {
   return Promise.all(
@@ -159,7 +159,7 @@ function statesOf(
   );
 }
 
-function ping({ wal, owner, checkpoint }: Engine): void {
+function ping({ wal, owner, checkpoint }: OpenStore): void {
   owner.assertHeld();
   if (checkpoint.failing) throw new BrokerError("unavailable");
   try {
@@ -189,7 +189,7 @@ function statsOf({
   appends,
   inbox,
   live,
-}: Engine): EmbeddedStats {
+}: OpenStore): EmbeddedStats {
   const { appended, duplicates } = appends.counts;
   return {
     tailRecords: memtable.records,

@@ -41,7 +41,7 @@ interface WalOptions {
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /** Hears that no new segment can be opened. */
   readonly onError: (error: Error, what: string) => void;
-  readonly files?: WalFiles;
+  readonly files?: WalFiles | undefined;
 }
 
 interface Segment {

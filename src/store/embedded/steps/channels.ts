@@ -51,7 +51,7 @@ export function channelLock({ type, id }: ChannelRef): string {
   return `channel ${type} ${id}`;
 }
 
-export function createChannelSteps({
+export function createChannels({
   tables,
   channelTables: channels,
   lock,

@@ -1,16 +1,21 @@
 // Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
 
-import type { ManagerStore } from "../../../broker/ports.ts";
+import type { Clock, ManagerStore } from "../../../broker/ports.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import type { Tables } from "../engine/database.ts";
 import { fieldsOf, type Stored, transact } from "../engine/tables.ts";
 
 const VERSION = 1;
 
-export function createManagerTables(
-  { tables, lock }: { readonly tables: Tables; readonly lock: KeyedLock },
-  clock: () => number,
-): ManagerStore {
+export function createManagers({
+  tables,
+  lock,
+  clock,
+}: {
+  readonly tables: Tables;
+  readonly lock: KeyedLock;
+  readonly clock: Clock;
+}): ManagerStore {
   return {
     async putPasswordOnce(username, password) {
       return lock.run(`manager ${username}`, async () => {

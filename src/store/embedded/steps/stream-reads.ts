@@ -20,7 +20,7 @@ type StreamReads = Pick<
 
 export interface StreamReadsParts {
   readonly live: LiveStreams;
-  readonly rows: StreamRows;
+  readonly streamRows: StreamRows;
   /** Unix milliseconds. */
   readonly clock: () => number;
   /** 0 = for ever. */
@@ -28,7 +28,7 @@ export interface StreamReadsParts {
 }
 
 export function createStreamReads(parts: StreamReadsParts): StreamReads {
-  const { live, rows } = parts;
+  const { live, streamRows: rows } = parts;
 
   /** An ended stream as stored, unless its message is not shown any more. */
   function stored(
@@ -89,8 +89,8 @@ type WithStream = (message: Message, number: number) => Message;
 
 export function createWithStream({
   live,
-  rows,
-}: Pick<StreamReadsParts, "live" | "rows">): WithStream {
+  streamRows: rows,
+}: Pick<StreamReadsParts, "live" | "streamRows">): WithStream {
   return (message, number) => {
     const active = live.at(message.key, message.messageSeq);
     return withStream(

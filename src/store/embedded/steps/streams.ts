@@ -102,7 +102,7 @@ function refusal(
 }
 
 class StreamRules {
-  readonly #parts: Pick<StreamParts, "live" | "rows" | "assigner">;
+  readonly #parts: Pick<StreamParts, "live" | "streamRows" | "assigner">;
 
   constructor(parts: StreamParts) {
     this.#parts = parts;
@@ -110,7 +110,7 @@ class StreamRules {
 
   /** The port's `streamEvent`. */
   event(draft: StreamDraft, assignments: StreamAssignments): StreamStep {
-    const { live, rows } = this.#parts;
+    const { live, streamRows: rows } = this.#parts;
     const stream = live.find(draft.key, draft.clientMsgNo);
     const isStart = draft.type === STREAM_START;
     if (stream?.ending === undefined && stream !== undefined) {
@@ -132,7 +132,7 @@ class StreamRules {
     name: { readonly key: ChannelKey; readonly clientMsgNo: string },
     assignments: StreamAssignments,
   ): StreamStep {
-    const { live, rows } = this.#parts;
+    const { live, streamRows: rows } = this.#parts;
     const stream = live.find(name.key, name.clientMsgNo);
     if (stream !== undefined) {
       if (stream.ending === undefined) end(stream, "stopped", assignments);
@@ -188,7 +188,7 @@ class StreamRules {
     eventId: string | undefined,
   ): boolean {
     if ("knows" in ended) return ended.knows(eventId);
-    return this.#parts.rows.knows(ended, eventId);
+    return this.#parts.streamRows.knows(ended, eventId);
   }
 }
 

@@ -12,8 +12,6 @@ import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import type { Tables } from "../engine/database.ts";
 import { commit, fieldsOf, type Stored, transact } from "../engine/tables.ts";
 
-export type DeviceStore = Omit<UserStore, "userStates">;
-
 const VERSION = 1;
 /** Rows looked at in one sweep: the next one goes on behind them. */
 const ROWS_A_SWEEP = 2000;
@@ -21,10 +19,15 @@ const ROWS_A_SWEEP = 2000;
 /** Under which what is read and written of a user happens one after the other. */
 export const userLock = (uid: string): string => `user ${uid}`;
 
-export function createUserTable(
-  { tables, lock }: { readonly tables: Tables; readonly lock: KeyedLock },
-  logins: NewestLogins,
-): DeviceStore {
+export function createUsers({
+  tables,
+  lock,
+  logins,
+}: {
+  readonly tables: Tables;
+  readonly lock: KeyedLock;
+  readonly logins: NewestLogins;
+}): Omit<UserStore, "userStates"> {
   const read = (uid: string, flag: DeviceFlag): Device | undefined => {
     const stored = tables.devices.get([uid, flag]);
     return stored === undefined ? undefined : toDevice(uid, flag, stored);
