@@ -3,7 +3,14 @@
 import type { Test } from "tap";
 import { tempFolder } from "../support/broker.ts";
 import { t } from "./suite.ts";
-import { group, person, received, startWorld, wire } from "./world.ts";
+import {
+  group,
+  person,
+  received,
+  receives,
+  startWorld,
+  wire,
+} from "./world.ts";
 
 const world = await startWorld(t);
 const ADD = "/channel/subscriber_add";
@@ -29,7 +36,7 @@ t.test(
     t.equal(answer.status, 200);
     t.same(answer.body, { status: "ok" });
     t.equal((await world.send(alice, channel, "hello")).status, 200);
-    t.same(await received(live), ["hello"]);
+    t.same(await receives(live, 1), ["hello"]);
   },
 );
 
@@ -109,7 +116,7 @@ t.test(
     const channel = await world.newGroup([alice, bob], { large: 1 });
     const live = await world.join(t, bob);
     await world.send(alice, channel, "hello");
-    t.same(await received(live), ["hello"]);
+    t.same(await receives(live, 1), ["hello"]);
     const { messages } = await live.history(channel);
     t.equal(messages.length, 1);
   },
@@ -150,8 +157,8 @@ t.test(
     t.same(await world.ok(ADD, body), { status: "ok" });
     await world.ok(ADD, body); // twice is harmless
     await say("after");
-    t.same(await received(phone), ["after"]);
-    t.same(await received(laptop), ["after"]);
+    t.same(await receives(phone, 1), ["after"]);
+    t.same(await receives(laptop, 1), ["after"]);
     t.equal((await phone.send(channel, "hello")).messageSeq, 3);
   },
 );
@@ -169,7 +176,7 @@ t.test(
     });
     await say("after");
     t.same(await received(client), []);
-    t.same(await received(added), ["after"]);
+    t.same(await receives(added, 1), ["after"]);
   },
 );
 
@@ -198,9 +205,9 @@ t.test(
     const body = { ...wire(channel), subscribers: [bob] };
     t.same(await world.ok(REMOVE, body), { status: "ok" });
     await say("after");
-    t.same(await received(client), ["before"]);
-    t.same(await received(laptop), ["before"]);
-    t.same(await received(stays), ["before", "after"]);
+    t.same(await receives(client, 1), ["before"]);
+    t.same(await receives(laptop, 1), ["before"]);
+    t.same(await receives(stays, 2), ["before", "after"]);
     await t.rejects(client.send(channel, "x"), { code: "not_subscriber" });
     await t.rejects(client.history(channel), { code: "not_in_channel" });
     const again = await world.connect(t, bob);
@@ -230,7 +237,7 @@ t.test(
     const body = { ...wire(channel), subscribers: [bob, stranger] };
     t.equal(await world.refusal(REMOVE, body), "404 not_in_channel");
     await say("still here");
-    t.same(await received(client), ["still here"]);
+    t.same(await receives(client, 1), ["still here"]);
     const none = { ...body, channel_id: world.name("none") };
     t.equal(await world.refusal(REMOVE, none), "404 channel_not_found");
   },
@@ -282,7 +289,7 @@ t.test(
     t.equal(await world.refusal(REMOVE, body), "404 not_in_channel");
     await world.ok(REMOVE, temporary);
     await say("gone");
-    t.same(await received(client), ["still a temporary member"]);
+    t.same(await receives(client, 1), ["still a temporary member"]);
   },
 );
 

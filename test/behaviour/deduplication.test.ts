@@ -2,7 +2,7 @@
 
 import { textOf } from "../support/native-session.ts";
 import { t } from "./suite.ts";
-import { person, range, received, startWorld } from "./world.ts";
+import { person, range, receives, startWorld } from "./world.ts";
 
 const world = await startWorld(t);
 
@@ -15,7 +15,7 @@ t.test(
     const first = await world.send(alice, person(bob), "first", more);
     const again = await world.send(alice, person(bob), "again", more);
     t.same(again.body, first.body);
-    t.same(await received(client), ["first"]);
+    t.same(await receives(client, 1), ["first"]);
     const { messages } = await client.history(person(alice));
     t.same(messages.map(textOf), ["first"]);
   },
@@ -39,7 +39,7 @@ t.test(
     });
     const answers = new Set(await Promise.all([...posts, ...sends]));
     t.equal(answers.size, 1);
-    t.same(await received(reader), ["x"]);
+    t.same(await receives(reader, 1), ["x"]);
   },
 );
 

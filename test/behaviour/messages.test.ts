@@ -203,7 +203,7 @@ t.test(
     await phone.send(channel, "group");
     for (const other of [sibling, laptop]) {
       // Channels are independent of each other: docs/protocol/native.md.
-      t.same([...(await received(other))].sort(), ["group", "personal"]);
+      t.same([...(await receives(other, 2))].sort(), ["group", "personal"]);
       const channels = other.pushed("message").map((push) => push.channel);
       const named = new Set(channels.map(({ id }) => id));
       t.same(named, new Set([bob, channel.id]), "as the sender names them");
@@ -220,7 +220,7 @@ t.test(
     const channel = await world.newGroup([alice, bob]);
     await world.send(alice, person(bob), "personal");
     await world.send(alice, channel, "group");
-    t.same([...(await received(client))].sort(), ["group", "personal"]);
+    t.same([...(await receives(client, 2))].sort(), ["group", "personal"]);
   },
 );
 
@@ -231,7 +231,7 @@ t.test(
     const phone = await world.join(t, alice);
     const laptop = await world.join(t, alice, { flag: 2 });
     await phone.send(person(alice), "note");
-    t.same(await received(laptop), ["note"]);
+    t.same(await receives(laptop, 1), ["note"]);
     t.same(await received(phone), []);
   },
 );
@@ -250,7 +250,7 @@ t.test(
     t.equal(await seq(a.send(channel, "1")), 1);
     const { body } = await world.send(bob, person(alice), "3");
     t.equal(body.message_seq, 3);
-    t.same(await received(a), ["2", "3"]);
+    t.same(await receives(a, 2), ["2", "3"]);
   },
 );
 

@@ -6,7 +6,7 @@ import {
   codeOf,
   group,
   person,
-  received,
+  receives,
   startWorld,
   type World,
   wire,
@@ -82,7 +82,7 @@ t.test(
     const muted = await world.newGroup([bob], { ban: 1, send_ban: 1 });
     const client = await world.join(t, bob);
     t.equal(await post(SYSTEM_UID, muted), "ok");
-    t.same(await received(client), ["hello"]);
+    t.same(await receives(client, 1), ["hello"]);
     t.equal(client.messages[0]?.fromUid, SYSTEM_UID);
     const gone = await world.newGroup([bob], { disband: 1 });
     t.equal(await post(SYSTEM_UID, gone), "403 channel_disbanded");

@@ -120,7 +120,7 @@ t.test(
     t.same(await received(client), []);
     for (const to of [channel, empty, person(bob)])
       await world.send(alice, to, "live");
-    t.same(await received(client), ["live", "live", "live"]);
+    t.same(await receives(client, 3), ["live", "live", "live"]);
   },
 );
 
@@ -149,7 +149,7 @@ t.test(
     t.same(statuses, [denied, denied, ["ok", 2], denied, denied]);
     await receives(client, 2);
     await world.send(alice, foreign, "secret");
-    t.same(await received(client), [`${mine.id} 1`, `${mine.id} 2`]);
+    t.same(await receives(client, 2), [`${mine.id} 1`, `${mine.id} 2`]);
   },
 );
 
@@ -289,7 +289,7 @@ t.test(
     const bob = await before.join(t, "bob");
     await before.send("alice", channel, "1");
     await before.send("alice", channel, "2");
-    t.same(await received(bob), ["1", "2"]);
+    t.same(await receives(bob, 2), ["1", "2"]);
     await before.close();
     t.match(await bob.closed, { code: 4000 }, "told to come back");
     const after = await startWorld(t, {}, before.dataPath);
