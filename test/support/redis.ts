@@ -237,6 +237,24 @@ async function clusterIsOk(client: Redis, nodes: number): Promise<void> {
   });
 }
 
+/** Longer than Redis tries a manual fail-over. */
+const TAKE_OVER_MS = 6000;
+
+/** Makes the replica of a Redis Cluster the primary. Redis answers before it tries, and gives up on a busy machine: it is asked again. */
+export async function takeOver(replica: RedisServer): Promise<void> {
+  const client = replica.client();
+  const isPrimary = async () =>
+    (await client.info("replication")).includes("role:master");
+  let askedAt = 0;
+  await until(async () => {
+    if (await isPrimary()) return true;
+    if (Date.now() - askedAt < TAKE_OVER_MS) return false;
+    askedAt = Date.now();
+    await client.call("CLUSTER", "FAILOVER");
+    return false;
+  });
+}
+
 /** Resolves when the replica follows and its primary counts it: only then is it waited for by WAIT. */
 export async function inStep(
   primary: Redis | undefined,

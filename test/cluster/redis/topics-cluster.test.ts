@@ -4,7 +4,11 @@ import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";
 import { SLOTS, slotOf } from "../../../src/redis/slots.ts";
-import { redisSettings, startRedisCluster } from "../../support/redis.ts";
+import {
+  redisSettings,
+  startRedisCluster,
+  takeOver,
+} from "../../support/redis.ts";
 import {
   group,
   insist,
@@ -87,13 +91,10 @@ t.test("a primary hands over to its replica", async (t) => {
   const sending = range(1, 30).map((at) =>
     insist(sender, at % 2 ? group(g) : person(u), "a"),
   );
-  await servers.replicas[1]?.client().call("CLUSTER", "FAILOVER");
+  const [, replica] = servers.replicas;
+  if (replica === undefined) throw new Error("no replica");
+  await takeOver(replica);
   await Promise.all(sending);
-  await until(
-    async () =>
-      /role:master/.test((await servers.replicas[1]?.client().info()) ?? ""),
-    "handed over",
-  );
   for (const at of range(1, 10))
     await insist(sender, at % 2 ? group(g) : person(u), "a");
   await assertWhole(t, one, [`2:${g}`, `1:a@${u}`]);
@@ -113,9 +114,7 @@ t.test("a primary dies", async (t) => {
   await until(() => one.seqs(`2:${calm}`).length === 2, "others go on");
   await insist(sender, group(g), "a");
   await insist(sender, person(u), "a");
-  const since = Date.now();
   await assertWhole(t, one, [`2:${g}`, `1:a@${u}`, `2:${calm}`]);
-  t.ok(Date.now() - since < 5000, "soon after the replica took over");
   await t.resolves(one.topics.listen(groupTopic(groupAt(one, 2))));
 });
 
