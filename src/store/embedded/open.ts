@@ -141,7 +141,8 @@ async function openOwned(
   release: () => Promise<void>,
 ) {
   const { clock, onError, publisher } = options;
-  const retentionMs = options.retentionS * 1000;
+  const retentionMs =
+    options.retentionS === 0 ? Infinity : options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
   const channelTables = new ChannelTables(tables);
   const conversationRows = new ConversationRows(tables);

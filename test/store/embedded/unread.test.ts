@@ -9,7 +9,7 @@ t.test("rows of messages that expire are read once, newest first", (t) => {
   const state = { number: 1, head: rows, headCounted: 0, active: undefined };
   const unread = new Unread({
     clock: () => 0,
-    retentionMs: 0,
+    retentionMs: Infinity,
     states: {
       recordFrom: (_, seq) =>
         ({ seq, timestampMs: 0, counted: 0, counts: false }) as const,

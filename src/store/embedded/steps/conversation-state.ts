@@ -48,7 +48,7 @@ export interface ConversationStateParts extends ChannelStatesParts {
   readonly tables: PositionTable;
   readonly history: History;
   readonly clock: Clock;
-  /** 0 = for ever. */
+  /** Infinity: for ever. */
   readonly retentionMs: number;
 }
 
@@ -127,8 +127,7 @@ export class ConversationStates {
       channel,
       fromSeq,
       ({ timestampMs, expiresAtMs }) =>
-        nowMs < expiresAtMs &&
-        (retentionMs === 0 || nowMs < timestampMs + retentionMs),
+        nowMs < expiresAtMs && nowMs < timestampMs + retentionMs,
     );
   }
 

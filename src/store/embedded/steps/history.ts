@@ -33,7 +33,7 @@ interface HistoryParts {
   /** Makes a stream's message, as its record has it, whole. */
   readonly withStream: (message: Message, number: number) => Message;
   readonly clock: Clock;
-  /** 0 = for ever. */
+  /** Infinity: for ever. */
   readonly retentionMs: number;
 }
 
@@ -161,6 +161,6 @@ export class History {
     const { clock, retentionMs } = this.#parts;
     const nowMs = clock();
     if (nowMs >= expiryMs) return false;
-    return retentionMs === 0 || nowMs < timestampMs + retentionMs;
+    return nowMs < timestampMs + retentionMs;
   }
 }

@@ -47,7 +47,7 @@ interface SweepParts {
   /** Removes logins that are forgotten. */
   readonly sweepLogins: (nowMs: number) => Promise<void>;
   readonly clock: Clock;
-  /** 0 = for ever. */
+  /** Infinity: for ever. */
   readonly retentionMs: number;
   readonly intervalMs: number;
   readonly onError: (error: Error, what: string) => void;
@@ -146,10 +146,10 @@ async function trimAll(
   isClosed: () => boolean,
 ): Promise<number> {
   const { retentionMs, trimQueue, tables } = parts;
-  if (retentionMs === 0 && trimQueue.keeps === 0) return 0;
+  if (retentionMs === Infinity && trimQueue.keeps === 0) return 0;
   const grown = trimQueue.take();
   const chunks =
-    retentionMs > 0 || grown === undefined
+    retentionMs < Infinity || grown === undefined
       ? allChannels(tables)
       : inChunks([...grown]);
   let removed = 0;
@@ -240,13 +240,14 @@ function oldRows(
   const { number, head } = channel;
   const trimThrough = trimQueue.keeps > 0 ? head - trimQueue.keeps : 0;
   const old: OldRow[] = [];
-  if (retentionMs === 0 && trimThrough <= 0) return old;
-  const to = retentionMs > 0 ? MAX_SEQ : trimThrough;
+  const hasRetention = retentionMs < Infinity;
+  if (!hasRetention && trimThrough <= 0) return old;
+  const to = hasRetention ? MAX_SEQ : trimThrough;
   /** A row of a checkpoint under way would be written whole again beside what is left of it. */
   const movingFrom = memtable.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
   let count = 0;
   for (const row of logRows.rowsUp(number, 1, to)) {
-    const isPast = retentionMs > 0 && newestMs(row) + retentionMs <= nowMs;
+    const isPast = hasRetention && newestMs(row) + retentionMs <= nowMs;
     const lastOld = isPast ? row.last : Math.min(row.last, trimThrough);
     const isCut = lastOld < row.last;
     if (lastOld < row.first) break;

@@ -23,7 +23,7 @@ export interface StreamReadsParts {
   readonly streamRows: StreamRows;
   /** Unix milliseconds. */
   readonly clock: () => number;
-  /** 0 = for ever. */
+  /** Infinity: for ever. */
   readonly retentionMs: number;
 }
 
@@ -54,7 +54,7 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
 
   function isKept(timestampMs: number): boolean {
     const { clock, retentionMs } = parts;
-    return retentionMs === 0 || clock() < timestampMs + retentionMs;
+    return clock() < timestampMs + retentionMs;
   }
 
   return {

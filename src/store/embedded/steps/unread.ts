@@ -34,7 +34,7 @@ const MAX_LOOKED_AT = 5000;
 interface UnreadParts {
   readonly states: Pick<ChannelStates, "recordFrom" | "expiringDown">;
   readonly clock: Clock;
-  /** 0 = for ever. */
+  /** Infinity: for ever. */
   readonly retentionMs: number;
 }
 
@@ -74,7 +74,7 @@ export class Unread {
 
   /** No message from `seq` to before the answer is shown, for they are past retention; behind the head: none at all is. */
   firstKeptSeq(state: ChannelState, seq: number): number {
-    if (this.#parts.retentionMs === 0 || seq > state.head) return seq;
+    if (this.#parts.retentionMs === Infinity || seq > state.head) return seq;
     return this.#firstKept(state, seq)?.seq ?? state.head + 1;
   }
 
@@ -117,7 +117,7 @@ export class Unread {
 
   #isPast({ timestampMs }: { readonly timestampMs: number }): boolean {
     const { clock, retentionMs } = this.#parts;
-    return retentionMs > 0 && clock() >= timestampMs + retentionMs;
+    return clock() >= timestampMs + retentionMs;
   }
 }
 
