@@ -20,11 +20,6 @@ export class KeyedLock {
       done();
     }
   }
-
-  /** Resolves when no step is running or waiting. */
-  async idle(): Promise<void> {
-    while (this.#last.size > 0) await Promise.all(this.#last.values());
-  }
 }
 
 function noop(): void {}

@@ -28,16 +28,3 @@ t.test(
     t.ok(log.indexOf("c begins") < log.indexOf("b begins"));
   },
 );
-
-t.test("idle waits for what runs and what waits", async (t) => {
-  const lock = new KeyedLock();
-  await lock.idle();
-  let done = 0;
-  for (let i = 0; i < 5; i++)
-    void lock.run(`k${i % 2}`, async () => {
-      await new Promise(setImmediate);
-      done++;
-    });
-  await lock.idle();
-  t.equal(done, 5);
-});

@@ -220,7 +220,7 @@ async function openOwned(
     inboxTtlMs: options.inboxTtlS * 1000,
   });
   const logins = createNewestLogins(tables, clock);
-  const users = createUsers({ tables, lock, logins });
+  const users = createUsers({ ...common, logins });
   const headSeq = history.headSeq.bind(history);
   const channels = createChannels({ ...common, headSeq });
   const sessions = createSessions({ ...common, users, channels, logins });
@@ -278,7 +278,6 @@ async function openOwned(
       await sweep.close();
       dedupe.close();
       await filling;
-      await lock.idle();
       await inbox.drain();
       await appends.turn.drain();
       await checkpoint.close();

@@ -1,6 +1,7 @@
 // An LMDB environment with a format and an owner. Owns nothing after the opening: tables are used by
-// the parts that know them. All writes go through `commit`: lmdb must not start writing outside a
-// batch, or a failed commit rejects promises nobody holds.
+// the parts that know them. All writes go through `commit` (puts that are decided already) or
+// `transact` (a step that reads, decides and writes): lmdb must not start writing outside a batch, or
+// a failed commit rejects promises nobody holds.
 
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -13,6 +14,8 @@ export type Table<
   Key extends Buffer | string | string[] | (string | number)[],
 > = LmdbTable<Value, Key>;
 export type BinaryTable = LmdbTable<Buffer, Buffer>;
+/** What was committed at one moment, for reads. */
+export type Snapshot = ReturnType<RootDatabase["useReadTransaction"]>;
 /** A stored value: its format version, then its fields. */
 export type Stored = readonly unknown[];
 
@@ -59,11 +62,25 @@ class Fence {
     this.#onLost = onLost;
   }
 
-  readonly write: Batch = (steps) => {
+  /** The steps only issue: LMDB's own thread writes. */
+  readonly write: Batch = (steps) =>
+    this.#table.ifVersion(FENCE, this.#owner(), steps);
+
+  /** The steps run inside the transaction: they read what is written before them. One that throws writes nothing. */
+  readonly run: Batch = (steps) => {
+    const incarnation = this.#owner();
+    return this.#table.childTransaction(() => {
+      const isOwner = this.#table.doesExist(FENCE, incarnation);
+      if (isOwner) steps();
+      return isOwner;
+    });
+  };
+
+  #owner(): number {
     if (this.#incarnation === undefined)
       throw new Error("The data folder has no owner yet"); // a bug
-    return this.#table.ifVersion(FENCE, this.#incarnation, steps);
-  };
+    return this.#incarnation;
+  }
 
   lost(): BrokerError {
     return this.#onLost?.() ?? new BrokerError("unavailable");
@@ -129,13 +146,24 @@ function assertFormat(format: Stored | undefined, known: number): void {
  * when the folder has another owner: nothing is written then.
  */
 export async function commit(
-  { env, writes, fence }: Pick<Database, "env" | "writes" | "fence">,
+  database: WritableDatabase,
   steps: () => void,
+): Promise<void> {
+  await write(database, steps, database.fence.write);
+}
+
+type WritableDatabase = Pick<Database, "env" | "writes" | "fence">;
+
+async function write(
+  { env, writes, fence }: WritableDatabase,
+  steps: () => void,
+  how: Batch,
 ): Promise<void> {
   let isOwner: boolean;
   try {
-    isOwner = await writes.batch(env, steps, fence.write);
+    isOwner = await writes.batch(env, steps, how);
   } catch (cause) {
+    if (cause instanceof BrokerError) throw cause; // the step's own
     throw new BrokerError("unavailable", { cause: await causeOf(cause) });
   }
   if (!isOwner) throw fence.lost();
@@ -169,15 +197,24 @@ export async function secure(database: Database): Promise<void> {
 }
 
 /**
- * As `commit`; resolves when it is as durable as the store promises. Reads show it from then on at
- * the latest.
+ * Runs a synchronous step inside a write transaction: what it reads and what it writes is one, so no
+ * lock is needed. Steps run in the order of the calls and after the commits issued before them; a
+ * commit issued later may be written before them. Resolves to the answer when it is as durable as
+ * the store promises. A step that throws writes nothing. Throws the step's own `BrokerError`, else
+ * `unavailable`, also when the folder has another owner.
  */
-export async function transact(
+export async function transact<Answer>(
   database: Database,
-  steps: () => void,
-): Promise<void> {
-  await commit(database, steps);
+  step: () => Answer,
+): Promise<Answer> {
+  let answer: { readonly of: Answer } | undefined;
+  const run = () => {
+    answer = { of: step() };
+  };
+  await write(database, run, database.fence.run);
   await secure(database);
+  if (answer === undefined) throw new Error("A step did not run"); // a bug
+  return answer.of;
 }
 
 /** The fields of a stored value behind its version. Throws `internal` when the value is newer than `known`. */

@@ -9,7 +9,12 @@ import {
 } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { Tables } from "../engine/database.ts";
-import { fieldsOf, type Stored } from "../engine/tables.ts";
+import {
+  fieldsOf,
+  type Snapshot,
+  type Stored,
+  transact,
+} from "../engine/tables.ts";
 import { positionKey } from "./conversation-rows.ts";
 
 const VERSION = 1;
@@ -32,7 +37,7 @@ export interface ChannelRecord {
 export type MemberChanges = ReadonlyMap<string, number>;
 
 /** Who becomes a member and who stops being one. */
-export interface MembershipEffect {
+interface MembershipEffect {
   readonly added: readonly string[];
   readonly removed: readonly string[];
 }
@@ -56,33 +61,41 @@ export class ChannelTables {
     1: new BoundedMap(MAX_KNOWN_CHANNELS),
     2: new BoundedMap(MAX_KNOWN_CHANNELS),
   };
-  /** Channels in the middle of a step: nothing of them is remembered, for a read may see them before or after. */
-  readonly #changing: Record<ChannelType, Set<string>> = {
-    1: new Set(),
-    2: new Set(),
+  /** Changes under way by channel: nothing of it is remembered then, for a read may see it before or after. */
+  readonly #changing: Record<ChannelType, Map<string, number>> = {
+    1: new Map(),
+    2: new Map(),
   };
 
   constructor(tables: Tables) {
     this.#tables = tables;
   }
 
-  /** Runs a step that may change the channel; steps of one channel do not overlap. */
-  async changing<T>(
+  /** Runs a step that may change the channel, as `transact` does. */
+  async change<Answer>(
     { type, id }: ChannelRef,
-    run: () => Promise<T>,
-  ): Promise<T> {
-    this.#changing[type].add(id);
+    step: () => Answer,
+  ): Promise<Answer> {
+    const changing = this.#changing[type];
+    changing.set(id, (changing.get(id) ?? 0) + 1);
     this.#known[type].delete(id);
     try {
-      return await run();
+      return await transact(this.#tables, step);
     } finally {
-      this.#changing[type].delete(id);
+      const left = (changing.get(id) ?? 1) - 1;
+      if (left > 0) changing.set(id, left);
+      else changing.delete(id);
     }
   }
 
-  /** A change of the channel is under way: what is read of it now may be over before a write that relies on it is done. */
-  isChanging({ type, id }: ChannelRef): boolean {
-    return this.#changing[type].has(id);
+  /** Runs reads that go on over several turns of the event loop and show what is committed now. */
+  async atOneMoment<T>(read: (snapshot: Snapshot) => Promise<T>): Promise<T> {
+    const snapshot = this.#tables.env.useReadTransaction();
+    try {
+      return await read(snapshot);
+    } finally {
+      snapshot.done();
+    }
   }
 
   row(channel: ChannelRef): ChannelRecord | undefined {
@@ -128,8 +141,13 @@ export class ChannelTables {
   }
 
   /** The same, for one that is not soon asked for again. */
-  readKinds({ type, id }: ChannelRef, uid: string): number {
-    return toKinds(this.#tables.members.get([type, id, uid]));
+  readKinds(
+    { type, id }: ChannelRef,
+    uid: string,
+    snapshot?: Snapshot,
+  ): number {
+    const options = snapshot && { transaction: snapshot };
+    return toKinds(this.#tables.members.get([type, id, uid], options));
   }
 
   /** All members that hold the kind `bit`, with all their kinds. */
@@ -149,9 +167,12 @@ export class ChannelTables {
   membersBehind(
     { type, id }: ChannelRef,
     after: string | undefined,
-    limit: number,
+    {
+      limit,
+      snapshot,
+    }: { readonly limit: number; readonly snapshot: Snapshot },
   ): string[] {
-    const bounds = { end: behindAll([type, id]), limit };
+    const bounds = { end: behindAll([type, id]), limit, transaction: snapshot };
     const keys = this.#tables.members.getKeys(
       after === undefined
         ? { ...bounds, start: [type, id] }

@@ -1,5 +1,5 @@
-// Channels, their members and the groups of each user: the steps of the port. Steps on one channel run one after the other; what a step
-// changes is one transaction, decided on before its first write. State: beside the tables', the turns of long lists of groups.
+// Channels, their members and the groups of each user: the steps of the port. A change is one
+// synchronous step inside a transaction. State: beside the tables', the turns of long lists of groups.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -7,21 +7,18 @@ import {
   type ChannelKey,
   type ChannelRef,
   GROUP_CHANNEL,
+  type SubscriberRemoval,
 } from "../../../broker/model.ts";
 import type {
   ChannelStore,
   Membership,
   Publisher,
 } from "../../../broker/ports.ts";
-import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
-import type { Tables } from "../engine/database.ts";
-import { transact } from "../engine/tables.ts";
 import type {
   ChannelRecord,
   ChannelTables,
   MemberChanges,
-  MembershipEffect,
 } from "./channel-tables.ts";
 import { groupFacts, personFacts } from "./permissions.ts";
 
@@ -36,9 +33,7 @@ const MEMBERS_PER_TURN = 500;
 const GROUPS_AT_ONCE = 20;
 
 interface ChannelParts {
-  readonly tables: Tables;
   readonly channelTables: ChannelTables;
-  readonly lock: KeyedLock;
   /** The newest seq shown of a channel. */
   readonly headSeq: (key: ChannelKey) => number;
   /** Where removals from groups are published, once they are durable. */
@@ -46,41 +41,34 @@ interface ChannelParts {
   readonly onError: (error: Error, what: string) => void;
 }
 
-/** The lock of steps that change `channel`. */
-export function channelLock({ type, id }: ChannelRef): string {
-  return `channel ${type} ${id}`;
-}
-
 export function createChannels({
-  tables,
   channelTables: channels,
-  lock,
   headSeq,
   publisher,
   onError,
 }: ChannelParts): ChannelStore {
-  const step = <T>(channel: ChannelRef, run: () => Promise<T>): Promise<T> =>
-    lock.run(channelLock(channel), () => channels.changing(channel, run));
-
   const listings = new Turns();
 
-  /** Writes a channel with changed members, and publishes who is removed from a group. */
-  async function put(
+  /** Writes the changed members of a channel that has `row`; returns whom it removes. To be called inside a change. */
+  function putMembers(
     { info, members }: ChannelRecord,
     changes: MemberChanges,
-    effect: MembershipEffect,
-  ): Promise<void> {
+  ): readonly string[] {
     const { type, id } = info;
+    const effect = channels.effect(info, changes);
+    const { added, removed } = effect;
+    channels.put({ info, members: members + added.length - removed.length });
     const headNow = type === GROUP_CHANNEL ? headSeq(`${type}:${id}`) : 0;
-    await transact(tables, () => {
-      channels.put({ info, members });
-      channels.putMembers(info, changes, { ...effect, headSeq: headNow });
-    });
-    if (type === GROUP_CHANNEL && effect.removed.length > 0)
-      publishRemoval(id, effect.removed);
+    channels.putMembers(info, changes, { ...effect, headSeq: headNow });
+    return removed;
   }
 
-  function publishRemoval(channelId: string, uids: readonly string[]): void {
+  /** To be called when the removal is durable. */
+  function publishRemoval(
+    { id: channelId, type }: ChannelRef,
+    uids: readonly string[] = [],
+  ): void {
+    if (type !== GROUP_CHANNEL || uids.length === 0) return;
     try {
       publisher.publish({ kind: "removal", channelId, uids });
     } catch (error) {
@@ -106,64 +94,62 @@ export function createChannels({
 
     async createChannel(info, subscribers) {
       assertIds([info.id, ...subscribers]);
-      return step(info, async () => {
+      return channels.change(info, () => {
         if (channels.row(info) !== undefined) return false;
         const changes = new Map(subscribers.map((uid) => [uid, PERMANENT]));
-        const added = [...changes.keys()];
-        const row = { info, members: added.length };
-        await put(row, changes, { added, removed: [] });
+        putMembers({ info, members: 0 }, changes);
         return true;
       });
     },
 
     async updateChannel(channel, flags) {
-      return step(channel, async () => {
+      return channels.change(channel, () => {
         const row = channels.row(channel);
         if (row === undefined) return undefined;
         const { info, members } = row;
         const disband = info.disband || flags.disband === true;
         const changed = { ...info, ...flags, disband };
-        await transact(tables, () => channels.put({ info: changed, members }));
+        channels.put({ info: changed, members });
         return changed;
       });
     },
 
     async addSubscribers(channel, uids, { membership, reset }) {
       assertIds(uids);
-      return step(channel, async () => {
+      const removed = await channels.change(channel, () => {
         const row = channels.row(channel);
-        if (row === undefined || row.info.disband) return false;
+        if (row === undefined || row.info.disband) return undefined;
         const bit = bitOf(membership);
         const changes = new Map<string, number>();
         const dropped = reset ? channels.membersWith(channel, bit) : new Map();
         for (const [uid, kinds] of dropped) changes.set(uid, kinds & ~bit);
         for (const uid of uids)
-          changes.set(uid, channels.kinds(channel, uid) | bit);
-        const effect = channels.effect(channel, changes);
-        const { added, removed } = effect;
-        const members = row.members + added.length - removed.length;
-        await put({ info: row.info, members }, changes, effect);
-        return true;
+          changes.set(uid, channels.readKinds(channel, uid) | bit);
+        return putMembers(row, changes);
       });
+      publishRemoval(channel, removed);
+      return removed !== undefined;
     },
 
     async removeSubscribers(channel, uids, membership) {
-      return step(channel, async () => {
+      let removed: readonly string[] | undefined;
+      const answer = await channels.change<SubscriberRemoval>(channel, () => {
         const row = channels.row(channel);
         if (row === undefined) return { kind: "no_channel" };
         if (row.info.disband) return { kind: "disbanded" };
         const bit = bitOf(membership);
         const changes = new Map<string, number>();
-        for (const uid of uids) changes.set(uid, channels.kinds(channel, uid));
+        for (const uid of uids)
+          changes.set(uid, channels.readKinds(channel, uid));
         const strangers = [...changes].filter(([, kinds]) => !(kinds & bit));
         if (strangers.length > 0)
           return { kind: "not_members", uids: strangers.map(([uid]) => uid) };
         for (const [uid, kinds] of changes) changes.set(uid, kinds & ~bit);
-        const effect = channels.effect(channel, changes);
-        const members = row.members - effect.removed.length;
-        await put({ info: row.info, members }, changes, effect);
+        removed = putMembers(row, changes);
         return { kind: "removed" };
       });
+      publishRemoval(channel, removed);
+      return answer;
     },
 
     groupFacts: (channelId, uid) => groupFacts(channels, channelId, uid),
@@ -185,28 +171,31 @@ export function createChannels({
       );
     },
 
-    members: (channel) =>
-      lock.run(channelLock(channel), async () => {
+    async members(channel) {
+      return channels.atOneMoment(async (snapshot) => {
+        const page = { limit: MEMBERS_PER_TURN, snapshot };
         const uids: string[] = [];
         let some: string[];
         do {
           if (uids.length > 0) await nextTurn();
-          some = channels.membersBehind(channel, uids.at(-1), MEMBERS_PER_TURN);
+          some = channels.membersBehind(channel, uids.at(-1), page);
           for (const uid of some) uids.push(uid);
         } while (some.length === MEMBERS_PER_TURN);
         return uids;
-      }),
+      });
+    },
 
-    membersAmong: (channel, uids) =>
-      lock.run(channelLock(channel), async () => {
+    async membersAmong(channel, uids) {
+      return channels.atOneMoment(async (snapshot) => {
         const found: string[] = [];
         let count = 0;
         for (const uid of new Set(uids)) {
           if (++count % MEMBERS_PER_TURN === 0) await nextTurn();
-          if (channels.readKinds(channel, uid) !== 0) found.push(uid);
+          if (channels.readKinds(channel, uid, snapshot) !== 0) found.push(uid);
         }
         return found;
-      }),
+      });
+    },
   };
 }
 

@@ -1,6 +1,5 @@
 // The port's conversations: a list is computed when asked, in short stretches of the event loop; a
-// change of a position is one transaction, decided while nobody else can change what it rests on.
-// No state but the tables'.
+// change of a position is one synchronous step inside a transaction. No state but the tables'.
 
 import {
   type ChannelRef,
@@ -15,13 +14,11 @@ import type {
   ConversationSlice,
   ConversationStore,
 } from "../../../broker/ports.ts";
-import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
 import type { Tables } from "../engine/database.ts";
 import { transact } from "../engine/tables.ts";
 import type { ChannelTables } from "./channel-tables.ts";
-import { channelLock } from "./channels.ts";
 import { type ConversationRows, putPosition } from "./conversation-rows.ts";
 import {
   type ConversationStateParts,
@@ -31,7 +28,6 @@ import {
 
 interface ConversationParts extends ConversationStateParts {
   readonly tables: Tables;
-  readonly lock: KeyedLock;
   readonly channelTables: ChannelTables;
   readonly conversationRows: ConversationRows;
 }
@@ -89,13 +85,11 @@ export class Conversations implements ConversationStore {
     channel: ChannelRef,
     change: ConversationChange,
   ): Promise<Conversation | undefined> {
-    const key = channelKey(channel, uid);
-    return this.#parts.lock.run(`conversation ${uid} ${key}`, async () => {
-      await this.#whileSteady(channel, () => {
-        const membership = this.#membership(uid, channel);
-        return membership && this.#put(membership, change);
-      });
-      return this.#view(uid, channel);
+    return transact(this.#parts.tables, () => {
+      const membership = this.#membership(uid, channel);
+      if (membership === undefined) return undefined;
+      this.#put(membership, change);
+      return this.#states.view(membership);
     });
   }
 
@@ -104,38 +98,18 @@ export class Conversations implements ConversationStore {
     return membership && this.#states.view(membership);
   }
 
-  /**
-   * Runs `step`, which looks at the membership and issues its writes at once, when no change of the
-   * members is under way: a later change issues its own writes later, so a position is never put
-   * behind the removal of its membership.
-   */
-  async #whileSteady(
-    channel: ChannelRef,
-    step: () => Promise<void> | undefined,
-  ): Promise<void> {
-    const { channelTables, lock } = this.#parts;
-    if (channelTables.isChanging(channel))
-      await lock.run(channelLock(channel), async () => step());
-    else await step();
-  }
-
-  /** Writes what `change` makes of the user's state; undefined: it stays as it is. */
-  #put(
-    membership: Membership,
-    change: ConversationChange,
-  ): Promise<void> | undefined {
+  /** Writes what `change` makes of the user's state, where it is another one. */
+  #put(membership: Membership, change: ConversationChange): void {
     const { tables, clock } = this.#parts;
     const state = this.#states.of(membership);
     const { head } = state.channel;
-    if (membership.isLarge || head === 0) return undefined;
+    if (membership.isLarge || head === 0) return;
     const { readSeq, deletedSeq } = this.#states.changed(state, change);
     const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
-    if (isSame) return undefined;
-    const position = { readSeq, deletedSeq, headAtChange: head };
+    if (isSame) return;
     const changedAtMs = clock();
-    return transact(tables, () =>
-      putPosition(tables, membership, { ...position, changedAtMs }),
-    );
+    const position = { readSeq, deletedSeq, headAtChange: head, changedAtMs };
+    putPosition(tables, membership, position);
   }
 
   /** The user's groups, and everybody with whom there is a personal channel. */

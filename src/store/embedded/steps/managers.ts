@@ -1,7 +1,6 @@
 // Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
 
 import type { Clock, ManagerStore } from "../../../broker/ports.ts";
-import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import type { Tables } from "../engine/database.ts";
 import { fieldsOf, type Stored, transact } from "../engine/tables.ts";
 
@@ -9,32 +8,28 @@ const VERSION = 1;
 
 export function createManagers({
   tables,
-  lock,
   clock,
 }: {
   readonly tables: Tables;
-  readonly lock: KeyedLock;
   readonly clock: Clock;
 }): ManagerStore {
   return {
     async putPasswordOnce(username, password) {
-      return lock.run(`manager ${username}`, async () => {
+      return transact(tables, () => {
         const stored = tables.managers.get(username);
         if (stored !== undefined)
           return { passwordHash: String(fieldsOf(stored, VERSION)[0]) };
-        await transact(tables, () => {
-          const value = [VERSION, password.passwordHash];
-          void tables.managers.put(username, value);
-        });
+        const value = [VERSION, password.passwordHash];
+        void tables.managers.put(username, value);
         return password;
       });
     },
 
     async putAccessToken(tokenHash, owner, expiresAtMs) {
-      const key = hex(tokenHash);
       const value = [VERSION, owner, expiresAtMs];
-      await lock.run(`token ${key}`, () =>
-        transact(tables, () => void tables.tokens.put(key, value)),
+      await transact(
+        tables,
+        () => void tables.tokens.put(hex(tokenHash), value),
       );
     },
 
@@ -46,10 +41,7 @@ export function createManagers({
     },
 
     async removeAccessToken(tokenHash) {
-      const key = hex(tokenHash);
-      await lock.run(`token ${key}`, () =>
-        transact(tables, () => void tables.tokens.remove(key)),
-      );
+      await transact(tables, () => void tables.tokens.remove(hex(tokenHash)));
     },
   };
 }

@@ -27,12 +27,15 @@ import type {
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { toBrokerError } from "../../lifecycle.ts";
+import type { Tables } from "../engine/database.ts";
+import { transact } from "../engine/tables.ts";
 import { place } from "./session-rules.ts";
 import { type NewestLogins, userLock } from "./users.ts";
 
 type Entered = Extract<LoginResult, { readonly kind: "entered" }>;
 
 interface SessionParts {
+  readonly tables: Tables;
   readonly users: Pick<UserStore, "device">;
   readonly channels: Pick<ChannelStore, "groupsOf">;
   readonly logins: NewestLogins;
@@ -46,7 +49,7 @@ const NO_ENTRIES: readonly SessionEntry[] = [];
 const MAX_ENDED = 10_000;
 
 export function createSessions(parts: SessionParts): SessionStore {
-  const { users, channels, logins, lock, publisher, clock } = parts;
+  const { tables, users, channels, logins, lock, publisher, clock } = parts;
   const sessions = new Map<string, readonly SessionEntry[]>();
   const ended = new BoundedMap<string, CloseReason>(MAX_ENDED);
 
@@ -65,7 +68,7 @@ export function createSessions(parts: SessionParts): SessionStore {
     else sessions.delete(uid);
   }
 
-  function tellPresence(uid: string): void {
+  function publishPresence(uid: string): void {
     publisher.publish({ kind: "presence", uid });
   }
 
@@ -78,6 +81,14 @@ export function createSessions(parts: SessionParts): SessionStore {
     return logins.get(session.uid, session.flag);
   }
 
+  function keep(
+    { uid, flag }: SessionRecord,
+    login: NewestLogin,
+  ): Promise<void> {
+    const nowMs = clock();
+    return transact(tables, () => logins.put(uid, flag, login, nowMs));
+  }
+
   function remove(session: SessionName): void {
     const entry = find(session);
     if (entry === undefined) return;
@@ -86,10 +97,10 @@ export function createSessions(parts: SessionParts): SessionStore {
       uid,
       entriesOf(uid).filter((one) => one !== entry),
     );
-    tellPresence(uid);
+    publishPresence(uid);
   }
 
-  function tellEnded(name: SessionName, reason: CloseReason): void {
+  function publishEnd(name: SessionName, reason: CloseReason): void {
     const { uid, sessionId } = name;
     ended.set(sessionId, reason);
     publisher.publish({ kind: "end_session", uid, sessionId, reason });
@@ -100,10 +111,9 @@ export function createSessions(parts: SessionParts): SessionStore {
     const entry = find(session);
     if (entry === undefined) return;
     ended.set(session.sessionId, reason);
-    const { uid, flag } = entry.session;
     const newest = newestOf(entry.session);
     if (newest !== undefined && entry.order === newest.order)
-      await logins.put(uid, flag, { ...newest, ended: reason });
+      await keep(entry.session, { ...newest, ended: reason });
     remove(session);
   }
 
@@ -141,7 +151,7 @@ export function createSessions(parts: SessionParts): SessionStore {
       const placed = place(session, claim, { entries, newest, now: nowUs() });
       if (placed.kind === "refused") return placed;
       if (placed.newest !== undefined) {
-        const kept = logins.put(uid, flag, placed.newest);
+        const kept = keep(session, placed.newest);
         if (isSameLogin(placed.newest, newest))
           kept.catch(() => {}); // only a later end of its time is lost: a full disk keeps nobody from reconnecting
         else await kept;
@@ -155,8 +165,8 @@ export function createSessions(parts: SessionParts): SessionStore {
       const entry = { session, order, since, incarnation }; // a spread would give each entry a hidden class of its own
       put(uid, staying.concat(entry)); // exactly as long as needed, unlike a spread
       for (const { session, reason } of placed.ended)
-        tellEnded(session, reason);
-      tellPresence(uid);
+        publishEnd(session, reason);
+      publishPresence(uid);
       return { kind: "entered", ...placed.entry };
     });
   }
@@ -176,7 +186,7 @@ export function createSessions(parts: SessionParts): SessionStore {
     endSession: (session, reason) =>
       lock.run(userLock(session.uid), async () => {
         await takeOut(session, reason);
-        tellEnded(session, reason);
+        publishEnd(session, reason);
       }),
 
     confirmSessions: (all) =>

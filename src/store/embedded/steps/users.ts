@@ -4,13 +4,14 @@
 import type { CloseReason } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
 import {
+  type Clock,
   LOGIN_TTL_MS,
   type NewestLogin,
   type UserStore,
 } from "../../../broker/ports.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import type { Tables } from "../engine/database.ts";
-import { commit, fieldsOf, type Stored, transact } from "../engine/tables.ts";
+import { fieldsOf, type Stored, transact } from "../engine/tables.ts";
 
 const VERSION = 1;
 /** Rows looked at in one sweep: the next one goes on behind them. */
@@ -23,10 +24,12 @@ export function createUsers({
   tables,
   lock,
   logins,
+  clock,
 }: {
   readonly tables: Tables;
   readonly lock: KeyedLock;
   readonly logins: NewestLogins;
+  readonly clock: Clock;
 }): Omit<UserStore, "userStates"> {
   const read = (uid: string, flag: DeviceFlag): Device | undefined => {
     const stored = tables.devices.get([uid, flag]);
@@ -40,17 +43,17 @@ export function createUsers({
     async putDevice(device) {
       const { uid, flag, level, tokenHash } = device;
       // In turn with the user's logins: one that compared the token before is in when this is answered.
-      return lock.run(userLock(uid), async () => {
-        const before = read(uid, flag);
-        const newest = logins.get(uid, flag);
-        if (tokenHash.length === 0 && newest !== undefined)
-          await logins.put(uid, flag, { ...newest, ended: "logged_out" });
-        await transact(tables, () => {
+      return lock.run(userLock(uid), () =>
+        transact(tables, () => {
+          const before = read(uid, flag);
+          const newest = logins.get(uid, flag);
+          if (tokenHash.length === 0 && newest !== undefined)
+            logins.put(uid, flag, { ...newest, ended: "logged_out" }, clock());
           const value = [VERSION, level, Buffer.from(tokenHash)];
           void tables.devices.put([uid, flag], value);
-        });
-        return before;
-      });
+          return before;
+        }),
+      );
     },
   };
 }
@@ -67,14 +70,11 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
 
 export interface NewestLogins {
   get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
-  /** Durable when it resolves; kept for `LOGIN_TTL_MS`. Throws `unavailable`. */
-  put(uid: string, flag: DeviceFlag, login: NewestLogin): Promise<void>;
+  /** Keeps it for `LOGIN_TTL_MS`. To be called inside a transaction. */
+  put(uid: string, flag: DeviceFlag, login: NewestLogin, nowMs: number): void;
 }
 
-export function createNewestLogins(
-  tables: Tables,
-  clock: () => number,
-): NewestLogins {
+export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
   return {
     get(uid, flag) {
       const stored = tables.logins.get([uid, flag]);
@@ -83,14 +83,11 @@ export function createNewestLogins(
       return toLogin(stored);
     },
 
-    async put(uid, flag, login) {
+    put(uid, flag, login, nowMs) {
       const { order, since, deviceId, label, ended = "", past } = login;
-      const until = clock() + LOGIN_TTL_MS;
+      const until = nowMs + LOGIN_TTL_MS;
       const fields = [until, order, since, deviceId, label, ended, past];
-      await transact(
-        tables,
-        () => void tables.logins.put([uid, flag], [VERSION, ...fields]),
-      );
+      void tables.logins.put([uid, flag], [VERSION, ...fields]);
     },
   };
 }
@@ -101,13 +98,12 @@ export function createLoginSweep(
 ): (nowMs: number) => Promise<void> {
   let last: (string | number)[] | undefined;
   return async (nowMs) => {
-    const start = last ?? [""];
-    const rows = [...tables.logins.getRange({ start, limit: ROWS_A_SWEEP })];
-    last = rows.length < ROWS_A_SWEEP ? undefined : rows.at(-1)?.key;
-    const old = rows.filter(({ value }) => keptUntil(value) <= nowMs);
-    if (old.length === 0) return;
-    await commit(tables, () => {
-      for (const { key } of old) void tables.logins.remove(key);
+    await transact(tables, () => {
+      const start = last ?? [""];
+      const rows = [...tables.logins.getRange({ start, limit: ROWS_A_SWEEP })];
+      last = rows.length < ROWS_A_SWEEP ? undefined : rows.at(-1)?.key;
+      for (const { key, value } of rows)
+        if (keptUntil(value) <= nowMs) void tables.logins.remove(key);
     });
   };
 }
