@@ -1,7 +1,7 @@
 // The calls about channels: /channel, /channel/info, /channel/subscriber_add, /channel/subscriber_remove.
 
-import t from "tap";
 import { BrokerError, type ErrorCode } from "../../src/broker/errors.ts";
+import { t } from "../support/suite.ts";
 import { inject, startApi, type TestApi } from "./harness.ts";
 
 const GROUP = { channel_id: "g1", channel_type: 2 };

@@ -1,9 +1,9 @@
 // The calls about nodes: /cluster/nodes, /route, /route/batch, and which node a client is sent to.
 
-import t from "tap";
 import { chooseNode } from "../../src/api/cluster.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { NodeInfo } from "../../src/broker/ports.ts";
+import { t } from "../support/suite.ts";
 import { IDLE_NODE, inject, startApi } from "./harness.ts";
 
 const nodeOf = (nodeId: string, more: Partial<NodeInfo> = {}): NodeInfo => ({

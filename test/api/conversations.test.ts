@@ -1,8 +1,8 @@
 // The calls about conversations: /conversation/sync, /conversations/clearUnread, setUnread, delete. What they count is the broker's.
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { Conversation, Message } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
 import { inject, startApi, type TestApi } from "./harness.ts";
 
 const SYNC = "POST /conversation/sync";

@@ -1,8 +1,8 @@
 // What holds for every endpoint: bodies, unknown paths, wrong methods, unexpected exceptions, what is logged and counted
 // [decisions: Error body, Other statuses].
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
+import { t } from "../support/suite.ts";
 import { inject, startApi } from "./harness.ts";
 
 const TARGET = "POST /user/token";

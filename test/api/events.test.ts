@@ -1,9 +1,9 @@
 // The call that posts an event: /event [spec: POST /event, Event, Error messages of /event]. What the events do is the broker's; here is how
 // they are read and answered.
 
-import t from "tap";
 import { BrokerError, ERRORS } from "../../src/broker/errors.ts";
 import type { EventInput } from "../../src/broker/streams.ts";
+import { t } from "../support/suite.ts";
 import { inject, startApi, type TestApi } from "./harness.ts";
 
 const TARGET = "POST /event";

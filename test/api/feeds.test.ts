@@ -1,8 +1,8 @@
 // Who may go on reading: at the visits, and as soon as a viewer's right may have changed.
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
 import { STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
 import { until } from "../transport/support.ts";
 import { FeedReader } from "./feed-reader.ts";
 import { startFeeds } from "./feed-world.ts";

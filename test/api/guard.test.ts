@@ -1,12 +1,12 @@
 // Who may call what: protected mode, the static token, access tokens and permissions [decisions: Access token, Who needs it, Roles].
 
-import t from "tap";
 import { bearerToken } from "../../src/api/guard.ts";
 import {
   credentialRule,
   refusalToStart,
 } from "../../src/api/protected-mode.ts";
 import { STREAM_PATH } from "../../src/api/stream-request.ts";
+import { t } from "../support/suite.ts";
 import { inject, startApi } from "./harness.ts";
 
 const PUBLIC = ["POST /manager/login", "GET /healthz", "GET /readyz"];

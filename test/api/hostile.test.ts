@@ -1,7 +1,7 @@
 // Hostile bodies against every endpoint that reads one: whatever is sent, the answer is a refusal, never a crash [decisions: Limits].
 // Seeded, so that a failure can be repeated.
 
-import t from "tap";
+import { t } from "../support/suite.ts";
 import { startApi, statusOf, type TestApi } from "./harness.ts";
 
 const SEED = 20_261_120;

@@ -1,8 +1,8 @@
 // What a caller has of each conversation, out of one string whose separators may stand in ids.
 
-import t from "tap";
 import { readLastSeqs } from "../../src/api/last-seqs.ts";
 import type { ChannelRef } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
 
 const group = (id: string): ChannelRef => ({ id, type: 2 });
 const person = (id: string): ChannelRef => ({ id, type: 1 });

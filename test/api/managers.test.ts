@@ -1,7 +1,7 @@
 // The calls of managers: /manager/login and /manager/logout.
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
+import { t } from "../support/suite.ts";
 import { inject, startApi, type TestApi } from "./harness.ts";
 
 const LOGIN = "POST /manager/login";

@@ -1,9 +1,9 @@
 // The calls about messages: /message/send and /channel/messages.
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { SendInput } from "../../src/broker/messages.ts";
 import type { Message } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
 import { inject, startApi, type TestApi } from "./harness.ts";
 
 const TEXT = '{"type":1,"content":"hi"}';

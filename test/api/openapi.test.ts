@@ -1,8 +1,8 @@
 // The OpenAPI document and the served routes agree. That each reply fits its documented schema is held by `inject` in every other test.
 
-import t from "tap";
 import { Compile } from "typebox/compile";
 import { errorBody } from "../../src/api/reply-schemas.ts";
+import { t } from "../support/suite.ts";
 import { dereferenced, type OpenApi } from "./document.ts";
 import { documentOf, inject, SETTINGS, startApi } from "./harness.ts";
 

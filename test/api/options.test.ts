@@ -1,6 +1,5 @@
 // The option schemas: every key is documented and has a usable default; secrets are marked.
 
-import t from "tap";
 import { type TSchema, Type } from "typebox";
 import { Check } from "typebox/value";
 import {
@@ -10,6 +9,7 @@ import {
   managersOptions,
 } from "../../src/api/options.ts";
 import { keysOf } from "../../src/config/keys.ts";
+import { t } from "../support/suite.ts";
 
 const SECTIONS = Type.Object({
   api: apiOptions,

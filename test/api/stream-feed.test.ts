@@ -1,6 +1,5 @@
 // Streams followed by server-sent events over real sockets: the control plane and the broker's followers, over a store of one stream.
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
 import {
   STREAM_CONTENT,
@@ -8,6 +7,7 @@ import {
   STREAM_START,
 } from "../../src/broker/model.ts";
 import { Random } from "../support/random.ts";
+import { t } from "../support/suite.ts";
 import { HOST, RawClient, until } from "../transport/support.ts";
 import { FeedReader } from "./feed-reader.ts";
 import { startFeeds } from "./feed-world.ts";

@@ -1,6 +1,5 @@
 // The call that reads a stream, as it stands, and who may make it: backends and viewers. How it is followed: stream-feed.test.ts.
 
-import t from "tap";
 import { createViewers } from "../../src/api/viewers.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
 import {
@@ -9,6 +8,7 @@ import {
   STREAM_START,
 } from "../../src/broker/model.ts";
 import { hashToken } from "../../src/broker/tokens.ts";
+import { t } from "../support/suite.ts";
 import { inject, startApi, type TestApi } from "./harness.ts";
 
 const TARGET = "GET /stream/2/g1/answer";

@@ -1,6 +1,6 @@
 // The calls about the process: /migrate/result, /healthz, /readyz, /metrics.
 
-import t from "tap";
+import { t } from "../support/suite.ts";
 import { inject, startApi } from "./harness.ts";
 
 t.test(

@@ -1,7 +1,7 @@
 // The calls about users: /user/token, /user/device_quit, /user/onlinestatus.
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
+import { t } from "../support/suite.ts";
 import { inject, startApi } from "./harness.ts";
 
 const TOKEN = { uid: "u1", token: "t1", device_flag: 1, device_level: 1 };

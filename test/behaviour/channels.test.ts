@@ -2,7 +2,7 @@
 
 import type { Test } from "tap";
 import { tempFolder } from "../support/broker.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import {
   group,
   person,

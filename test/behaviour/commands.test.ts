@@ -2,8 +2,8 @@
 
 import { textOf } from "../support/native-session.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { command, gets, got, pulled } from "./inboxes.ts";
-import { t } from "./suite.ts";
 import {
   codeOf,
   eventually,

@@ -6,7 +6,7 @@ import { connect } from "../../src/client/index.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import {
   codeOf,
   eventually,

@@ -2,8 +2,8 @@
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { startStage } from "./stages.ts";
-import { t } from "./suite.ts";
 import { group, person, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);

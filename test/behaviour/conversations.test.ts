@@ -3,8 +3,8 @@
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { type NativeClient, textOf } from "../support/native-session.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { startStage } from "./stages.ts";
-import { t } from "./suite.ts";
 import {
   codeOf,
   eventually,

@@ -1,7 +1,7 @@
 // Deduplication: a repeated client_msg_no is the first message again, whichever way it comes in, in parallel, later, after a restart.
 
 import { textOf } from "../support/native-session.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { person, range, receives, startWorld } from "./world.ts";
 
 const world = await startWorld(t);

@@ -2,8 +2,8 @@
 
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { CONTENT, END, outcome, START, startStage } from "./stages.ts";
-import { t } from "./suite.ts";
 import { person, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);

@@ -1,6 +1,7 @@
 // POST /event: each event type over HTTP, with what viewers receive and a stranger does not.
 
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import {
   CONTENT,
   END,
@@ -10,7 +11,6 @@ import {
   START,
   startStage,
 } from "./stages.ts";
-import { t } from "./suite.ts";
 import { person, startWorld, textsOf, wire } from "./world.ts";
 
 const world = await startWorld(t);

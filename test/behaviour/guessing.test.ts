@@ -4,7 +4,7 @@
 import { get } from "node:http";
 import { openNative } from "../support/native-client.ts";
 import type { NativeClientError } from "../support/native-session.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { codeOf, farewell, PATIENCE_MS, startWorld } from "./world.ts";
 
 const LIMIT = 3;

@@ -4,7 +4,7 @@ import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import { textPayload } from "../support/broker.ts";
 import { textOf } from "../support/native-session.ts";
 import { countStored } from "../support/stored.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import {
   codeOf,
   eventually,

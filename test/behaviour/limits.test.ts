@@ -2,7 +2,7 @@
 
 import { once } from "node:events";
 import { request } from "node:http";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { person, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);

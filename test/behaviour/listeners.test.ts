@@ -11,7 +11,7 @@ import { ConfigError } from "../../src/config/errors.ts";
 import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
 import { freePort } from "../support/redis.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { codeOf, PATIENCE_MS, person, startWorld } from "./world.ts";
 
 const file = (name: string) =>

@@ -3,7 +3,7 @@
 import { request } from "node:http";
 import { type Answer, type Settings, tempFolder } from "../support/broker.ts";
 import { nodeCount } from "../support/driver.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { startWorld, type World } from "./world.ts";
 
 const LOGIN = "/manager/login";

@@ -2,7 +2,7 @@
 
 import { textPayload } from "../support/broker.ts";
 import { textOf } from "../support/native-session.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import {
   group,
   person,

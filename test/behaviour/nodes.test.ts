@@ -1,6 +1,6 @@
 // What backends are told of the nodes: which live, what they carry, where a client should connect. The same of one node as of many.
 
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { eventually, startWorld } from "./world.ts";
 
 const CLIENT_ADDRESS = "wss://chat.example:5200";

@@ -1,6 +1,6 @@
 // What a payload may be: the kinds of the specification arrive as they were sent, what is none is refused, and each way of checking.
 
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { person, startWorld, type World } from "./world.ts";
 
 const base64 = (text: string) => Buffer.from(text).toString("base64");

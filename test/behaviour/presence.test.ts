@@ -1,7 +1,7 @@
 // Watching the online state of users on the socket: how they stand at once, then each change.
 
 import type { NativeClient } from "../support/native-session.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { codeOf, eventually, range, startWorld } from "./world.ts";
 
 const world = await startWorld(t);

@@ -3,7 +3,7 @@
 import { ConfigError } from "../../src/config/errors.ts";
 import { jindou } from "../main/jindou.ts";
 import { type Settings, tempFolder } from "../support/broker.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { startWorld, type World } from "./world.ts";
 
 const PASSWORD = { JINDOU_ADMIN_PASSWORD: "right" };

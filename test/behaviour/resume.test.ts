@@ -4,7 +4,7 @@ import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
 import type { Push } from "../../src/protocol/protocol.ts";
 import type { NativeClient } from "../support/native-session.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import {
   codeOf,
   group,

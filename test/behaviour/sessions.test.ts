@@ -1,6 +1,6 @@
 // Sessions as their owners see them: who ends whom, what a client is told and with which close code, what stays. Also presence on the socket.
 
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { farewell, startWorld } from "./world.ts";
 
 const world = await startWorld(t);

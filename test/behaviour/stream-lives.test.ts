@@ -1,8 +1,8 @@
 // How streams live on and end without a word: names shared with messages, restarts, producers that fall silent.
 
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { CONTENT, END, outcomeOf, startStage } from "./stages.ts";
-import { t } from "./suite.ts";
 import { eventually, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);

@@ -1,9 +1,9 @@
 // GET /stream: how a stream stands, and following it by server-sent events, for backends and for viewers with a token of their own.
 
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { openFeed } from "./feed.ts";
 import { KINDS, type Stage, startStage } from "./stages.ts";
-import { t } from "./suite.ts";
 import { eventually, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);

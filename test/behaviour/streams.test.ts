@@ -2,8 +2,8 @@
 
 import { textOf } from "../support/native-session.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { CONTENT, END, KINDS, outcomeOf, START, startStage } from "./stages.ts";
-import { t } from "./suite.ts";
 import { range, startWorld } from "./world.ts";
 
 const world = await startWorld(t);

@@ -1,10 +1,10 @@
 // The behaviour tests by what they are about, and how each runs again, unchanged, where the broker is something else: three nodes on one Redis that
 // sessions and calls are spread over. What is about one node runs on one there (driver.ts).
 
+import { basename } from "node:path";
 import type { Test } from "tap";
-import { compiledUrl } from "../support/child.ts";
 import type { Driver } from "../support/driver.ts";
-import { within } from "./suite.ts";
+import { runFiles } from "../support/suite.ts";
 
 export const SUITES = {
   people: [
@@ -42,23 +42,19 @@ export const SUITES = {
   ],
 } as const;
 
-/** Longest that one of them may take, on a machine that is busy with other tests. */
-const SUITE_MS = 900_000;
-
-/** Runs the suites one after the other in this process: loading a broker's code anew for each would take longer than the tests do. */
+/** Runs the suites one after the other in this process. */
 export async function runSuites(
   t: Test,
   driver: Driver,
   about: keyof typeof SUITES,
 ): Promise<void> {
-  t.setTimeout(0); // each suite has its own
   process.env.JINDOU_TEST_DRIVER = driver; // read when the files are loaded
-  for (const name of SUITES[about])
-    await t.test(`${name}, ${driver}`, { timeout: SUITE_MS }, (suite) =>
-      within(
-        suite,
-        () =>
-          import(compiledUrl(new URL(`./${name}.test.ts`, import.meta.url))),
-      ),
-    );
+  const files = SUITES[about].map(
+    (name) => new URL(`./${name}.test.ts`, import.meta.url),
+  );
+  await runFiles(
+    t,
+    files,
+    ({ pathname }) => `${basename(pathname, ".test.ts")}, ${driver}`,
+  );
 }

@@ -3,7 +3,7 @@
 
 import type { Test } from "tap";
 import { connectNative } from "../support/native-client.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { eventually, farewell, person, startWorld } from "./world.ts";
 
 const world = await startWorld(t);

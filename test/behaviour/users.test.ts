@@ -2,7 +2,7 @@
 
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { tempFolder } from "../support/broker.ts";
-import { t } from "./suite.ts";
+import { t } from "../support/suite.ts";
 import { codeOf, farewell, received, startWorld } from "./world.ts";
 
 const world = await startWorld(t);

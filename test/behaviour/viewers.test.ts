@@ -1,8 +1,8 @@
 // Viewers of streams: who comes late, who comes back, who asks, who presses the stop button.
 
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { CONTENT, END, KINDS, outcomeOf, startStage } from "./stages.ts";
-import { t } from "./suite.ts";
 import { codeOf, range, startWorld, wire } from "./world.ts";
 
 const world = await startWorld(t);

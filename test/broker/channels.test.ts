@@ -1,8 +1,8 @@
 // Channels and their members, and what live sessions are told of each change.
 
-import t from "tap";
 import { createChannels } from "../../src/broker/channels.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
+import { t } from "../support/suite.ts";
 import { group, person, rules, startNode, type TestNode } from "./node.ts";
 
 const PERMANENT = { membership: "permanent", reset: false } as const;

@@ -1,9 +1,9 @@
 // Sending commands as a use case over the real store: what is kept for whom, what is only told, what a retry gets.
 
-import t from "tap";
 import { createMessages } from "../../src/broker/messages.ts";
 import type { ClusterEvent, Store } from "../../src/broker/ports.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { COMMAND, HEADER, textMessage as input } from "./inputs.ts";
 import {
   group,

@@ -1,9 +1,9 @@
 // Who gets a command: a copy to keep, or only word while online.
 
-import t from "tap";
 import { audienceOf, type CommandAddress } from "../../src/broker/commands.ts";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { group, person, rules, startNode, type TestNode } from "./node.ts";
 
 /** Alice to the group g, for everybody, unless told otherwise. */

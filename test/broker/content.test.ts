@@ -1,11 +1,11 @@
 // What a payload must be under each validation, one row per field of the specification's payload tables.
 
-import t from "tap";
 import {
   COMMAND_TYPE,
   type ContentValidation,
   contentType,
 } from "../../src/broker/content.ts";
+import { t } from "../support/suite.ts";
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 const json = (value: unknown): Uint8Array => bytes(JSON.stringify(value));

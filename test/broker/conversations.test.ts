@@ -1,8 +1,8 @@
 // Conversations as a use case over the real store: pages of the list, what may be asked, and who hears of a change.
 
-import t from "tap";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { textMessage } from "./inputs.ts";
 import { group, person, rules, startNode, type TestNode } from "./node.ts";
 

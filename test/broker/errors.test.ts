@@ -1,12 +1,12 @@
 // The tables of refusals and close reasons: what an edge and a client rely on.
 
-import t from "tap";
 import {
   BrokerError,
   CLOSE_REASONS,
   type CloseReason,
   ERRORS,
 } from "../../src/broker/errors.ts";
+import { t } from "../support/suite.ts";
 
 t.test("a BrokerError speaks its table's sentence by default", async (t) => {
   const cause = new Error("socket hang up");

@@ -1,8 +1,8 @@
 // Followers that read by a user's right: nothing goes out while that right is in doubt, and one user takes only so many places.
 
-import t from "tap";
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import {
   follow,
   indexes,

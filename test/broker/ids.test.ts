@@ -1,8 +1,8 @@
 // What an id and a label may look like [decisions: Limits].
 
-import t from "tap";
 import { assertId, assertLabel, assertUserUid } from "../../src/broker/ids.ts";
 import { isId, SYSTEM_UID } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
 
 const CONTROLS = [
   ...Array.from({ length: 0x20 }, (_, code) => code),

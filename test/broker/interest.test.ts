@@ -1,8 +1,8 @@
 // A topic shared by several parts of a node is listened to while any of them wants it, and no longer.
 
-import t from "tap";
 import { type Interest, shareInterest } from "../../src/broker/interest.ts";
 import { Random } from "../support/random.ts";
+import { t } from "../support/suite.ts";
 
 /** A cluster that only writes down what it is asked; `ready` is what listening waits for. */
 function noted(ready: () => Promise<void> = async () => {}) {

@@ -1,8 +1,8 @@
 // The login gate: its bounds, and that an attempt which breaks counts as nothing.
 
-import t from "tap";
 import { LoginGate } from "../../src/broker/login-gate.ts";
 import { LocalThrottle } from "../../src/cluster/single.ts";
+import { t } from "../support/suite.ts";
 
 t.test(
   "an attempt that breaks frees its place and counts as no failure",

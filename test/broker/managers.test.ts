@@ -1,7 +1,7 @@
 // Managers: first start, logging in, throttling, tokens and their revocation [decisions: Managers, Tokens, Login throttling].
 
-import t from "tap";
 import { hashPassword } from "../../src/broker/passwords.ts";
+import { t } from "../support/suite.ts";
 import { testManagers } from "./manager-store.ts";
 
 const ADMIN = { adminPassword: "right" };

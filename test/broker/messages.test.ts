@@ -1,9 +1,9 @@
 // Sending and reading history as use cases over the real store: what is refused, what is answered, what is published, in which order.
 
-import t from "tap";
 import { createMessages, type SendInput } from "../../src/broker/messages.ts";
 import { type Message, SYSTEM_UID } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
+import { t } from "../support/suite.ts";
 import { COMMAND, HEADER, textMessage as input, json, TEXT } from "./inputs.ts";
 import {
   group,

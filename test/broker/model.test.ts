@@ -1,6 +1,5 @@
 // Names derived from the nouns: one key per conversation, each side's view of it, ids that carry their time.
 
-import t from "tap";
 import {
   type ChannelRef,
   channelKey,
@@ -14,6 +13,7 @@ import {
   PERSON_CHANNEL,
   userTopic,
 } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
 
 const group = (id: string): ChannelRef => ({ id, type: GROUP_CHANNEL });
 const person = (id: string): ChannelRef => ({ id, type: PERSON_CHANNEL });

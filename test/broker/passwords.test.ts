@@ -1,6 +1,5 @@
 // Passwords: their kept form, what is refused as one, and the bound on checks.
 
-import t from "tap";
 import {
   decoyHash,
   hashPassword,
@@ -8,6 +7,7 @@ import {
   type PasswordHash,
   parsePasswordHash,
 } from "../../src/broker/passwords.ts";
+import { t } from "../support/suite.ts";
 
 const BOUNDS = { maxRunning: 2, maxWaiting: 8 };
 

@@ -1,6 +1,5 @@
 // Who may send where: every rule of "Group rules on send" and "Personal channel record", one row each.
 
-import t from "tap";
 import type { SendRefusal } from "../../src/broker/errors.ts";
 import {
   type ChannelInfo,
@@ -13,6 +12,7 @@ import {
   refusePersonSend,
 } from "../../src/broker/permissions.ts";
 import type { GroupFacts, PersonFacts } from "../../src/broker/ports.ts";
+import { t } from "../support/suite.ts";
 
 const OPEN = {
   ban: false,

@@ -1,6 +1,5 @@
 // Who may open a session, and whom it ends.
 
-import t from "tap";
 import {
   type DeviceLevel,
   MAIN_DEVICE,
@@ -14,6 +13,7 @@ import {
   type Sessions,
 } from "../../src/broker/sessions.ts";
 import { sessionsOf } from "../contract/cluster-bench.ts";
+import { t } from "../support/suite.ts";
 import { startNode, type TestNode } from "./node.ts";
 
 let opened = 0;

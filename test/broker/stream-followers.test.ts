@@ -1,6 +1,6 @@
 // Readers of one stream at their own pace: every event once and in order, whatever the store's reads, the reader's pauses and the producer do.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import {
   type ChannelEvent,
   STREAM_CONTENT,
@@ -9,6 +9,7 @@ import {
 import type { FollowTarget } from "../../src/broker/stream-followers.ts";
 import { Random } from "../support/random.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import {
   follow,
   HeldStore,

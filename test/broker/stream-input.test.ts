@@ -1,6 +1,5 @@
 // What an event must be before anything is asked of the store, and in which order a producer hears what is wrong.
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
 import { STREAM_CONTENT, TOOL_CALL_EVENTS } from "../../src/broker/model.ts";
 import {
@@ -8,6 +7,7 @@ import {
   classify,
   type EventInput,
 } from "../../src/broker/streams.ts";
+import { t } from "../support/suite.ts";
 import { group } from "./node-names.ts";
 
 const MAX_BYTES = 100;

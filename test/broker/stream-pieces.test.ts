@@ -1,6 +1,5 @@
 // A snapshot cut at any cursor gives back exactly what was put in behind it.
 
-import t from "tap";
 import { STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
 import {
   cursorAfter,
@@ -9,6 +8,7 @@ import {
 } from "../../src/broker/stream-pieces.ts";
 import { Random } from "../support/random.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import {
   ModelReader,
   ModelStream,

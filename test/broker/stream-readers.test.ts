@@ -1,9 +1,9 @@
 // Who stops, reads and follows streams, and how silent ones end, over the real store.
 
-import t from "tap";
 import { STREAM_END } from "../../src/broker/model.ts";
 import { createStreams } from "../../src/broker/streams.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { streamEvent, textMessage } from "./inputs.ts";
 import { group, person, STREAM_IDLE_MS } from "./node.ts";
 import { GROUP, nodeOfProducer, published, RANGE, until } from "./producer.ts";

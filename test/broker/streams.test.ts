@@ -1,6 +1,5 @@
 // Events of channels as use cases over the real store: what a producer hears, what is published in which order, what is kept.
 
-import t from "tap";
 import {
   STREAM_END,
   STREAM_START,
@@ -8,6 +7,7 @@ import {
 } from "../../src/broker/model.ts";
 import type { EventInput } from "../../src/broker/streams.ts";
 import { shows } from "../support/shows.ts";
+import { t } from "../support/suite.ts";
 import { textMessage } from "./inputs.ts";
 import { group, MAX_DATA_BYTES, person, rules } from "./node.ts";
 import { GROUP, nodeOfProducer, published, RANGE } from "./producer.ts";

@@ -1,9 +1,10 @@
 // The token gate: attempts that came before the limit was reached are judged again in their turn. At the class, where checks that take long can be held.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
 import { TokenGate } from "../../src/broker/token-gate.ts";
 import { LocalThrottle } from "../../src/cluster/single.ts";
+import { t } from "../support/suite.ts";
 
 const LIMIT = 3;
 const CROWD = 100;

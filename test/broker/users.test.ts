@@ -1,6 +1,5 @@
 // Tokens, logging out and online status, as the backend sees users.
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
 import {
   MAIN_DEVICE,
@@ -12,6 +11,7 @@ import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
 import { createUsers } from "../../src/broker/users.ts";
 import { sessionsOf } from "../contract/cluster-bench.ts";
+import { t } from "../support/suite.ts";
 import { startNode as start } from "./node.ts";
 
 /** Its events are those beside presence. */

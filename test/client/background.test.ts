@@ -1,8 +1,9 @@
 // What the client asks on its own account: never more than a server likes, never in the way of the app.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { type Client, group } from "../../src/client/index.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";
+import { t } from "../support/suite.ts";
 import { message } from "./messages.ts";
 import {
   acknowledge,

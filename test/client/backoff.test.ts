@@ -1,9 +1,9 @@
 // When to connect again.
 
-import t from "tap";
 import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
 import { pauseMs, verdict } from "../../src/client/backoff.ts";
 import { RETRYABLE } from "../../src/client/errors.ts";
+import { t } from "../support/suite.ts";
 
 t.test("every close reason of the server is obeyed by its range", async (t) => {
   for (const [name, { code }] of Object.entries(CLOSE_REASONS)) {

@@ -1,7 +1,7 @@
 // The scenarios in headless Chromium, with the SDK as a browser gets it, one after the other against one broker process.
 
 import { fileURLToPath } from "node:url";
-import t from "tap";
+import { t } from "../support/suite.ts";
 import { launchBrowser, openPage } from "./browser.ts";
 import { startWorld } from "./restartable.ts";
 import type { Fact, ScenarioName, World } from "./scenario.ts";

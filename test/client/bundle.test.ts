@@ -3,8 +3,8 @@
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
-import t from "tap";
 import { readPage } from "../docs/pages.ts";
+import { t } from "../support/suite.ts";
 
 /** The bound; the README tells the size itself. */
 const MAX_GZIP_BYTES = 16.125 * 1024;

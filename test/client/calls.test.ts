@@ -2,7 +2,7 @@
 
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import t from "tap";
+import { t } from "../support/suite.ts";
 import { acknowledge, play, ScriptedServer } from "./scripted.ts";
 
 setFlagsFromString("--expose-gc");

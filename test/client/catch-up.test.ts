@@ -1,10 +1,11 @@
 // What came while the client was away in channels its connect could not name.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { ErrorCode } from "../../src/broker/errors.ts";
 import type { ChannelRef, Message } from "../../src/broker/model.ts";
 import { type Client, group, person } from "../../src/client/index.ts";
 import type { ConnectOptions } from "../../src/client/options.ts";
+import { t } from "../support/suite.ts";
 import { message, TEAM } from "./messages.ts";
 import { acknowledge, play, ScriptedServer } from "./scripted.ts";
 

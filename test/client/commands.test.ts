@@ -1,7 +1,8 @@
 // Commands: handled once each, acknowledged when handled, given again until then.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { Client, ConnectOptions } from "../../src/client/index.ts";
+import { t } from "../support/suite.ts";
 import { message, TEAM } from "./messages.ts";
 import {
   acknowledge,

@@ -1,6 +1,5 @@
 // Connecting, and connecting again: what each way to lose a connection leads to.
 
-import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import {
   connect,
@@ -9,6 +8,7 @@ import {
   type SocketLike,
   type Status,
 } from "../../src/client/index.ts";
+import { t } from "../support/suite.ts";
 import { TEAM } from "./messages.ts";
 import { acknowledge, play, ScriptedServer, welcome } from "./scripted.ts";
 

@@ -1,8 +1,8 @@
 // Handlers and what they throw.
 
-import t from "tap";
 import { JindouError } from "../../src/client/errors.ts";
 import { Events } from "../../src/client/events.ts";
+import { t } from "../support/suite.ts";
 
 t.test(
   "handlers are called in order until they are taken away, one added twice twice",

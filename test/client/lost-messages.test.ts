@@ -1,7 +1,8 @@
 // A server that lost messages and gave their seqs to others, or has fewer than it had: what is new is given, once, and what was had is not.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { Cursor } from "../../src/client/index.ts";
+import { t } from "../support/suite.ts";
 import { live, message, messages, run, TEAM } from "./messages.ts";
 import { acknowledge, play, ScriptedServer } from "./scripted.ts";
 

@@ -1,7 +1,8 @@
 // What an app gives that is not valid: refused at the call, with a message that says what to pass. No server is needed.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { type Client, connect, group } from "../../src/client/index.ts";
+import { t } from "../support/suite.ts";
 
 const VALID = { url: "ws://127.0.0.1:1", uid: "alice" };
 

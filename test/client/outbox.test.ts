@@ -1,10 +1,11 @@
 // Sending: order, repetition, bounds, refusals.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { ErrorCode } from "../../src/broker/errors.ts";
 import { group } from "../../src/client/index.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";
 import { Random } from "../support/random.ts";
+import { t } from "../support/suite.ts";
 import { TEAM } from "./messages.ts";
 import {
   acknowledge,

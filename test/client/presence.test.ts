@@ -1,9 +1,10 @@
 // Watched presence: one list for the server, the right news for each watch.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { Presence } from "../../src/broker/model.ts";
 import type { Client } from "../../src/client/index.ts";
 import type { Operation } from "../../src/protocol/protocol.ts";
+import { t } from "../support/suite.ts";
 import { acknowledge, play, ScriptedServer } from "./scripted.ts";
 
 type Watch = Extract<Operation, { readonly kind: "watch" }>;

@@ -1,6 +1,6 @@
 // The scenarios in Node, one after the other against one broker process. The same ones run in a browser (browser.test.ts).
 
-import t from "tap";
+import { t } from "../support/suite.ts";
 import { startWorld } from "./restartable.ts";
 import { SCENARIOS } from "./scenario.ts";
 

@@ -1,11 +1,12 @@
 // Messages in order, each once: gaps, repeats, own messages and lost connections.
 
 import { mock } from "node:test";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { ErrorCode } from "../../src/broker/errors.ts";
 import type { Message } from "../../src/broker/model.ts";
 import type { Client, ConnectOptions } from "../../src/client/index.ts";
 import { Random } from "../support/random.ts";
+import { t } from "../support/suite.ts";
 import { live, message, messages, run, TEAM } from "./messages.ts";
 import {
   acknowledge,

@@ -1,11 +1,12 @@
 // Streams as the app reads them: whatever comes in whatever pieces, the text is the stream's, without a gap or a repeat.
 
 import { mock } from "node:test";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { ErrorCode } from "../../src/broker/errors.ts";
 import type { ChannelEvent, StreamSnapshot } from "../../src/broker/model.ts";
 import type { Client, ReceivedEvent, Stream } from "../../src/client/index.ts";
 import { Random } from "../support/random.ts";
+import { t } from "../support/suite.ts";
 import { messageOf, Script, TEAM } from "./messages.ts";
 import {
   acknowledge,

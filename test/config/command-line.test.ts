@@ -1,12 +1,12 @@
 // How the arguments of `jindou` are read.
 
-import t from "tap";
 import {
   COMMANDS,
   helpText,
   parseCommandLine,
 } from "../../src/config/command-line.ts";
 import { ConfigError } from "../../src/config/errors.ts";
+import { t } from "../support/suite.ts";
 
 t.test("without a command a node is started", async (t) => {
   t.same(parseCommandLine([]), {

@@ -1,9 +1,9 @@
 // Where settings come from, which one wins, and what is refused, judged on whole configurations.
 
-import t from "tap";
 import { ConfigError } from "../../src/config/errors.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import type { Sources } from "../../src/config/sources.ts";
+import { t } from "../support/suite.ts";
 
 /** Files by path; every other path is missing. */
 function files(contents: Record<string, unknown>) {

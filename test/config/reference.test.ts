@@ -1,12 +1,12 @@
 // The schemas are complete, and the files made from them are fresh.
 
 import { readFileSync } from "node:fs";
-import t from "tap";
 import { type OptionSchema, unitOf } from "../../src/config/keys.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { defaultFile, referencePage } from "../../src/config/reference.ts";
 import { CONFIG_KEYS } from "../../src/config/schema.ts";
 import { metricsPage } from "../../src/observe/table.ts";
+import { t } from "../support/suite.ts";
 
 const read = (path: string) =>
   readFileSync(new URL(`../../${path}`, import.meta.url), "utf8");

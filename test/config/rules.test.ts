@@ -1,8 +1,8 @@
 // What must hold between keys.
 
-import t from "tap";
 import { ConfigError } from "../../src/config/errors.ts";
 import { loadConfig } from "../../src/config/load.ts";
+import { t } from "../support/suite.ts";
 
 /** The problems of a configuration given as flags. */
 function problemsOf(flags: Record<string, string>): readonly string[] {

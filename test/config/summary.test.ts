@@ -1,8 +1,8 @@
 // A configuration as people see it: the banner at start, and print-config.
 
-import t from "tap";
 import { loadConfig } from "../../src/config/load.ts";
 import { MASK, maskSecrets, startSummary } from "../../src/config/summary.ts";
+import { t } from "../support/suite.ts";
 
 const ports = { apiPort: 4001, clientPort: 4002 };
 

@@ -1,6 +1,5 @@
 // What a session is not given yet, one object at a time: where snapshots, what was shown before, and what is withheld meet.
 
-import t from "tap";
 import {
   type ChannelEvent,
   type Message,
@@ -9,6 +8,7 @@ import {
 } from "../../src/broker/model.ts";
 import { Backlog, PERSONAL } from "../../src/gateway/backlog.ts";
 import { Group } from "../../src/gateway/groups.ts";
+import { t } from "../support/suite.ts";
 import { seeded } from "./random.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 

@@ -1,6 +1,6 @@
 // Users who are added to groups while they are online: what was sent since comes, once and in order, whatever the node heard of when.
 
-import t from "tap";
+import { t } from "../support/suite.ts";
 import { clientView } from "./client-view.ts";
 import { seeded } from "./random.ts";
 import { memberEvent } from "./shared-server.ts";

@@ -1,7 +1,6 @@
 // One client between a recorded connection and operations that fail. How a reply that cannot be encoded ends, and what is charged to a user, show
 // at no door.
 
-import t from "tap";
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
 import { Client } from "../../src/gateway/client.ts";
 import {
@@ -12,6 +11,7 @@ import {
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { createEncoder } from "../../src/protocol/native/encode.ts";
 import type { Codec, Operation } from "../../src/protocol/protocol.ts";
+import { t } from "../support/suite.ts";
 import { type OperationWorld, operationPorts } from "./operation-world.ts";
 import { seeded } from "./random.ts";
 import { CountingCodec, Wire } from "./recorder.ts";

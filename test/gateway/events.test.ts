@@ -1,6 +1,5 @@
 // Events one at a time: who gets which, encoded how often, what a lagging session keeps and what ends it, and what else its user hears.
 
-import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import {
   type ChannelEvent,
@@ -9,6 +8,7 @@ import {
   channelKey,
   STREAM_CONTENT,
 } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
 import { operator } from "./operation-world.ts";
 import { seeded } from "./random.ts";
 import { memberEvent } from "./shared-server.ts";

@@ -1,9 +1,9 @@
 // One group on one node: members by format, and who is still catching up.
 
-import t from "tap";
 import type { Message } from "../../src/broker/model.ts";
 import { Backlog } from "../../src/gateway/backlog.ts";
 import { Group } from "../../src/gateway/groups.ts";
+import { t } from "../support/suite.ts";
 import { seeded } from "./random.ts";
 import { Wire } from "./recorder.ts";
 import { group, type Joiner, World } from "./world.ts";

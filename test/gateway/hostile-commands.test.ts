@@ -2,9 +2,9 @@
 // all that it acknowledged. Through the doors of a process of its own: its processor time and its exit code are what is promised.
 
 import { readFileSync } from "node:fs";
-import t from "tap";
 import { spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
+import { t } from "../support/suite.ts";
 
 const MEMBERS = Number(process.env.JINDOU_TEST_MEMBERS ?? 2000);
 const COMMANDS = 40;

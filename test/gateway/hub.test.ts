@@ -1,8 +1,8 @@
 // Who gets which push, encoded how often: the hub between a server's events and recorded connections.
 
-import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { SYSTEM_UID } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
 import { clientView } from "./client-view.ts";
 import { seeded } from "./random.ts";
 import type { CountingCodec } from "./recorder.ts";

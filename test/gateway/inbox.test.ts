@@ -1,8 +1,8 @@
 // Commands under every interleaving: each copy reaches each session of its user once, in order, while inboxes are read and live copies come.
 
-import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { pullInbox } from "../../src/gateway/inbox.ts";
+import { t } from "../support/suite.ts";
 import { type Random, seeded } from "./random.ts";
 import type { Seen } from "./recorder.ts";
 import { group, type Joiner, person, World } from "./world.ts";

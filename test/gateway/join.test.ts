@@ -1,10 +1,11 @@
 // Joining under every interleaving: what was missed and what comes live meet without a gap or a repeat, memberships that change on the way
 // end right, and a session that ends on the way leaves nothing behind. JINDOU_TEST_ROUNDS raises the count of random courses.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { channelKey } from "../../src/broker/model.ts";
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { planJoin } from "../../src/gateway/opening.ts";
+import { t } from "../support/suite.ts";
 import { volume } from "../support/volume.ts";
 import { clientView, nameOf } from "./client-view.ts";
 import { type Random, seeded } from "./random.ts";

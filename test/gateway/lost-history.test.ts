@@ -2,12 +2,12 @@
 // what they were a moment before.
 
 import type { Redis } from "ioredis";
-import t from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { type Client, connect } from "../../src/client/index.ts";
 import { person, receives, startWorld } from "../behaviour/world.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import { startRedis } from "../support/redis.ts";
+import { t } from "../support/suite.ts";
 import { Waiters } from "../support/waiters.ts";
 
 const redis = await startRedis(t);

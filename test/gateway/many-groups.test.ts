@@ -2,9 +2,10 @@
 // doors of a broker of its own, since how long its event loop is held shows nowhere else. JINDOU_TEST_GROUPS: how many groups.
 
 import { setTimeout as pause } from "node:timers/promises";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { type ChildBroker, spawnBroker } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
+import { t } from "../support/suite.ts";
 
 const GROUPS = Number(process.env.JINDOU_TEST_GROUPS ?? 1500);
 const AT_ONCE = 16;

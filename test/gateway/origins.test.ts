@@ -1,7 +1,7 @@
 // Which browser origins may open a socket.
 
-import t from "tap";
 import { isOriginAllowed } from "../../src/gateway/origins.ts";
+import { t } from "../support/suite.ts";
 
 type Row = readonly [origin: string, allowed: readonly string[], is: boolean];
 

@@ -1,7 +1,7 @@
 // What is remembered of users whose sessions come and go: their buckets' only door that does not take seconds is a clock of the test's own.
 
-import t from "tap";
 import { ConnectionRate, UserRates } from "../../src/gateway/rates.ts";
+import { t } from "../support/suite.ts";
 
 const LIMITS = {
   connection: { perSecond: 10, burst: 100 },

@@ -1,8 +1,8 @@
 // How the reads of one connection wait for each other, and for the client to take what was read.
 
-import t from "tap";
 import { createHistoryTurns, isRead, Reads } from "../../src/gateway/reads.ts";
 import type { OperationKind } from "../../src/protocol/protocol.ts";
+import { t } from "../support/suite.ts";
 import { operator } from "./operation-world.ts";
 import { seeded } from "./random.ts";
 import { World } from "./world.ts";

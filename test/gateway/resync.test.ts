@@ -1,9 +1,9 @@
 // After the cluster said that events of a user may be lost: every session of the user ends up with its groups, its commands once and in order,
 // whatever happens meanwhile.
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
 import { userTopic } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
 import { clientView } from "./client-view.ts";
 import { seeded } from "./random.ts";
 import { group, type Joiner, person, World } from "./world.ts";

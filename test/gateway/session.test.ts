@@ -1,7 +1,7 @@
 // A session's pushes: the bound on what is held, waiting for the client to read, ending once.
 
-import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
+import { t } from "../support/suite.ts";
 import { seeded } from "./random.ts";
 import { type Joiner, World } from "./world.ts";
 

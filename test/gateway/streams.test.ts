@@ -1,12 +1,13 @@
 // Streams under every interleaving: who joins late, resumes, asks or lags has each stream's text exactly as the store has it.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import {
   type Conversation,
   channelKey,
   GROUP_CHANNEL,
   type Message,
 } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
 import { operator } from "./operation-world.ts";
 import { type Random, seeded } from "./random.ts";
 import type { Producer } from "./stream-log.ts";

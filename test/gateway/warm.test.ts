@@ -1,6 +1,6 @@
 // Live from the connack on: the node listens to all of a session's groups before it is welcomed.
 
-import t from "tap";
+import { t } from "../support/suite.ts";
 import { clientView } from "./client-view.ts";
 import { seeded } from "./random.ts";
 import { group, World } from "./world.ts";

@@ -1,8 +1,8 @@
 // Watched presence: the answer, then each change once, never an older state after a newer one, and nothing left behind.
 
-import t from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
 import { PresenceWatch } from "../../src/gateway/watch.ts";
+import { t } from "../support/suite.ts";
 import { operator } from "./operation-world.ts";
 import { seeded } from "./random.ts";
 import type { Seen } from "./recorder.ts";

@@ -1,12 +1,12 @@
 // Listen addresses as text.
 
-import t from "tap";
 import {
   formatAddress,
   isLoopback,
   parseAddress,
   sameAddress,
 } from "../../src/lib/address.ts";
+import { t } from "../support/suite.ts";
 
 t.test("host:port, [ipv6]:port and :port are read", async (t) => {
   const cases: readonly [string, string, number][] = [

@@ -1,7 +1,7 @@
 // The bounded map: what stays and what leaves.
 
-import t from "tap";
 import { BoundedMap } from "../../src/lib/bounded-map.ts";
+import { t } from "../support/suite.ts";
 
 t.test("what was put in first leaves first", async (t) => {
   const map = new BoundedMap<string, number>(2);

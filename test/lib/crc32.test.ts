@@ -1,7 +1,7 @@
 // Both forms of the checksum give the known values.
 
-import t from "tap";
 import { crc32, crc32ByTable } from "../../src/lib/crc32.ts";
+import { t } from "../support/suite.ts";
 
 t.test(
   "the check value of CRC-32 and equal results of both forms, also continued",

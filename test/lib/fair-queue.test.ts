@@ -1,7 +1,7 @@
 // The queue that serves its keys in turn.
 
-import t from "tap";
 import { FairQueue } from "../../src/lib/fair-queue.ts";
+import { t } from "../support/suite.ts";
 
 const queue = (size = 100_000) =>
   new FairQueue<{ name: string; size: number; bytes: number }>({

@@ -1,7 +1,7 @@
 // Work in turns between keys, on steps that end when the test says so.
 
-import t from "tap";
 import { FairSemaphore } from "../../src/lib/fair-semaphore.ts";
+import { t } from "../support/suite.ts";
 
 const nextTurn = () => new Promise((done) => setImmediate(done));
 const turns = async (): Promise<void> => {

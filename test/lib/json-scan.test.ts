@@ -1,8 +1,8 @@
 // One field of a JSON document, read without building the document: `JSON.parse` is the judge. JINDOU_TEST_DOCUMENTS raises the count.
 
-import t from "tap";
 import { integerField } from "../../src/lib/json-scan.ts";
 import { Random } from "../support/random.ts";
+import { t } from "../support/suite.ts";
 
 const DOCUMENTS = Number(process.env.JINDOU_TEST_DOCUMENTS ?? 30_000);
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);

@@ -1,7 +1,7 @@
 // Who waits for whom.
 
-import t from "tap";
 import { KeyedLock } from "../../src/lib/keyed-lock.ts";
+import { t } from "../support/suite.ts";
 
 t.test(
   "steps of one key follow each other, also after a failure; other keys do not wait",

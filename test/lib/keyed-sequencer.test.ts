@@ -1,9 +1,9 @@
 // KeyedSequencer: calls go on in the order they entered, whatever each had to wait for first.
 
 import { setImmediate as turn } from "node:timers/promises";
-import t from "tap";
 import { KeyedSequencer } from "../../src/lib/keyed-sequencer.ts";
 import { seeded } from "../gateway/random.ts";
+import { t } from "../support/suite.ts";
 
 interface Gate<T> {
   readonly promise: Promise<T>;

@@ -1,7 +1,7 @@
 // Work of one key within a bound, in order.
 
-import t from "tap";
 import { KeyedWindow, type Pass } from "../../src/lib/keyed-window.ts";
+import { t } from "../support/suite.ts";
 
 function enter(
   window: KeyedWindow,

@@ -1,7 +1,7 @@
 // Finding the name somebody probably meant.
 
-import t from "tap";
 import { nearest } from "../../src/lib/nearest.ts";
+import { t } from "../support/suite.ts";
 
 const names = ["client.listen", "api.listen", "store.path", "log.level"];
 

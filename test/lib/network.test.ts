@@ -1,7 +1,7 @@
 // What counts as one client network.
 
-import t from "tap";
 import { networkOf } from "../../src/lib/network.ts";
+import { t } from "../support/suite.ts";
 
 t.test(
   "an IPv6 client is its /64, an IPv4 client its address, however written",

@@ -1,7 +1,7 @@
 // The filter of pairs: never a false "no", seldom a needless "perhaps".
 
-import t from "tap";
 import { PairFilter } from "../../src/lib/pair-filter.ts";
+import { t } from "../support/suite.ts";
 
 t.test("what was added may be there, always", async (t) => {
   const filter = new PairFilter();

@@ -1,7 +1,7 @@
 // Who takes a place and who waits for one.
 
-import t from "tap";
 import { Semaphore } from "../../src/lib/semaphore.ts";
+import { t } from "../support/suite.ts";
 
 /** Steps that go on when they are told to; `begun` lists those that have begun. */
 class Steps {

@@ -1,7 +1,7 @@
 // The rate limit of a connection's frames, on a clock of the test's own.
 
-import t from "tap";
 import { TokenBucket } from "../../src/lib/token-bucket.ts";
+import { t } from "../support/suite.ts";
 
 const bucketOf = (perSecond: number, burst: number, nowMs = 0): TokenBucket =>
   new TokenBucket({ perSecond, burst }, nowMs);

@@ -1,7 +1,7 @@
 // What a line of the log looks like, and what never stands in one.
 
-import t from "tap";
 import { createLogger, roomLogger } from "../../src/observe/logger.ts";
+import { t } from "../support/suite.ts";
 
 /** A logger of this level and what it wrote, line by line. */
 function recorded(level: string) {

@@ -1,9 +1,9 @@
 // What the metrics page shows after parts counted.
 
-import t from "tap";
 import { createMetrics, type Metrics } from "../../src/observe/metrics.ts";
 import { MAX_SERIES } from "../../src/observe/registry.ts";
 import { METRICS } from "../../src/observe/table.ts";
+import { t } from "../support/suite.ts";
 
 /** The samples of the page by name and labels. */
 async function samplesOf({ registry }: Metrics) {

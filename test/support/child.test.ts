@@ -4,8 +4,8 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import t from "tap";
 import { endsWithParent, TYPESCRIPT } from "./child.ts";
+import { t } from "./suite.ts";
 
 const FILE = fileURLToPath(new URL("orphans.ts", import.meta.url));
 const skip =

@@ -1,6 +1,5 @@
 // The history checker finds what it is there to find: losses, gaps, repeats, other orders, changed numbers.
 
-import t from "tap";
 import {
   type Acknowledgement,
   HistoryChecker,
@@ -11,6 +10,7 @@ import {
   type Sending,
   type Shown,
 } from "./history-checker.ts";
+import { t } from "./suite.ts";
 
 const KEY = "2:team";
 const SENT_MS = 1_000_000;

@@ -2,7 +2,7 @@
 
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { type WebSocket, WebSocketServer } from "ws";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
@@ -19,6 +19,7 @@ import {
 } from "../wire/native-sample-values.ts";
 import { connectNative, openNative } from "./native-client.ts";
 import { textOf } from "./native-session.ts";
+import { t } from "./suite.ts";
 
 const TEAM = { type: 2, id: "team" } as const;
 const codec = createNativeProtocol(LIMITS).open();

@@ -1,7 +1,7 @@
 // What passes as shown, and what does not.
 
-import t from "tap";
 import { shows } from "./shows.ts";
+import { t } from "./suite.ts";
 
 /** Whether it would pass. */
 function passes(found: unknown, wanted: unknown): boolean {

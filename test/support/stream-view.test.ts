@@ -1,6 +1,5 @@
 // What a test's viewer makes of pushes: the text they spell, and every promise they break.
 
-import t from "tap";
 import {
   type ChannelEvent,
   STREAM_CONTENT,
@@ -17,6 +16,7 @@ import {
   STREAMED,
 } from "../wire/native-sample-values.ts";
 import { StreamViews } from "./stream-view.ts";
+import { t } from "./suite.ts";
 
 const NAME = RUNNING.clientMsgNo;
 

@@ -1,7 +1,7 @@
 // Addresses as text, from the bytes the native layer gives.
 
-import t from "tap";
 import { addressText } from "../../src/transport/address.ts";
+import { t } from "../support/suite.ts";
 
 const bytes = (...values: number[]): ArrayBuffer =>
   new Uint8Array(values).buffer as ArrayBuffer;

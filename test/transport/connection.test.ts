@@ -1,7 +1,8 @@
 // One client socket: the order of what it is sent, its end, and errors of its owner.
 
 import { connect, createServer, type Socket } from "node:net";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
+import { t } from "../support/suite.ts";
 import {
   connectionAt,
   HOST,

@@ -1,7 +1,7 @@
 // Replies that come piece by piece, over real sockets.
 
-import t from "tap";
 import type { HttpBody, HttpStream } from "../../src/transport/types.ts";
+import { t } from "../support/suite.ts";
 import { get, serve } from "./http-calls.ts";
 import { RawClient, text, until } from "./support.ts";
 

@@ -1,8 +1,8 @@
 // HTTP calls that do not end well: given up, broken, against the contract.
 
 import { networkInterfaces } from "node:os";
-import t from "tap";
 import type { HttpReply, HttpRequest } from "../../src/transport/types.ts";
+import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
 import {
   HOST,

@@ -1,7 +1,7 @@
 // HTTP calls over real sockets: routes, bodies and replies.
 
-import t from "tap";
 import type { HttpReply, HttpRequest } from "../../src/transport/types.ts";
+import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
 import { HOST, RawClient, text } from "./support.ts";
 

@@ -4,11 +4,11 @@ import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { Agent, get } from "node:https";
 import { networkInterfaces } from "node:os";
-import t from "tap";
 import { BodyBudget } from "../../src/transport/http-body.ts";
 import { createListener } from "../../src/transport/listener.ts";
 import type { ListenerSpec, TlsFiles } from "../../src/transport/types.ts";
 import { endsWithParent } from "../support/child.ts";
+import { t } from "../support/suite.ts";
 import {
   connectionAt,
   HOST,

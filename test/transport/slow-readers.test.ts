@@ -1,7 +1,7 @@
 // Who reads too slowly is stopped in good order; others notice nothing.
 
-import t from "tap";
 import { GracefulCloses } from "../../src/transport/graceful-closes.ts";
+import { t } from "../support/suite.ts";
 import {
   type Client,
   connectionAt,

@@ -3,10 +3,11 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { text as readAll } from "node:stream/consumers";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { SocketLimits } from "../../src/transport/socket-limits.ts";
 import type { HttpReply, HttpRoute } from "../../src/transport/types.ts";
 import { endsWithParent } from "../support/child.ts";
+import { t } from "../support/suite.ts";
 import {
   HOST,
   httpEndpoint,

@@ -1,6 +1,6 @@
 // What only real time shows, because the native side keeps its own clock: all at once, about 12 s.
 
-import t from "tap";
+import { t } from "../support/suite.ts";
 import {
   connectionAt,
   httpEndpoint,

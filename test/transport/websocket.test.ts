@@ -1,7 +1,7 @@
 // The handshake, frames and limits of client sockets.
 
-import t from "tap";
 import type { Upgrade } from "../../src/transport/types.ts";
+import { t } from "../support/suite.ts";
 import {
   connectionAt,
   HOST,

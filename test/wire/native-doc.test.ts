@@ -2,7 +2,6 @@
 
 import { readFileSync } from "node:fs";
 import { Packr } from "msgpackr";
-import t from "tap";
 import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
@@ -15,6 +14,7 @@ import {
   REPLY_OPS,
 } from "../../src/protocol/native/ops.ts";
 import { StreamViews } from "../support/stream-view.ts";
+import { t } from "../support/suite.ts";
 import { decodeClientFrame, fromHex, toHex } from "./native-codec.ts";
 
 const page = readFileSync(

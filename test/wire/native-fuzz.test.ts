@@ -1,11 +1,11 @@
 // The native protocol under random values and random bytes. Seeded: a failure names the seed that repeats it.
 
 import { isDeepStrictEqual } from "node:util";
-import t from "tap";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { createEncoder } from "../../src/protocol/native/encode.ts";
 import { Random } from "../support/random.ts";
+import { t } from "../support/suite.ts";
 import { decodeClientFrame, frameErrorOf, fromHex } from "./native-codec.ts";
 import {
   randomOperation,

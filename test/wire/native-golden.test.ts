@@ -1,10 +1,10 @@
 // The native protocol's bytes: golden frames in both directions, cut short at every byte, and against another MessagePack library.
 
 import { Packr } from "msgpackr";
-import t from "tap";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { createEncoder } from "../../src/protocol/native/encode.ts";
+import { t } from "../support/suite.ts";
 import {
   decodeClientFrame,
   frameErrorOf,

@@ -1,8 +1,8 @@
 // What a client makes of frames that a newer server may send, and of ones no server should. The bytes of the others are in test/wire.
 
 import { Packr } from "msgpackr";
-import t from "tap";
 import { decodeServerFrame } from "../../../src/protocol/native/client-decode.ts";
+import { t } from "../../support/suite.ts";
 import { frameErrorOf } from "../../wire/native-codec.ts";
 
 const msgpackr = new Packr({ useRecords: false });

@@ -1,10 +1,11 @@
 // What the native decoder refuses, with which code, and whether the connection can go on. The valid frames are in test/wire.
 
 import { Packr } from "msgpackr";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { ErrorCode } from "../../../src/broker/errors.ts";
 import { createDecoder } from "../../../src/protocol/native/decode.ts";
 import type { Operation } from "../../../src/protocol/protocol.ts";
+import { t } from "../../support/suite.ts";
 import { frameErrorOf, fromHex } from "../../wire/native-codec.ts";
 
 const msgpackr = new Packr({ useRecords: false });

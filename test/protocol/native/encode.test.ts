@@ -1,12 +1,12 @@
 // Frames as the native encoder hands them out: kept safely, of any size, and never silently wrong. Their bytes are in test/wire.
 
-import t from "tap";
 import { ERRORS } from "../../../src/broker/errors.ts";
 import { type Message, streamPayload } from "../../../src/broker/model.ts";
 import { decodeServerFrame } from "../../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../../src/protocol/native/client-encode.ts";
 import { createEncoder } from "../../../src/protocol/native/encode.ts";
 import { FrameWriter } from "../../../src/protocol/native/writer.ts";
+import { t } from "../../support/suite.ts";
 import { toHex } from "../../wire/native-codec.ts";
 import {
   CHUNK,

@@ -1,6 +1,5 @@
 // Error names and close reasons on the wire, also those of a newer server.
 
-import t from "tap";
 import {
   CLOSE_REASONS,
   type CloseReason,
@@ -12,6 +11,7 @@ import {
   errorCodeOf,
   wireCodeOf,
 } from "../../../src/protocol/native/errors.ts";
+import { t } from "../../support/suite.ts";
 
 t.test(
   "every error has a wire name of its own, every reason a close code",

@@ -1,8 +1,8 @@
 // The native protocol as a connection opens it.
 
-import t from "tap";
 import { createNativeProtocol } from "../../../src/protocol/native/native.ts";
 import { NATIVE_SUBPROTOCOL } from "../../../src/protocol/native/ops.ts";
+import { t } from "../../support/suite.ts";
 import { frameErrorOf, LIMITS } from "../../wire/native-codec.ts";
 
 const PING = new Uint8Array([0x92, 6, 6]);

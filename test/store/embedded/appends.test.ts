@@ -1,10 +1,10 @@
 // The queue of messages and streams when the disk is slow and when a part of it throws.
 
 import * as fs from "node:fs";
-import t from "tap";
 import type { WalFiles } from "../../../src/store/embedded/engine/wal.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
 import { retry } from "../../contract/store-inbox-bench.ts";
+import { t } from "../../support/suite.ts";
 import { brittleFiles } from "./brittle-files.ts";
 import { crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
 

@@ -1,7 +1,6 @@
 // Looking for the first message of a retry.
 
 import { join } from "node:path";
-import t from "tap";
 import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";
 import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { Frame } from "../../../src/store/embedded/engine/frame.ts";
@@ -12,6 +11,7 @@ import {
 } from "../../../src/store/embedded/steps/assigner.ts";
 import { DedupeIndex } from "../../../src/store/embedded/steps/dedupe.ts";
 import { retryOf } from "../../contract/store-bench.ts";
+import { t } from "../../support/suite.ts";
 import { testFolder } from "./folder.ts";
 
 t.test("a look-up brings no channel into memory, a message does", async (t) => {

@@ -1,10 +1,10 @@
 // Numbers of channels: once given they are given for good, whatever fails in between.
 
 import { join } from "node:path";
-import t from "tap";
 import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";
 import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
+import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { testFolder } from "./folder.ts";
 

@@ -2,11 +2,12 @@
 
 import { join } from "node:path";
 import { open } from "lmdb";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { STREAM_CONTENT, STREAM_START } from "../../../src/broker/model.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { ALL, codeOf, draftOf } from "../../contract/store-bench.ts";
 import { eventOf, KEY } from "../../contract/store-stream-bench.ts";
+import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { crashedCopy, journalFiles, openStore, testFolder } from "./folder.ts";
 

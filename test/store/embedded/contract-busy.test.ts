@@ -1,7 +1,7 @@
 // The embedded driver against the Store contract, with a fast checkpoint and tiny segments.
 
-import t from "tap";
 import { storeContract } from "../../contract/store.ts";
+import { t } from "../../support/suite.ts";
 import { embeddedDriver } from "./folder.ts";
 
 storeContract(

@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { open } from "lmdb";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import {
   ConversationModel,
@@ -11,6 +11,7 @@ import {
 import { ConversationPair } from "../../contract/conversation-pair.ts";
 import { draftOf, group } from "../../contract/store-bench.ts";
 import { Random } from "../../support/random.ts";
+import { t } from "../../support/suite.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const SEED = Number(process.env.SEED ?? Date.now() % 1_000_000);

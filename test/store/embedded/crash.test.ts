@@ -3,8 +3,8 @@
 import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import t from "tap";
 import { draftOf } from "../../contract/store-bench.ts";
+import { t } from "../../support/suite.ts";
 import {
   ALL,
   journalFiles,

@@ -1,8 +1,8 @@
 // The filters before the dedupe tables never hide a number that was used: not after a restart, not over two windows.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
-import t from "tap";
 import { draftOf } from "../../contract/store-bench.ts";
+import { t } from "../../support/suite.ts";
 import { openStore, storeIn, testFolder } from "./folder.ts";
 
 const COUNT = 1200; // more than one turn's worth of keys

@@ -1,7 +1,8 @@
 // How long a clientMsgNo is remembered, wherever it is kept.
 
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { draftOf } from "../../contract/store-bench.ts";
+import { t } from "../../support/suite.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const WINDOW_MS = 10_000;

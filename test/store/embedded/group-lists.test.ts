@@ -1,6 +1,6 @@
 // Lists of thousands of groups, as connects ask for them, share the event loop. JINDOU_TEST_GROUPS: how many groups.
 
-import t from "tap";
+import { t } from "../../support/suite.ts";
 import { openStore, testFolder } from "./folder.ts";
 
 const GROUPS = Number(process.env.JINDOU_TEST_GROUPS ?? 800);

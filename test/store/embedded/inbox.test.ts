@@ -2,11 +2,12 @@
 
 import { join } from "node:path";
 import { open } from "lmdb";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { ClusterEvent, Store } from "../../../src/broker/ports.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
 import { ALL, codeOf, draftOf } from "../../contract/store-bench.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
+import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 import { startChild } from "./process.ts";

@@ -1,8 +1,8 @@
 // Closing the embedded store under work: what was called before is finished, what comes after is refused.
 
-import t from "tap";
 import type { ChannelRef } from "../../../src/broker/model.ts";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";
+import { t } from "../../support/suite.ts";
 import { openStore, testFolder } from "./folder.ts";
 
 const turn = () => new Promise(setImmediate);

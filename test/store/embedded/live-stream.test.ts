@@ -1,12 +1,12 @@
 // What a stream in memory counts: no more than its bound reaches a viewer, whatever the events are.
 
-import t from "tap";
 import { STREAM_CONTENT, STREAM_START } from "../../../src/broker/model.ts";
 import type { StreamDraft } from "../../../src/broker/ports.ts";
 import { createNativeProtocol } from "../../../src/protocol/native/native.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { codeOf } from "../../contract/store-bench.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-bench.ts";
+import { t } from "../../support/suite.ts";
 import { LIMITS } from "../../wire/native-codec.ts";
 import { ALL, crashedCopy, openStore, testFolder } from "./folder.ts";
 

@@ -2,8 +2,8 @@
 
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import t from "tap";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";
+import { t } from "../../support/suite.ts";
 import { openStore, seqsIn, testFolder } from "./folder.ts";
 
 t.test(

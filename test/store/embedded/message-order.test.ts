@@ -1,8 +1,8 @@
 // What the embedded store promises of message ids beyond the contract: one counter serves all channels.
 
-import t from "tap";
 import type { MessageDraft } from "../../../src/broker/ports.ts";
 import { draftOf } from "../../contract/store-bench.ts";
+import { t } from "../../support/suite.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 t.test(

@@ -5,11 +5,11 @@ import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import t from "tap";
 import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
 import { commit } from "../../../src/store/embedded/engine/tables.ts";
 import { draftOf } from "../../contract/store-bench.ts";
+import { t } from "../../support/suite.ts";
 import { ALL, openStore, storeIn, testFolder } from "./folder.ts";
 import { startChild } from "./process.ts";
 

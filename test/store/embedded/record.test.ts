@@ -1,6 +1,5 @@
 // The record codec: what goes in comes out, and newer formats are refused.
 
-import t from "tap";
 import type { Message } from "../../../src/broker/model.ts";
 import {
   DEDUPE_RECORD,
@@ -13,6 +12,7 @@ import {
   peekTimes,
   type StoredRecord,
 } from "../../../src/store/embedded/engine/record.ts";
+import { t } from "../../support/suite.ts";
 
 /** A small seeded generator of numbers below `n`. */
 function randomFrom(seed: number): (n: number) => number {

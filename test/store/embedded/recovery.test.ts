@@ -9,9 +9,10 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { recover } from "../../../src/store/embedded/engine/recover.ts";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";
+import { t } from "../../support/suite.ts";
 import {
   crashedCopy,
   journalFiles,

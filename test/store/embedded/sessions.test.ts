@@ -1,9 +1,9 @@
 // The embedded store keeps the sessions' contract beside a cluster of one node; what of logins is on the disk outlives it.
 
-import t from "tap";
 import type { SessionRecord } from "../../../src/broker/model.ts";
 import { sessionOf, sessionsOf } from "../../contract/cluster-bench.ts";
 import { sessionContract } from "../../contract/sessions.ts";
+import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { startSingleNode } from "./single-node.ts";
 

@@ -1,6 +1,5 @@
 // The codec of stream events: what goes in comes out, and what is newer is refused.
 
-import t from "tap";
 import {
   STREAM_CONTENT,
   STREAM_END,
@@ -20,6 +19,7 @@ import {
   maxStreamRecordBytes,
   type StreamEvent,
 } from "../../../src/store/embedded/steps/stream-record.ts";
+import { t } from "../../support/suite.ts";
 
 const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
 const ENDINGS: (Ending | undefined)[] = [

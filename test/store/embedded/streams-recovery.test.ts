@@ -3,7 +3,7 @@
 import { copyFileSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { open } from "lmdb";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import {
   STREAM_CONTENT,
   STREAM_END,
@@ -13,6 +13,7 @@ import type { Store, StreamDraft } from "../../../src/broker/ports.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-bench.ts";
+import { t } from "../../support/suite.ts";
 import {
   ALL,
   crashedCopy,

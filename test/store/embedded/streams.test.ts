@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { open } from "lmdb";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import {
   STREAM_CONTENT,
   STREAM_END,
@@ -12,6 +12,7 @@ import type { ClusterEvent, StreamDraft } from "../../../src/broker/ports.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-bench.ts";
+import { t } from "../../support/suite.ts";
 import { brittleFiles } from "./brittle-files.ts";
 import {
   ALL,

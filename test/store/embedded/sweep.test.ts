@@ -3,12 +3,13 @@
 import { statSync } from "node:fs";
 import { join } from "node:path";
 import { open } from "lmdb";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import type { DeviceFlag, SessionRecord } from "../../../src/broker/model.ts";
 import { LOGIN_TTL_MS } from "../../../src/broker/ports.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";
 import { eventOf } from "../../contract/store-stream-bench.ts";
+import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
 

@@ -1,7 +1,7 @@
 // Unread messages that expire: no row of them is read twice for one call.
 
-import t from "tap";
 import { Unread } from "../../../src/store/embedded/steps/unread.ts";
+import { t } from "../../support/suite.ts";
 
 t.test("rows of messages that expire are read once, newest first", (t) => {
   const rows = 100_000;

@@ -1,8 +1,8 @@
 // Frames one behind another: what was given out of one stays as it was, however much follows.
 
-import t from "tap";
 import { Frame } from "../../../../src/store/embedded/engine/frame.ts";
 import { FRAME_HEADER_BYTES } from "../../../../src/store/embedded/engine/segment.ts";
+import { t } from "../../../support/suite.ts";
 
 const LENGTH_BYTES = 4;
 

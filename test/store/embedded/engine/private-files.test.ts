@@ -2,8 +2,9 @@
 
 import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { draftOf } from "../../../contract/store-bench.ts";
+import { t } from "../../../support/suite.ts";
 import { openStore, testFolder } from "../folder.ts";
 
 /** Path → permissions of all that is in the folder, itself included. */

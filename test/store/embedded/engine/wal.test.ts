@@ -1,7 +1,7 @@
 // The WAL's writes when files misbehave, and what its segments leave open or behind.
 
 import * as fs from "node:fs";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import {
   FRAME_HEADER_BYTES,
   listSegments,
@@ -13,6 +13,7 @@ import {
   type WalFiles,
 } from "../../../../src/store/embedded/engine/wal.ts";
 import { codeOf, draftOf } from "../../../contract/store-bench.ts";
+import { t } from "../../../support/suite.ts";
 import { brittleFiles } from "../brittle-files.ts";
 import { openStore, seqsIn, storeIn, testFolder } from "../folder.ts";
 
