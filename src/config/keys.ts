@@ -98,7 +98,6 @@ const UNITS: Readonly<Record<string, string>> = {
   Ms: "milliseconds",
   S: "seconds",
   Bytes: "bytes",
-  Records: "records",
 };
 
 function range({ minimum, maximum }: OptionSchema): string {

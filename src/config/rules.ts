@@ -23,7 +23,6 @@ export function inconsistencies(config: Config): readonly string[] {
     ...sharedListener(config),
     ...unprotected(config),
     ...sizes(config),
-    ...(config.redis.url === "" ? dedupe(config.store) : []),
     ...redis(config.redis),
     ...migration(config),
     ...accounts(config.managers),
@@ -113,14 +112,6 @@ function sizes({ messages, client, api }: Config): readonly string[] {
       `api.maxPendingBodyBytes is ${api.maxPendingBodyBytes}, but api.maxBodyBytes needs at least ${api.maxBodyBytes}.`,
     );
   return problems;
-}
-
-/** A message must not leave the dedupe window before its checkpoint. */
-function dedupe({ dedupeWindowS, checkpointMs }: Config["store"]) {
-  if (dedupeWindowS * 1000 >= 2 * checkpointMs) return [];
-  return [
-    `store.dedupeWindowS is ${dedupeWindowS}, but store.checkpointMs needs at least ${Math.ceil((2 * checkpointMs) / 1000)}.`,
-  ];
 }
 
 function redis(settings: Config["redis"]): readonly string[] {

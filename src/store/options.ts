@@ -15,33 +15,12 @@ export const storeOptions = Type.Object(
       description:
         "What an acknowledged write survives: process = the death of this process, disk = power loss as well (waits for fsync).",
     }),
-    checkpointMs: Type.Integer({
-      default: 200,
-      minimum: 10,
-      maximum: 60_000,
-      description:
-        "Milliseconds between moves of journalled messages into the database.",
-    }),
     maxTailBytes: Type.Integer({
       default: 67_108_864,
       minimum: 1_048_576,
       maximum: 1_073_741_824,
       description:
         "Bytes of journalled messages kept in memory before they are in the database; above it sends are refused as overloaded.",
-    }),
-    maxTailRecords: Type.Integer({
-      default: 500_000,
-      minimum: 1000,
-      maximum: 10_000_000,
-      description:
-        "Number of journalled messages kept in memory before they are in the database; above it sends are refused as overloaded.",
-    }),
-    segmentBytes: Type.Integer({
-      default: 67_108_864,
-      minimum: 65_536,
-      maximum: 536_870_912,
-      description:
-        "Bytes after which the journal goes on in a new file. A file is deleted when the database holds all of it.",
     }),
     dedupeWindowS: Type.Integer({
       default: 86_400,

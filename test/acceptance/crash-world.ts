@@ -11,6 +11,7 @@ import {
 import {
   type Broker,
   type ChildBroker,
+  type Launch,
   launchBroker,
   type Settings,
   spawnBroker,
@@ -100,12 +101,13 @@ export class CrashWorld {
   }
 
   /** Kills the broker under load, starts it with these settings and proves that nothing it said was lost. */
-  async round(settings: Settings): Promise<void> {
+  async round(settings: Settings, launch?: Launch): Promise<void> {
     await this.#loadUntilKilled();
     this.interrupted += this.checker.unanswered.length;
     const all = { ...SETTINGS, ...settings };
-    if (this.#random.below(4) === 0) await this.#killWhileStarting(all);
-    this.#broker = await spawnBroker(this.#t, all, this.#broker.dataPath);
+    if (this.#random.below(4) === 0) await this.#killWhileStarting(all, launch);
+    const { dataPath } = this.#broker;
+    this.#broker = await spawnBroker(this.#t, all, dataPath, launch);
     await this.#verifyNobodyOnline();
     await this.#comeBack();
     await this.#judge();
@@ -164,9 +166,12 @@ export class CrashWorld {
   }
 
   /** A start that does not get to its end: recovery must be safe to repeat. */
-  async #killWhileStarting(settings: Settings): Promise<void> {
+  async #killWhileStarting(
+    settings: Settings,
+    launch: Launch | undefined,
+  ): Promise<void> {
     const { dataPath } = this.#broker;
-    const start = await launchBroker(this.#t, settings, dataPath);
+    const start = await launchBroker(this.#t, settings, dataPath, launch);
     await pause(200 + this.#random.below(400));
     await start.kill();
   }

@@ -30,7 +30,7 @@ t.test("a broker with few descriptors", { skip }, async (t) => {
       JINDOU_API_MAX_PENDING_BODY_BYTES: `${BUDGET_BYTES}`,
     },
     undefined,
-    MAX_FILES,
+    { maxFiles: MAX_FILES },
   );
   const broker = await launched.ready();
   const { pid } = broker.process;

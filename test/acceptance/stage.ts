@@ -4,6 +4,7 @@
 import type { Test } from "tap";
 import {
   type ChildBroker,
+  type Launch,
   type Settings,
   spawnBroker,
 } from "../support/broker.ts";
@@ -20,20 +21,30 @@ export class Stage {
   kills = 0;
   readonly #t: Test;
   readonly #settings: Settings;
+  readonly #launch: Launch;
   readonly #http = new KeepAlive();
   #broker: ChildBroker;
   #back: Promise<void> = Promise.resolve();
 
-  private constructor(t: Test, settings: Settings, broker: ChildBroker) {
+  private constructor(
+    t: Test,
+    how: { readonly settings: Settings; readonly launch: Launch },
+    broker: ChildBroker,
+  ) {
     this.#t = t;
-    this.#settings = settings;
+    this.#settings = how.settings;
+    this.#launch = how.launch;
     this.#broker = broker;
   }
 
-  static async open(t: Test, settings: Settings = {}): Promise<Stage> {
-    const all = { ...SETTINGS, ...settings };
-    const broker = await spawnBroker(t, all);
-    const stage = new Stage(t, all, broker);
+  static async open(
+    t: Test,
+    given: Settings = {},
+    launch: Launch = {},
+  ): Promise<Stage> {
+    const settings = { ...SETTINGS, ...given };
+    const broker = await spawnBroker(t, settings, undefined, launch);
+    const stage = new Stage(t, { settings, launch }, broker);
     t.teardown(() => stage.#http.close());
     return stage;
   }
@@ -62,7 +73,12 @@ export class Stage {
     this.#back = (async () => {
       await this.#broker.kill();
       const { dataPath } = this.#broker;
-      this.#broker = await spawnBroker(this.#t, this.#settings, dataPath);
+      this.#broker = await spawnBroker(
+        this.#t,
+        this.#settings,
+        dataPath,
+        this.#launch,
+      );
       await look();
     })();
     return this.#back;

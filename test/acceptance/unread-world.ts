@@ -8,7 +8,7 @@ import {
   GROUP_CHANNEL,
   PERSON_CHANNEL,
 } from "../../src/broker/model.ts";
-import { textPayload } from "../support/broker.ts";
+import { BUSY_STORE, textPayload } from "../support/broker.ts";
 import { connectNative } from "../support/native-client.ts";
 import type { NativeClient } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
@@ -46,10 +46,8 @@ export class UnreadWorld {
   }
 
   static async found(t: Test, random: Random): Promise<UnreadWorld> {
-    const stage = await Stage.open(t, {
-      JINDOU_STORE_CHECKPOINT_MS: "20",
-      JINDOU_STORE_SWEEP_INTERVAL_MS: "100",
-    });
+    const sweeping = { JINDOU_STORE_SWEEP_INTERVAL_MS: "100" };
+    const stage = await Stage.open(t, sweeping, BUSY_STORE);
     const world = new UnreadWorld(stage, random);
     t.teardown(() => world.#disconnect());
     for (const { id } of GROUPS) {

@@ -256,7 +256,6 @@ t.test(
   async (t) => {
     const short = await startWorld(t, {
       JINDOU_STORE_SWEEP_INTERVAL_MS: "100",
-      JINDOU_STORE_CHECKPOINT_MS: "10",
     });
     const channel = await short.newGroup(["alice"]);
     await short.send("alice", channel, "stays");

@@ -26,8 +26,7 @@ export interface MoverParts extends Partial<Omit<MoveEvents, "onError">> {
 
 /** How folders are read. */
 export const FOLDER = {
-  ...{ ...LIMITS, checkpointMs: 1_000_000, segmentBytes: 67_108_864 },
-  ...{ maxTailBytes: 67_108_864, maxTailRecords: 500_000 },
+  ...{ ...LIMITS, checkpointMs: 1_000_000, maxTailBytes: 67_108_864 },
   maxActiveStreamBytes: 268_435_456,
 };
 

@@ -11,7 +11,7 @@ import type { Test } from "tap";
 import { loadConfig } from "../../src/config/load.ts";
 import { createLogger } from "../../src/observe/logger.ts";
 import { createServer } from "../../src/server.ts";
-import { endsWithParent } from "./child.ts";
+import { endsWithParent, TYPESCRIPT } from "./child.ts";
 import { DRIVER, driverSettings, nodeCount } from "./driver.ts";
 import { spread } from "./spread.ts";
 
@@ -122,20 +122,35 @@ export interface ChildBroker extends Broker, Omit<BrokerProcess, "ready"> {
   terminate(): Promise<number | null>;
 }
 
+/** How the process is started, where not as an operator does it. */
+export interface Launch {
+  /** Its limit of open files (Linux). */
+  readonly maxFiles?: number;
+  /** What Node.js runs instead of the binary. */
+  readonly program?: readonly string[];
+}
+
+/** Kills of it fall into flushes and the deletion of segments. */
+export const BUSY_STORE: Launch = {
+  program: [
+    ...TYPESCRIPT,
+    fileURLToPath(new URL("busy-broker.ts", import.meta.url)),
+  ],
+};
+
 /** Starts the binary and does not wait for it, for tests of what happens before it is ready. */
 export async function launchBroker(
   t: Test,
   settings: Settings = {},
   dataPath?: string,
-  /** Its limit of open files (Linux). */
-  maxFiles?: number,
+  { maxFiles, program = ["dist/main.js", "start"] }: Launch = {},
 ): Promise<BrokerProcess> {
   const path = dataPath ?? (await tempFolder(t));
   const variables = Object.entries({
     PATH: process.env.PATH ?? "",
     ...environment(path, { JINDOU_LOG_LEVEL: "info", ...settings }),
   }).map(([name, value]) => `${name}=${value}`);
-  const command = [...variables, process.execPath, "dist/main.js", "start"];
+  const command = [...variables, process.execPath, ...program];
   const bare = ["-i", ...command];
   const [first, args] =
     maxFiles === undefined
@@ -192,8 +207,9 @@ export async function spawnBroker(
   t: Test,
   settings: Settings = {},
   dataPath?: string,
+  launch?: Launch,
 ): Promise<ChildBroker> {
-  const launched = await launchBroker(t, settings, dataPath);
+  const launched = await launchBroker(t, settings, dataPath, launch);
   return launched.ready();
 }
 

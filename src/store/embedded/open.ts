@@ -45,10 +45,7 @@ import {
 export interface EmbeddedOptions {
   readonly path: string;
   readonly durability: "process" | "disk";
-  readonly checkpointMs: number;
   readonly maxTailBytes: number;
-  readonly maxTailRecords: number;
-  readonly segmentBytes: number;
   readonly dedupeWindowS: number;
   readonly retentionS: number;
   /** How many messages each channel keeps; 0 = all. */
@@ -71,6 +68,10 @@ export interface EmbeddedOptions {
    * the process at once: nothing is written or answered any more.
    */
   readonly onLost: (error: BrokerError) => void;
+  /** Milliseconds between flushes. Tests and benchmarks set it, and the next two. */
+  readonly checkpointMs?: number;
+  readonly maxTailRecords?: number;
+  readonly segmentBytes?: number;
   /** Only for tests that make files fail. */
   readonly files?: WalFiles;
   /** Only for tests that make the database fail. */
@@ -80,6 +81,15 @@ export interface EmbeddedOptions {
 /** The parts of an open store. */
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
+/**
+ * Time between flushes. Longer, a restart replays more; shorter, fewer messages of a channel share a
+ * row. At most half of the shortest dedupe window, 1 s: a message must not leave it before its flush.
+ */
+const CHECKPOINT_MS = 200;
+/** Where messages are small: a record holds hundreds of bytes that `maxTailBytes` does not count. */
+const MAX_TAIL_RECORDS = 500_000;
+/** As large as the memtable by default: one or two segments are on the disk at a time. */
+const SEGMENT_BYTES = 64 * 1024 * 1024;
 const JOURNAL = "journal";
 const DATABASE = "lmdb";
 
@@ -156,7 +166,10 @@ async function openOwned(
       if (row === undefined) conversationRows.noteNew(key);
       return row;
     },
-    { maxBytes: options.maxTailBytes, maxRecords: options.maxTailRecords },
+    {
+      maxBytes: options.maxTailBytes,
+      maxRecords: options.maxTailRecords ?? MAX_TAIL_RECORDS,
+    },
   );
   const streamRows = new StreamRows(tables, rows);
   const live = new LiveStreams(memtable, streamRows, {
@@ -230,7 +243,7 @@ async function openOwned(
   const checkpoint = new Checkpoint({
     ...common,
     wal,
-    intervalMs: options.checkpointMs,
+    intervalMs: options.checkpointMs ?? CHECKPOINT_MS,
   });
   const sweep = new Sweep({
     ...common,
@@ -302,7 +315,7 @@ async function openOwned(
 
 /** Replays the WAL and begins a new segment of it. */
 function openWal(
-  { path, segmentBytes, files, onError }: EmbeddedOptions,
+  { path, segmentBytes = SEGMENT_BYTES, files, onError }: EmbeddedOptions,
   parts: {
     readonly tables: Tables;
     readonly owner: FolderLock;

@@ -72,11 +72,9 @@ const store = createEmbeddedStore({
     : {}),
   checkpointMs: what === "obey" ? 1_000_000 : 20,
   maxTailBytes: 64 * 1024 * 1024,
-  maxTailRecords: 500_000,
-  segmentBytes:
-    what.startsWith("s") && what !== "send-some"
-      ? 256 * 1024
-      : 64 * 1024 * 1024,
+  ...(what.startsWith("s") && what !== "send-some"
+    ? { segmentBytes: 256 * 1024 }
+    : {}),
   dedupeWindowS: 86_400,
   retentionS: 0,
   maxChannelMessages: 0,

@@ -29,8 +29,6 @@ export function storeIn(
     durability: "process",
     checkpointMs: 1_000_000,
     maxTailBytes: 64 * 1024 * 1024,
-    maxTailRecords: 500_000,
-    segmentBytes: 64 * 1024 * 1024,
     dedupeWindowS: 86_400,
     retentionS: 0,
     maxChannelMessages: 0,
