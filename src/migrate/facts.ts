@@ -122,6 +122,7 @@ export class MoveTarget {
   readonly #until: (key: string) => number;
   /** Bounds the calls in flight to a share of what the link takes. */
   readonly #calls: Semaphore;
+  #isAnswered = true;
 
   /**
    * `until` returns the fence of a key: Unix milliseconds of its server's clock after which a write
@@ -134,12 +135,21 @@ export class MoveTarget {
     this.#calls = new Semaphore(Math.min(MAX_AT_ONCE, share));
   }
 
+  /** False: a write got no answer, and may still reach its server. */
+  get isAnswered(): boolean {
+    return this.#isAnswered;
+  }
+
   /**
    * Resolves when Redis has all of them. Throws as the link does, and `unavailable` when the lease
    * was lost.
    */
   async write(facts: readonly Fact[]): Promise<void> {
-    for (const { reply } of await this.#each(facts, this.#until))
+    const writes = this.#each(facts, this.#until);
+    writes.catch(() => {
+      this.#isAnswered = false;
+    });
+    for (const { reply } of await writes)
       if (reply === null)
         throw new BrokerError("unavailable", {
           message: "The lease of the move ended before this was written",

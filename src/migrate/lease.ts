@@ -32,6 +32,7 @@ export class Lease {
   /** Unix milliseconds of each server's own clock. */
   #until: ReadonlyMap<Server, number> = new Map();
   #timer: NodeJS.Timeout | undefined;
+  #mayBeWriting = false;
 
   constructor(link: Link) {
     this.#link = link;
@@ -79,10 +80,19 @@ export class Lease {
     this.assertHeld();
   }
 
+  /**
+   * To be called when a write got no answer: it may reach its server until the fence ends. The lease
+   * is then not given back before.
+   */
+  noteUnanswered(): void {
+    this.#mayBeWriting = true;
+  }
+
   /** Gives it back where that is possible; else it ends by itself. */
   async release(): Promise<void> {
     clearInterval(this.#timer);
     this.#keptAtMs = Number.NEGATIVE_INFINITY; // no write begins any more
+    if (this.#mayBeWriting) return;
     await this.#ask(0, "keep").catch(() => false); // it ends by itself
   }
 

@@ -349,6 +349,7 @@ export class Migration {
       this.#setStatus("completed", this.#state.step);
       return true;
     } catch (error) {
+      if (!target.isAnswered) lease.noteUnanswered();
       const lastErr = asProblem(error).message;
       if (link.isUp) await save({ lastErr }).catch(() => undefined); // best effort, for waiting processes
       throw error;

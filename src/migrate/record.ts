@@ -149,19 +149,12 @@ export async function enterMove(entry: Entry): Promise<MoveRecord> {
   if (found !== undefined) return found;
   const watched = await watchNodes(entry);
   await assertEmpty(link);
-  const [key, ...nodes] = ["migration", "beats", "nodes"].map((part) =>
-    link.keys.shared(part),
-  );
+  const { keys } = link;
   const fields = ["v", FORMAT, "began", nowMs, "source", source];
   const reply = await link.run(
     enterScript,
-    [key ?? "", ...nodes],
-    [
-      lease.untilOf(key ?? ""),
-      fields.length,
-      ...fields,
-      ...[...watched].flat(),
-    ],
+    [keyOf(link), keys.shared("beats"), keys.shared("nodes"), lease.key],
+    [lease.token, fields.length, ...fields, ...[...watched].flat()],
   );
   if (reply !== null && String(reply) === "") throw lostLease();
   if (reply !== null) throw lives(link, String(reply));

@@ -100,6 +100,27 @@ t.test("what comes too late changes nothing in Redis", async (t) => {
   t.equal((await client.keys("jd:{c*")).length, 1);
 });
 
+t.test(
+  "the lease is not given back while a write may still arrive",
+  async (t) => {
+    const [away, { link, client }] = [await start(t), await start(t)];
+    await away.server.stop();
+    const target = new MoveTarget(away.link, () => Number.MAX_SAFE_INTEGER);
+    t.equal(target.isAnswered, true);
+    const write = target.write([fact("SET", "jd:one", ["1"])]);
+    t.equal(await codeOf(write), "unavailable");
+    t.equal(target.isAnswered, false);
+    const lease = new Lease(link);
+    t.equal(await lease.take(), true);
+    await client.config("RESETSTAT");
+    lease.noteUnanswered();
+    await lease.release();
+    t.throws(() => lease.assertHeld(), { code: "unavailable" });
+    const stats = await client.info("commandstats");
+    t.notMatch(stats, /cmdstat_del:/, "its key expires");
+  },
+);
+
 t.test("a move needs few places in flight, whatever is moved", async (t) => {
   const from = testFolder(t);
   const store = await openStore(t, from);

@@ -1,13 +1,11 @@
 -- Creates the record of a move, unless a node lives. A node that starts later reads the record
 -- after its first heartbeat. Watched nodes without a new heartbeat are declared dead, as a heartbeat
 -- of another node would do.
--- KEYS  the record; beats and nodes (see heartbeat.lua)
--- ARGV  the fence (Unix ms of this server's clock); the number of fields and values of the record,
---   these; then the incarnation and last heartbeat of each watched node
--- Reply nil: created; else the incarnation of a node that lives; '': the lease ended
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-if now >= tonumber(ARGV[1]) then return '' end
+-- KEYS  the record; beats and nodes (see heartbeat.lua); the lease
+-- ARGV  the process's token; the number of fields and values of the record, these; then the
+--   incarnation and last heartbeat of each watched node
+-- Reply nil: created; else the incarnation of a node that lives; '': the lease was lost
+if redis.call('GET', KEYS[4]) ~= ARGV[1] then return '' end
 local fields = tonumber(ARGV[2])
 local watched = {}
 for at = fields + 3, #ARGV, 2 do watched[ARGV[at]] = ARGV[at + 1] end
