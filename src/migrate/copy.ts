@@ -72,47 +72,24 @@ export async function copyAll(parts: CopyParts): Promise<void> {
 }
 
 async function copy(
-  { target, record, save, assertGoing, onProgress }: CopyParts,
+  parts: CopyParts,
   tables: readonly MoveTable[],
 ): Promise<void> {
-  const first = tables.findIndex(
-    ({ name }) => name === record.watermark?.table,
-  );
-  const watermark = first < 0 ? undefined : record.watermark;
-  let progress: MoveProgress = { step: "", done: 0, total: 0 };
-  let writing: Promise<void> = Promise.resolve();
-  const advance = async (done: number, at?: MoveRecord["watermark"]) => {
-    progress = { ...progress, done };
-    const { step, total } = progress;
-    await save({ step, rows: done, total, ...(at && { watermark: at }) });
-    onProgress(progress);
-  };
-  const write = async (table: string, page: readonly MoveRow[]) => {
-    await target.write(factsOf(page));
-    const done = progress.done + page.length;
-    await advance(done, { table, at: page.at(-1)?.at ?? "", rows: done });
-  };
-  try {
-    for (const { name, step, rows } of tables.slice(Math.max(first, 0))) {
-      const isResumed = name === watermark?.table;
-      if (step !== progress.step) {
-        await writing;
-        const total = totalOf(tables.filter((one) => one.step === step));
-        progress = { step, done: 0, total };
-        await advance(isResumed ? watermark.rows : 0);
-      }
-      // The next page is read while this one is written, and written after it.
-      for (const page of pagesOf(rows(isResumed ? watermark.at : ""))) {
-        await writing;
-        assertGoing();
-        writing = write(name, page);
-        writing.catch(() => undefined); // awaited above or below
-      }
-    }
-    await writing;
-  } finally {
-    await writing.catch(() => undefined); // nothing is in flight when the lease is released
-  }
+  const { target, record, save, onProgress } = parts;
+  const { watermark: from } = record;
+  let step = tables.find(({ name }) => name === from?.table)?.step;
+  let done = from?.rows ?? 0;
+  await eachPage(parts, pagesOf(tables, from), async ([table, rows]) => {
+    await target.write(factsOf(rows));
+    if (table.step !== step) done = 0;
+    step = table.step;
+    done += rows.length;
+    const total = totalOf(tables.filter((one) => one.step === step));
+    const at = rows.at(-1)?.at ?? "";
+    const watermark = { table: table.name, at, rows: done };
+    await save({ step, rows: done, total, watermark });
+    onProgress({ step, done, total });
+  });
 }
 
 /**
@@ -120,12 +97,13 @@ async function copy(
  * give equal text.
  */
 async function compare(
-  { target, save, assertGoing, onProgress }: CopyParts,
+  parts: CopyParts,
   tables: readonly MoveTable[],
 ): Promise<{
   readonly differing: string;
   readonly counts: readonly MovedCount[];
 }> {
+  const { target, save, onProgress } = parts;
   const counts = new MoveCounts(target);
   const found = new Set<string>();
   let differences = 0;
@@ -144,37 +122,64 @@ async function compare(
     await save({ step, rows: done, total });
   };
   await advance(0);
-  for (const table of tables)
-    for (const page of pagesOf(table.rows(""))) {
-      assertGoing();
-      const [words] = await Promise.all([
-        target.differing(factsOf(page)),
-        counts.take(page),
-      ]);
-      note(words);
-      await advance(page.length);
-    }
+  await eachPage(parts, pagesOf(tables), async ([, rows]) => {
+    const [words] = await Promise.all([
+      target.differing(factsOf(rows)),
+      counts.take(rows),
+    ]);
+    note(words);
+    await advance(rows.length);
+  });
   note(counts.differences());
   const more = differences - found.size;
   const words = more > 0 ? [...found, `and ${more} more`] : [...found];
   return { counts: counts.found(), differing: words.join("; ") };
 }
 
-/**
- * Rows in groups that are bounded in number and bytes.
- */
-function* pagesOf(rows: Iterable<MoveRow>): Generator<readonly MoveRow[]> {
-  let page: MoveRow[] = [];
-  let bytes = 0;
-  for (const row of rows) {
-    page.push(row);
-    for (const one of row.facts ?? []) bytes += bytesOf(one);
-    if (page.length < MAX_ROWS && bytes < MAX_BYTES) continue;
-    yield page;
-    page = [];
-    bytes = 0;
+/** What is written or compared at once. */
+type Page = readonly [table: MoveTable, rows: readonly MoveRow[]];
+
+/** Does the work of one page after the other; the next one is read meanwhile. */
+async function eachPage(
+  { assertGoing }: Pick<CopyParts, "assertGoing">,
+  pages: Iterable<Page>,
+  work: (page: Page) => Promise<void>,
+): Promise<void> {
+  let working: Promise<void> = Promise.resolve();
+  try {
+    for (const page of pages) {
+      await working;
+      assertGoing();
+      working = work(page);
+      working.catch(() => undefined); // awaited above or below
+    }
+    await working;
+  } finally {
+    await working.catch(() => undefined); // nothing is in flight when the lease is released
   }
-  if (page.length > 0) yield page;
+}
+
+/** The rows after the watermark, table by table, in groups bounded in number and bytes. */
+function* pagesOf(
+  tables: readonly MoveTable[],
+  watermark?: MoveRecord["watermark"],
+): Generator<Page> {
+  const first = tables.findIndex(({ name }) => name === watermark?.table);
+  for (const table of tables.slice(Math.max(first, 0))) {
+    let rows: MoveRow[] = [];
+    let bytes = 0;
+    for (const row of table.rows(
+      table.name === watermark?.table ? watermark.at : "",
+    )) {
+      rows.push(row);
+      for (const one of row.facts ?? []) bytes += bytesOf(one);
+      if (rows.length < MAX_ROWS && bytes < MAX_BYTES) continue;
+      yield [table, rows];
+      rows = [];
+      bytes = 0;
+    }
+    if (rows.length > 0) yield [table, rows];
+  }
 }
 
 function factsOf(page: readonly MoveRow[]) {
