@@ -9,12 +9,14 @@ import { KeyedLock } from "../../lib/keyed-lock.ts";
 import { ChannelRows } from "./engine/channel-rows.ts";
 import { Checkpoint, readCheckpointState } from "./engine/checkpoint.ts";
 import { DATA_FORMAT, openTables, type Tables } from "./engine/database.ts";
-import { FolderLock, HEARTBEAT_FILE } from "./engine/folder-lock.ts";
+import { bootId, FolderLock, HEARTBEAT_FILE } from "./engine/folder-lock.ts";
 import { Frame } from "./engine/frame.ts";
 import { LogRows } from "./engine/log-rows.ts";
 import { Memtable } from "./engine/memtable.ts";
 import { closeToOthers } from "./engine/private-files.ts";
+import type { Recovered } from "./engine/recover.ts";
 import { replay } from "./engine/replay.ts";
+import { UNKNOWN_BOOT } from "./engine/segment.ts";
 import { commit, type DatabaseWrites } from "./engine/tables.ts";
 import { Wal, type WalFiles } from "./engine/wal.ts";
 import { Appends } from "./steps/append.ts";
@@ -327,14 +329,9 @@ function openWal(
   const folder = join(path, JOURNAL);
   const state = readCheckpointState(tables);
   const position = state?.position ?? { segment: 1, offset: 0 };
-  const replayed = replay(folder, position, parts);
-  if (replayed.droppedBytes > 0)
-    onError(
-      new Error(
-        `${replayed.droppedBytes} bytes of an unfinished write were cut off the journal`,
-      ),
-      "Recovery found something it could not use",
-    );
+  const boot = bootId()?.replaceAll("-", "") ?? UNKNOWN_BOOT;
+  const replayed = replay(folder, position, { ...parts, boot });
+  reportCut(replayed, onError);
   const lastMessageId = Math.max(
     state?.lastMessageId ?? 0,
     replayed.lastMessageId,
@@ -346,6 +343,7 @@ function openWal(
       firstSegment: replayed.nextSegment,
       segmentBytes,
       synced: tables.synced,
+      boot,
       owner,
       onError,
       files,
@@ -357,4 +355,24 @@ function openWal(
       cause,
     });
   }
+}
+
+function reportCut(
+  { droppedBytes, isLoss }: Recovered,
+  onError: EmbeddedOptions["onError"],
+): void {
+  if (isLoss)
+    onError(
+      new Error(
+        `The machine went down before its disk had all of the journal: ${droppedBytes} bytes from the first damaged place on were cut off, and the messages in them are lost. With store.durability = disk messages survive a power loss`,
+      ),
+      "The journal lost messages when the machine went down",
+    );
+  else if (droppedBytes > 0)
+    onError(
+      new Error(
+        `${droppedBytes} bytes of an unfinished write, which was not acknowledged, were cut off the journal`,
+      ),
+      "An unfinished write was cut off the journal",
+    );
 }

@@ -95,7 +95,7 @@ export async function openStore(
 export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
   return openStore(t, path, {
     onError(error, what) {
-      if (what !== "Recovery found something it could not use") throw error;
+      if (what !== "An unfinished write was cut off the journal") throw error;
     },
   });
 }

@@ -10,7 +10,12 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import type { Test } from "tap";
+import { crc32 } from "../../../src/lib/crc32.ts";
 import { recover } from "../../../src/store/embedded/engine/recover.ts";
+import {
+  SEGMENT_HEADER_BYTES,
+  UNKNOWN_BOOT,
+} from "../../../src/store/embedded/engine/segment.ts";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";
 import { t } from "../../support/suite.ts";
 import {
@@ -76,6 +81,7 @@ t.test(
       let records = 0;
       const position = { segment: 1, offset: 0 };
       const recovered = recover(folder, position, {
+        boot: UNKNOWN_BOOT,
         record: () => void records++,
         assertOwned() {},
       });
@@ -95,7 +101,7 @@ t.test(
     const problems: string[] = [];
     const onError = (_: Error, what: string) => problems.push(what);
     const store = await openStore(t, path, { onError });
-    t.same(problems, ["Recovery found something it could not use"]);
+    t.same(problems, ["An unfinished write was cut off the journal"]);
     t.same(await seqsIn(store), [1, 2]);
     t.match(await store.append(numbered(3)), {
       messageSeq: 3,
@@ -120,7 +126,7 @@ t.test(
     const path = await crashedWith(t, 3);
     const file = onlyFile(path);
     const good = readFileSync(file);
-    for (const at of [16, 20, 24, 30, 100]) {
+    for (const at of [36, 40, 44, 50, 100]) {
       const bytes = Buffer.from(good);
       bytes[at] = (bytes[at] ?? 0) ^ 0xff;
       writeFileSync(file, bytes);
@@ -136,6 +142,100 @@ t.test(
     t.same(await seqsIn(store), [1, 2, 3]);
   },
 );
+
+/** Makes the file one that was written in another boot of the machine. */
+function asOfAnotherBoot(file: string): void {
+  const bytes = readFileSync(file);
+  const header = bytes.subarray(0, SEGMENT_HEADER_BYTES);
+  header.write("f".repeat(32), 16, "hex");
+  header.writeUInt32LE(crc32(header.subarray(0, 32)), 32);
+  writeFileSync(file, bytes);
+}
+
+/** A folder with four messages in a file each. */
+async function fourFiles(
+  t: Test,
+  over: { readonly durability?: "process" | "disk" } = {},
+): Promise<string> {
+  const path = testFolder(t);
+  const store = await openStore(t, path, { segmentBytes: 64, ...over });
+  for (let i = 1; i <= 4; i++) await store.append(numbered(i));
+  return crashedCopy(t, path);
+}
+
+/** The position of a checkpoint that moved nothing. */
+const fromTheStart = (meta: Map<string, unknown[]>) =>
+  void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
+
+function damage(file: string): void {
+  const bytes = readFileSync(file);
+  bytes[bytes.length - 1] = (bytes.at(-1) ?? 0) ^ 1;
+  writeFileSync(file, bytes);
+}
+
+t.test(
+  "after a power loss the store goes on with what is before the first hole, and says so",
+  async (t) => {
+    for (const kind of ["damaged", "missing", "one file"] as const) {
+      const path =
+        kind === "one file" ? await crashedWith(t, 4) : await fourFiles(t);
+      for (const file of journalFiles(path)) asOfAnotherBoot(file);
+      const [first = "", second = ""] = journalFiles(path);
+      if (kind === "damaged") damage(second);
+      if (kind === "missing") rmSync(second);
+      if (kind === "one file") {
+        const bytes = readFileSync(first);
+        const size = (bytes.length - SEGMENT_HEADER_BYTES) / 4;
+        bytes.fill(
+          0,
+          SEGMENT_HEADER_BYTES + size,
+          SEGMENT_HEADER_BYTES + size + 20,
+        );
+        writeFileSync(first, bytes);
+      }
+      const problems: string[] = [];
+      const onError = (error: Error, what: string) =>
+        problems.push(`${what}: ${error.message}`);
+      const store = await openStore(t, path, { onError });
+      t.same(await seqsIn(store), [1], kind);
+      t.match(problems, [/lost messages.*store\.durability = disk/], kind);
+      t.equal((await store.append(numbered(2))).duplicate, false);
+      await store.close();
+      const again = await openStore(t, path);
+      t.same(await seqsIn(again), [1, 2], "and again");
+    }
+  },
+);
+
+t.test(
+  "with durability = disk a hole refuses to start after another boot too",
+  async (t) => {
+    const path = await fourFiles(t, { durability: "disk" });
+    for (const file of journalFiles(path)) asOfAnotherBoot(file);
+    damage(journalFiles(path)[1] ?? "");
+    await t.rejects(storeIn(path).start(), {
+      code: "internal",
+      message: /00000002\.log is damaged at byte/,
+    });
+  },
+);
+
+t.test("a journal of the build before, without boot ids, opens", async (t) => {
+  const path = await crashedWith(t, 3);
+  const file = onlyFile(path);
+  const bytes = readFileSync(file);
+  const header = Buffer.from(bytes.subarray(0, 16));
+  header.writeUInt32LE(1, 4);
+  header.writeUInt32LE(crc32(header.subarray(0, 12)), 12);
+  const old = Buffer.concat([header, bytes.subarray(SEGMENT_HEADER_BYTES)]);
+  writeFileSync(file, old);
+  const store = await openStore(t, await crashedCopy(t, path, fromTheStart));
+  t.same(await seqsIn(store), [1, 2, 3]);
+  old[60] = (old[60] ?? 0) ^ 0xff;
+  writeFileSync(file, old);
+  const damaged = await crashedCopy(t, path, fromTheStart);
+  await t.rejects(storeIn(damaged).start(), { message: /is damaged at byte/ });
+});
 
 t.test(
   "a user cannot forge damage: a whole journal sent as a payload is no valid data",
@@ -177,7 +277,7 @@ t.test(
   "a segment whose creation was cut off holds nothing and harms nothing",
   async (t) => {
     const path = await crashedWith(t, 2);
-    for (const size of [0, 7, 15]) {
+    for (const size of [0, 7, 15, 16, 35]) {
       const copy = await crashedCopy(t, path);
       const next = onlyFile(copy).replace("00000001", "00000002");
       writeFileSync(next, Buffer.alloc(size));
@@ -238,7 +338,7 @@ t.test(
     for (let i = 1; i <= 3; i++) await store.append(numbered(i));
     await store.checkpoint();
     const copy = await crashedCopy(t, path);
-    truncateSync(onlyFile(copy), 16); // a power cut took what the page cache held
+    truncateSync(onlyFile(copy), SEGMENT_HEADER_BYTES); // a power cut took what the page cache held
     const again = await openStore(t, copy);
     t.same(await seqsIn(again), [1, 2, 3]);
     t.equal((await again.append(numbered(4))).messageSeq, 4);
@@ -261,7 +361,7 @@ t.test(
     // The rows reached the disk, the position and the end of the journal did not.
     const fromTheBeginning = (meta: Map<string, unknown[]>) =>
       void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
-    for (const end of [16, ...ends.slice(0, 2)]) {
+    for (const end of [SEGMENT_HEADER_BYTES, ...ends.slice(0, 2)]) {
       const copy = await crashedCopy(t, path, fromTheBeginning);
       truncateSync(onlyFile(copy), end);
       const again = await openStore(t, copy);

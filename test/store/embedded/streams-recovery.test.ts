@@ -10,6 +10,7 @@ import {
   STREAM_START,
 } from "../../../src/broker/model.ts";
 import type { Store, StreamDraft } from "../../../src/broker/ports.ts";
+import { SEGMENT_HEADER_BYTES } from "../../../src/store/embedded/engine/segment.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-bench.ts";
@@ -193,7 +194,7 @@ t.test(
     await store.checkpoint();
     const copy = await crashedCopy(t, path);
     const [file] = journalFiles(copy);
-    truncateSync(file ?? "", 16); // a power cut took what the page cache held
+    truncateSync(file ?? "", SEGMENT_HEADER_BYTES); // a power cut took what the page cache held
     const again = await openStore(t, copy, at);
     t.same(await shown(again), expected);
     await goOn(t, again);
@@ -257,7 +258,7 @@ t.test(
     await store.checkpoint();
     const repeated = await crashedCopy(t, path, fromTheBeginning);
     const ahead = await crashedCopy(t, path);
-    truncateSync(journalFiles(ahead)[0] ?? "", 16);
+    truncateSync(journalFiles(ahead)[0] ?? "", SEGMENT_HEADER_BYTES);
     const halfAhead = await crashedCopy(t, path, fromTheBeginning);
     truncateSync(journalFiles(halfAhead)[0] ?? "", half);
     for (const copy of [behind, repeated, ahead, halfAhead]) {

@@ -247,7 +247,13 @@ function processStart(pid: number): string | undefined {
 }
 
 function pidScope(): string {
-  if (process.platform !== "linux") return hostname();
-  const boot = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  const boot = bootId();
+  if (boot === undefined) return hostname();
   return `${boot} ${readlinkSync("/proc/self/ns/pid")}`;
+}
+
+/** A UUID that the machine has until it boots again; undefined: the system does not tell one. */
+export function bootId(): string | undefined {
+  if (process.platform !== "linux") return undefined;
+  return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
 }

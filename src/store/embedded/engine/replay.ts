@@ -29,6 +29,8 @@ interface ReplayParts {
     replayEvent(record: Buffer): void;
   };
   readonly owner: Pick<FolderLock, "assertHeldNow">;
+  /** Of the machine, see `segment.ts`. */
+  readonly boot: string;
 }
 
 interface Replayed extends Recovered {
@@ -40,10 +42,11 @@ interface Replayed extends Recovered {
 export function replay(
   folder: string,
   position: WalPosition,
-  { memtable, live, owner }: ReplayParts,
+  { memtable, live, owner, boot }: ReplayParts,
 ): Replayed {
   let lastMessageId = 0;
   const recovered = recover(folder, position, {
+    boot,
     record(bytes) {
       if (recordKind(bytes) === STREAM_RECORD) live.replayEvent(bytes);
       else replayMessage(bytes);

@@ -1,16 +1,23 @@
-// The format of the WAL's files. A segment is a header and frames; a frame is one write: magic u32, crc32 u32, body length u32, body.
-// A body is a run of records, each with its length u32 before it. The checksum covers the length and the body and is seeded with the
-// segment's random salt, so that no bytes a user sends can look like a frame. Pure but for reading the folder. All numbers little-endian.
+// The format of the WAL's files. A segment is a header and frames. The header: magic u32, version u32,
+// salt u32, flags u32 (1: synced), boot id 16 bytes, crc32 u32; version 1 had no flags and no boot id.
+// A frame is one write: magic u32, crc32 u32, body length u32, body. A body is a run of records, each
+// with its length u32 before it. A frame's checksum covers the length and the body and is seeded with
+// the segment's random salt, so that no bytes a user sends can look like a frame. All numbers are
+// little-endian. Pure, except that it lists the folder.
 
 import { randomBytes } from "node:crypto";
 import { readdirSync } from "node:fs";
 import { crc32 } from "../../../lib/crc32.ts";
 
 /** The newest segment format this build writes and reads. */
-export const SEGMENT_VERSION = 1;
-export const SEGMENT_HEADER_BYTES = 16;
+export const SEGMENT_VERSION = 2;
+export const SEGMENT_HEADER_BYTES = 36;
 export const FRAME_HEADER_BYTES = 12;
 
+const HEADER_BYTES_V1 = 16;
+const CRC_BYTES = 4;
+const SYNCED = 1;
+const BOOT_AT = 16;
 const SEGMENT_MAGIC = 0x4c4a_444a; // "JDJL"
 const FRAME_MAGIC = Buffer.from([0xf5, 0x4a, 0x44, 0xfa]); // no valid UTF-8
 
@@ -32,8 +39,18 @@ export function listSegments(folder: string): number[] {
     .sort((a, b) => a - b);
 }
 
+/** What a segment's writer says of itself. */
+interface SegmentWriter {
+  /** Each frame was on the disk before it was acknowledged. */
+  readonly synced: boolean;
+  /** Identifies the boot of the machine, 32 hex digits; `UNKNOWN_BOOT` where the system does not tell it. */
+  readonly boot: string;
+}
+
+export const UNKNOWN_BOOT = "0".repeat(32);
+
 /** A new segment's header and the salt in it. */
-export function newSegmentHeader(): {
+export function newSegmentHeader({ synced, boot }: SegmentWriter): {
   readonly header: Buffer;
   readonly salt: number;
 } {
@@ -42,25 +59,41 @@ export function newSegmentHeader(): {
   header.writeUInt32LE(SEGMENT_MAGIC, 0);
   header.writeUInt32LE(SEGMENT_VERSION, 4);
   header.writeUInt32LE(salt, 8);
-  header.writeUInt32LE(crc32(header.subarray(0, 12)), 12);
+  header.writeUInt32LE(synced ? SYNCED : 0, 12);
+  header.write(boot, BOOT_AT, "hex");
+  const crcAt = header.length - CRC_BYTES;
+  header.writeUInt32LE(crc32(header.subarray(0, crcAt)), crcAt);
   return { header, salt };
 }
 
 type SegmentHeader =
-  | { readonly kind: "ok"; readonly salt: number }
+  | ({
+      readonly kind: "ok";
+      readonly salt: number;
+      /** Bytes of the header. */
+      readonly size: number;
+    } & SegmentWriter)
   | { readonly kind: "newer"; readonly version: number }
   | { readonly kind: "damaged" };
 
 export function readSegmentHeader(bytes: Buffer): SegmentHeader {
-  if (
-    bytes.length < SEGMENT_HEADER_BYTES ||
-    bytes.readUInt32LE(0) !== SEGMENT_MAGIC ||
-    bytes.readUInt32LE(12) !== crc32(bytes.subarray(0, 12))
-  )
+  if (bytes.length < HEADER_BYTES_V1 || bytes.readUInt32LE(0) !== SEGMENT_MAGIC)
     return { kind: "damaged" };
   const version = bytes.readUInt32LE(4);
   if (version > SEGMENT_VERSION) return { kind: "newer", version };
-  return { kind: "ok", salt: bytes.readUInt32LE(8) };
+  const size = version === 1 ? HEADER_BYTES_V1 : SEGMENT_HEADER_BYTES;
+  const crcAt = size - CRC_BYTES;
+  if (
+    bytes.length < size ||
+    bytes.readUInt32LE(crcAt) !== crc32(bytes.subarray(0, crcAt))
+  )
+    return { kind: "damaged" };
+  const salt = bytes.readUInt32LE(8);
+  if (version === 1)
+    return { kind: "ok", salt, size, synced: false, boot: UNKNOWN_BOOT };
+  const synced = (bytes.readUInt32LE(12) & SYNCED) !== 0;
+  const boot = bytes.toString("hex", BOOT_AT, crcAt);
+  return { kind: "ok", salt, size, synced, boot };
 }
 
 /** Fills in the header of a frame whose body already stands behind it. */

@@ -37,6 +37,8 @@ interface WalOptions {
   readonly segmentBytes: number;
   /** `sync` is called after each frame, before the next one is written. */
   readonly synced: boolean;
+  /** Of the machine, see `segment.ts`. */
+  readonly boot: string;
   /** The owner of the folder. */
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /** Hears that no new segment can be opened. */
@@ -60,7 +62,7 @@ const MAX_SEGMENT_BYTES = 1024 * 1024 * 1024;
 export class Wal {
   readonly #folder: string;
   readonly #segmentBytes: number;
-  readonly #synced: boolean;
+  readonly #writer: Pick<WalOptions, "synced" | "boot">;
   readonly #owner: WalOptions["owner"];
   readonly #onError: WalOptions["onError"];
   readonly #files: WalFiles;
@@ -74,7 +76,7 @@ export class Wal {
     this.#folder = options.folder;
     this.#segmentBytes = options.segmentBytes;
     this.#rollAt = options.segmentBytes;
-    this.#synced = options.synced;
+    this.#writer = options;
     this.#owner = options.owner;
     this.#onError = options.onError;
     this.#files = options.files ?? fs;
@@ -122,13 +124,25 @@ export class Wal {
           error ? reject(error) : resolve();
         this.#files.fdatasync(this.#current.fd, done);
       });
+    } catch (cause) {
+      throw this.#break(
+        "The journal cannot be flushed to disk; restart the broker",
+        cause,
+      );
+    }
+    try {
       this.#owner.assertWasHeld();
     } catch (cause) {
-      this.#broken = new Error("The journal cannot be flushed to disk", {
+      throw this.#break(
+        "The data folder could not be confirmed as owned; restart the broker",
         cause,
-      });
-      throw this.#broken;
+      );
     }
+  }
+
+  #break(message: string, cause: unknown): Error {
+    this.#broken = new Error(message, { cause });
+    return this.#broken;
   }
 
   /** Throws when a write would fail now. Leaves nothing behind. */
@@ -182,12 +196,12 @@ export class Wal {
   }
 
   #create(wanted: number): Segment {
-    const { header, salt } = newSegmentHeader();
+    const { header, salt } = newSegmentHeader(this.#writer);
     const { index, path, fd } = this.#openNew(wanted);
     const segment: Segment = { index, fd, salt, end: 0 };
     try {
       this.#put(segment, header);
-      if (this.#synced) syncFolder(this.#folder);
+      if (this.#writer.synced) syncFolder(this.#folder);
     } catch (error) {
       fs.closeSync(fd);
       fs.rmSync(path, { force: true });
@@ -233,8 +247,10 @@ export class Wal {
     try {
       this.#files.ftruncateSync(segment.fd, segment.end);
     } catch (cause) {
-      this.#broken = new Error("The journal cannot be cut back", { cause });
-      throw this.#broken;
+      throw this.#break(
+        "The journal cannot be cut back; restart the broker",
+        cause,
+      );
     }
   }
 }

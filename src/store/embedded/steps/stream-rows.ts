@@ -203,8 +203,12 @@ export async function removeOrphanedStreams(
     for (const key of orphaned) void streamsActive.remove(key);
     for (const key of parts) void streamParts.remove(key);
   });
-  const message = `${orphaned.length} active streams stood without their message; the journal has them`;
-  onError(new Error(message), "Recovery found something it could not use");
+  onError(
+    new Error(
+      `${orphaned.length} active streams had rows and no message; the journal has them`,
+    ),
+    "Rows of active streams without their message were removed",
+  );
 }
 
 type Place = Pick<EndedStream, "number" | "messageSeq">;

@@ -2,7 +2,7 @@
 // folder that has another owner takes none. Private: at a door only the answers of the nouns' steps show.
 
 import { join } from "node:path";
-import t, { type Test } from "tap";
+import type { Test } from "tap";
 import { BrokerError } from "../../../../src/broker/errors.ts";
 import { openTables } from "../../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../../src/store/embedded/engine/folder-lock.ts";
@@ -10,6 +10,7 @@ import {
   commit,
   transact,
 } from "../../../../src/store/embedded/engine/tables.ts";
+import { t } from "../../../support/suite.ts";
 import { brittleDatabase } from "../brittle-database.ts";
 import { testFolder } from "../folder.ts";
 

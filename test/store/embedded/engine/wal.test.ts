@@ -7,6 +7,8 @@ import {
   listSegments,
   readFrames,
   readSegmentHeader,
+  SEGMENT_HEADER_BYTES,
+  UNKNOWN_BOOT,
 } from "../../../../src/store/embedded/engine/segment.ts";
 import {
   Wal,
@@ -32,7 +34,7 @@ function textsIn(folder: string): string[] {
     const bytes = fs.readFileSync(name);
     const header = readSegmentHeader(bytes);
     if (header.kind !== "ok") throw new Error(header.kind);
-    const at = { from: 16, salt: header.salt };
+    const at = { from: header.size, salt: header.salt };
     const end = readFrames(bytes, at, (r) => texts.push(r.toString()));
     if (end !== bytes.length) throw new Error(`garbage in ${name}`);
   }
@@ -55,6 +57,7 @@ function openWal(
     firstSegment: 1,
     segmentBytes: 1_000_000,
     synced: false,
+    boot: UNKNOWN_BOOT,
     owner: { assertHeldNow() {}, assertWasHeld },
     onError: (error: Error) => void problems.push(error),
   };
@@ -105,7 +108,7 @@ t.test(
   "while no segment can be created the current one grows, with a look each MiB",
   async (t) => {
     const { folder, fail, wal, problems } = openWal(t, {
-      segmentBytes: 20,
+      segmentBytes: SEGMENT_HEADER_BYTES + 4,
     });
     wal.write(frameOf("a"));
     fail.write = 1;
@@ -124,7 +127,9 @@ t.test(
 t.test(
   "a segment's file that an owner which lost the folder made is left alone",
   async (t) => {
-    const { folder, wal } = openWal(t, { segmentBytes: 20 });
+    const { folder, wal } = openWal(t, {
+      segmentBytes: SEGMENT_HEADER_BYTES + 4,
+    });
     wal.write(frameOf("a"));
     fs.writeFileSync(`${folder}/00000002.log`, "");
     wal.write(frameOf("b"));
@@ -149,7 +154,10 @@ t.test(
 
 t.test("full segments are closed and old ones deleted", async (t) => {
   for (const synced of [false, true]) {
-    const { folder, wal } = openWal(t, { segmentBytes: 20, synced });
+    const { folder, wal } = openWal(t, {
+      segmentBytes: SEGMENT_HEADER_BYTES + 4,
+      synced,
+    });
     const openBefore = openFiles(folder);
     for (const text of "abcdef") {
       wal.write(frameOf(text));
