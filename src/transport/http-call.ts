@@ -7,7 +7,7 @@ import type {
   HttpRequest as NativeRequest,
 } from "uWebSockets.js";
 import { addressText, networkText } from "./address.ts";
-import type { AnnouncedBody } from "./http-head.ts";
+import type { AnnouncedBody, HeadCheck } from "./http-head.ts";
 import {
   BARE_500,
   type WriteReply,
@@ -36,6 +36,8 @@ interface CallTarget {
   readonly method: string;
   readonly path: string;
   readonly params: readonly string[];
+  /** Has checked the call. */
+  readonly head: HeadCheck;
   /** Names of the headers to copy, lower case. */
   readonly headerNames: readonly string[];
   readonly onError: ListenerSpec["onError"];
@@ -75,7 +77,8 @@ export class HttpCall implements HttpRequest {
     this.params = target.params;
     this.query = req.getQuery() ?? ""; // undefined without a "?", against its type
     const headers: Record<string, string> = {};
-    for (const name of target.headerNames) headers[name] = req.getHeader(name);
+    for (const name of target.headerNames)
+      headers[name] = target.head.value(name);
     this.headers = headers;
     this.#onError = target.onError;
     this.#turnEnd = target.turnEnd;

@@ -1,5 +1,6 @@
 // Checks of a request's head that uWebSockets.js does not make: ambiguous headers and invalid
-// hosts. State: the head being checked, and the last valid host. One per listener.
+// hosts; reads the headers that handlers are given on the way. State: the last head checked, and
+// the last valid host. One per listener.
 
 import type { HttpRequest as NativeRequest } from "uWebSockets.js";
 import { isIPv4, isIPv6 } from "node:net";
@@ -10,28 +11,36 @@ export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
 /** A refusal does not wait for a declared body above this size. */
 const LARGE_BYTES = 65_536;
 
+/** Headers that are checked, at these places. */
+const CHECKED = ["host", "content-length", "transfer-encoding"];
+const LENGTH = 1;
+const CODING = 2;
+const NONE = -1;
+
 export class HeadCheck {
-  #host = "";
-  #hosts = 0;
-  #lengths = 0;
-  #length = "";
-  #codings = 0;
-  #coding = "";
+  readonly #places = new Map<string, number>();
+  readonly #values: string[] = [];
+  readonly #counts: number[] = [];
   /** Most requests name the same one. */
   #validHost = "";
 
-  readonly #note = (name: string, value: string): void => {
-    // The length first: it is cheap, and most names differ in it.
-    if (name.length === 4 && name === "host") {
-      this.#hosts += 1;
-      this.#host = value;
-    } else if (name.length === 14 && name === "content-length") {
-      this.#lengths += 1;
-      this.#length = value;
-    } else if (name.length === 17 && name === "transfer-encoding") {
-      this.#codings += 1;
-      this.#coding = value;
+  /** `names`: the headers that `value` gives, lower case. */
+  constructor(names: Iterable<string>) {
+    for (const name of [...CHECKED, ...names])
+      if (!this.#places.has(name)) this.#places.set(name, this.#places.size);
+    for (const _ of this.#places) {
+      this.#values.push("");
+      this.#counts.push(0);
     }
+  }
+
+  /** One native call for all headers: one for each that is read would cost more. */
+  readonly #note = (name: string, value: string): void => {
+    const place = this.#places.get(name);
+    if (place === undefined) return;
+    const count = this.#counts[place] ?? 0;
+    if (count === 0) this.#values[place] = value;
+    this.#counts[place] = count + 1;
   };
 
   /**
@@ -39,26 +48,31 @@ export class HeadCheck {
    * [RFC 9112 3.2, 6.3].
    */
   problem(req: NativeRequest): string | undefined {
-    this.#hosts = 0;
-    this.#lengths = 0;
-    this.#codings = 0;
+    this.#values.fill("");
+    this.#counts.fill(0);
     req.forEach(this.#note);
-    if (this.#hosts !== 1) return "There must be exactly one Host header";
-    if (!this.#hasValidHost()) return "The Host header names no valid host";
-    if (this.#codings > 0 && this.#lengths > 0)
+    const [hosts = 0, lengths = 0, codings = 0] = this.#counts;
+    const [host = "", length = "", coding = ""] = this.#values;
+    if (hosts !== 1) return "There must be exactly one Host header";
+    if (!this.#isValidHost(host)) return "The Host header names no valid host";
+    if (codings > 0 && lengths > 0)
       return "Content-Length and Transfer-Encoding exclude each other";
-    if (this.#codings > 1 || (this.#codings === 1 && !isChunked(this.#coding)))
+    if (codings > 1 || (codings === 1 && !isChunked(coding)))
       return "The only Transfer-Encoding accepted is chunked";
-    if (this.#lengths > 1)
-      return "There must be no more than one Content-Length";
-    if (this.#lengths === 1 && !/^\d+$/.test(this.#length))
+    if (lengths > 1) return "There must be no more than one Content-Length";
+    if (lengths === 1 && !/^\d+$/.test(length))
       return "Content-Length must be a number";
     return undefined;
   }
 
+  /** Of the last request checked: the first header of the name, "" without one. */
+  value(name: string): string {
+    return this.#values[this.#places.get(name) ?? NONE] ?? "";
+  }
+
   /** Of the last request checked. */
   get body(): AnnouncedBody {
-    if (this.#codings > 0) return "chunked";
+    if ((this.#counts[CODING] ?? 0) > 0) return "chunked";
     const bytes = this.bodyBytes;
     if (bytes > LARGE_BYTES) return "large";
     return bytes > 0 ? "declared" : "none";
@@ -66,13 +80,13 @@ export class HeadCheck {
 
   /** Content-Length of the last request checked; 0 without one. */
   get bodyBytes(): number {
-    return this.#lengths > 0 ? Number(this.#length) : 0;
+    return Number(this.#values[LENGTH]);
   }
 
-  #hasValidHost(): boolean {
-    if (this.#host === this.#validHost) return this.#host !== "";
-    if (!isHost(this.#host)) return false;
-    this.#validHost = this.#host;
+  #isValidHost(host: string): boolean {
+    if (host === this.#validHost) return host !== "";
+    if (!isHost(host)) return false;
+    this.#validHost = host;
     return true;
   }
 }

@@ -57,7 +57,10 @@ export function serveHttp(
     bodies,
     allowed: createAllowedMethods(endpoint.routes),
     turnEnd: new TurnEnd(),
-    head: new HeadCheck(),
+    head: new HeadCheck([
+      ...endpoint.headers,
+      ...endpoint.routes.flatMap(({ headers = [] }) => headers),
+    ]),
   };
   for (const route of endpoint.routes)
     if (route.method === "GET") app.get(route.path, serveGet(route, context));
@@ -238,7 +241,7 @@ class PostCall implements BodyOwner {
 /** Its result is undefined for a path whose `:name` part is not valid percent-encoding. */
 function callOpener(
   { method, path, headers = [] }: HttpRoute,
-  { endpoint, onError, turnEnd, limits }: HttpContext,
+  { endpoint, onError, turnEnd, head, limits }: HttpContext,
 ): (res: HttpResponse, req: NativeRequest) => HttpCall | undefined {
   const paramCount = countParams(path);
   const headerNames = [...endpoint.headers, ...headers];
@@ -246,6 +249,7 @@ function callOpener(
     method,
     path,
     params: NO_PARAMS,
+    head,
     headerNames,
     onError,
     turnEnd,
@@ -286,6 +290,7 @@ function serveOther(
     method,
     path,
     params: NO_PARAMS,
+    head,
     headerNames: endpoint.headers,
     onError,
     turnEnd,

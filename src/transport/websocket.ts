@@ -3,11 +3,7 @@
 // Compression is off: a shared compressor would run once per receiver, and payloads are often
 // encrypted anyway.
 
-import type {
-  HttpResponse,
-  HttpRequest as NativeRequest,
-  TemplatedApp,
-} from "uWebSockets.js";
+import type { TemplatedApp } from "uWebSockets.js";
 import { addressText, networkText } from "./address.ts";
 import {
   type ConnectionContext,
@@ -34,6 +30,12 @@ const WRONG_VERSION: HttpReply = {
   headers: { "sec-websocket-version": VERSION },
   body: "",
 };
+const HEADERS = [
+  "origin",
+  "sec-websocket-key",
+  "sec-websocket-protocol",
+  "sec-websocket-version",
+];
 const MALFORMED: HttpReply = { status: 400, body: "" };
 
 /** Mounts the endpoint on every path of `app`. `closeTimeoutMs` is that of graceful closes. */
@@ -61,7 +63,7 @@ export function serveSockets(
     published: (frame) => slowReaders.published(frame),
     receiving: undefined,
   };
-  const head = new HeadCheck();
+  const head = new HeadCheck(HEADERS);
   let upgrading: Upgrade | undefined;
 
   function publish(topic: string, frame: Uint8Array | string): void {
@@ -95,14 +97,19 @@ export function serveSockets(
       const problem = head.problem(req);
       if (problem !== undefined)
         return writeReplyAndClose(res, http?.malformed(problem) ?? MALFORMED);
-      const upgrade = readUpgrade(res, req);
-      const answer = decide(upgrade, req.getHeader("sec-websocket-version"));
+      const upgrade: Upgrade = {
+        path: req.getUrl(),
+        origin: head.value("origin"),
+        subprotocols: namesOf(head.value("sec-websocket-protocol")),
+        remoteAddress: addressText(res.getRemoteAddress()),
+      };
+      const answer = decide(upgrade, head.value("sec-websocket-version"));
       if (typeof answer !== "string") return writeReplyAndClose(res, answer);
       const release = limits.held(network);
       if (release === undefined) return void res.close();
       const { remoteAddress } = upgrade;
       const connection = new SocketConnection(remoteAddress, release, context);
-      const key = req.getHeader("sec-websocket-key");
+      const key = head.value("sec-websocket-key");
       upgrading = upgrade;
       res.upgrade<SocketData>({ connection }, key, answer, "", nativeContext);
     },
@@ -129,15 +136,10 @@ export function serveSockets(
   return { publish };
 }
 
-function readUpgrade(res: HttpResponse, req: NativeRequest): Upgrade {
-  return {
-    path: req.getUrl(),
-    origin: req.getHeader("origin"),
-    subprotocols: req
-      .getHeader("sec-websocket-protocol")
-      .split(",")
-      .map((name) => name.trim())
-      .filter((name) => name !== ""),
-    remoteAddress: addressText(res.getRemoteAddress()),
-  };
+/** The names of a list in a header. */
+function namesOf(list: string): readonly string[] {
+  return list
+    .split(",")
+    .map((name) => name.trim())
+    .filter((name) => name !== "");
 }
