@@ -1,7 +1,6 @@
 // Reads a request's JSON body or query string into a checked value, or into the reply that refuses
 // it. State: compiled validators. A hostile body never costs more than reading it once.
 
-import { isUtf8 } from "node:buffer";
 import { type Static, type TSchema, Type } from "typebox";
 import { Compile, type Validator } from "typebox/compile";
 import type { ErrorDetail } from "../broker/errors.ts";
@@ -26,6 +25,9 @@ export type Reader<T> = (request: HttpRequest) => Read<T>;
 /** A check before the schema's: the reply that refuses the body, or undefined. */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
 
+/** A byte order mark stays, so that JSON.parse refuses it. */
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
 /** A reader of JSON bodies: content type, UTF-8, JSON, `first`, then the schema. */
 export function jsonReader<S extends TSchema>(
   schema: S,
@@ -36,12 +38,15 @@ export function jsonReader<S extends TSchema>(
   return (request) => {
     if (!isJson(request.headers["content-type"] ?? ""))
       return { refused: edgeReply("unsupported_media_type") };
-    const { body } = request;
-    if (!isUtf8(body)) return refuse("The body is not valid UTF-8");
-    const text = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+    let text: string;
+    try {
+      text = utf8.decode(request.body);
+    } catch {
+      return refuse("The body is not valid UTF-8");
+    }
     let value: unknown;
     try {
-      value = JSON.parse(text.toString("utf8"));
+      value = JSON.parse(text);
     } catch {
       return refuse("The body is not valid JSON"); // the parser's message would echo the body
     }
@@ -58,22 +63,22 @@ const MAX_IGNORED = 8;
 /** Field names that are safe in a header; others are only counted. */
 const HEADER_SAFE = /^[\w.-]{1,64}$/;
 
-/** A schema's fields, with those of nested objects. */
-type Fields = ReadonlyMap<string, Fields | undefined>;
+/** A schema's fields, with those of nested objects; null: not an object. */
+type Fields = ReadonlyMap<string, Fields | null>;
 
-function fieldsOf(schema: TSchema): Fields | undefined {
-  if (!Type.IsObject(schema)) return undefined;
+function fieldsOf(schema: TSchema): Fields | null {
+  if (!Type.IsObject(schema)) return null;
   const properties = Object.entries(schema.properties);
   return new Map(properties.map(([name, inner]) => [name, fieldsOf(inner)]));
 }
 
 /** The fields of a checked `value` unknown to its schema, as a header's value; undefined: none. */
 function ignoredFields(
-  fields: Fields | undefined,
+  fields: Fields | null,
   value: unknown,
 ): string | undefined {
   const found: string[] = [];
-  if (fields !== undefined) collectIgnored(fields, value as object, "", found);
+  if (fields !== null) collectIgnored(fields, value as object, "", found);
   if (found.length === 0) return undefined;
   const names = found
     .filter((name) => HEADER_SAFE.test(name))
@@ -90,9 +95,9 @@ function collectIgnored(
 ): void {
   for (const name in value) {
     const inner = fields.get(name);
-    if (inner !== undefined)
+    if (inner === undefined) found.push(path + name);
+    else if (inner !== null)
       collectIgnored(inner, Reflect.get(value, name), `${path}${name}.`, found);
-    else if (!fields.has(name)) found.push(path + name);
   }
 }
 

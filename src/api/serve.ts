@@ -44,14 +44,13 @@ export function createServe({
       return thrownReply(thrown);
     };
     const judge = route.admit;
-    const judged = settled(
+    const serving = { fail, path, observe };
+    const admit = served(
       (request) =>
         judge === undefined ? guard(request, access) : judge(request, guard),
-      fail,
+      serving,
     );
-    const answered = settled((request) => route.run(request, guard), fail);
-    const admit = observed(judged, path, observe);
-    const handle = observed(answered, path, observe);
+    const handle = served((request) => route.run(request, guard), serving);
     const isForPages = judge !== undefined;
     return {
       method,
@@ -67,37 +66,39 @@ export function createServe({
 
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
-/** The step, with what it throws or rejects turned into a reply. */
-function settled<Result>(
+/**
+ * The step, with what it throws or rejects turned into a reply. Its reply is counted and timed;
+ * without one a later step counts.
+ */
+function served<Result extends Answered | undefined>(
   step: Step<Result>,
-  fail: (thrown: unknown) => HttpReply,
+  {
+    fail,
+    path,
+    observe,
+  }: {
+    readonly fail: (thrown: unknown) => HttpReply;
+    readonly path: string;
+    readonly observe: ReplyObserver | undefined;
+  },
 ): Step<Result | HttpReply> {
   return (request) => {
-    try {
-      const outcome = step(request);
-      return outcome instanceof Promise ? outcome.catch(fail) : outcome;
-    } catch (thrown) {
-      return fail(thrown);
-    }
-  };
-}
-
-/** The step, its reply counted and timed; without a reply a later step counts. */
-function observed<Result extends Answered | undefined>(
-  step: Step<Result>,
-  path: string,
-  observe: ReplyObserver | undefined,
-): Step<Result> {
-  if (observe === undefined) return step;
-  return (request) => {
     const startMs = performance.now();
-    const done = (reply: Result): Result => {
+    const done = <Reply extends Answered | undefined>(reply: Reply): Reply => {
       if (reply !== undefined)
-        observe(path, reply.status, performance.now() - startMs);
+        observe?.(path, reply.status, performance.now() - startMs);
       return reply;
     };
-    const outcome = step(request);
-    return outcome instanceof Promise ? outcome.then(done) : done(outcome);
+    const failed = (thrown: unknown) => done(fail(thrown));
+    let outcome: Result | Promise<Result>;
+    try {
+      outcome = step(request);
+    } catch (thrown) {
+      return failed(thrown);
+    }
+    return outcome instanceof Promise
+      ? outcome.then(done<Result>, failed)
+      : done(outcome);
   };
 }
 

@@ -181,7 +181,11 @@ export class HttpCall implements HttpRequest {
   ): void {
     try {
       const outcome = handle(this);
-      if (outcome instanceof Promise) void this.#later(outcome, write);
+      if (outcome instanceof Promise)
+        outcome.then(
+          (reply) => this.#answerLater(reply, write),
+          (error) => this.#fail(error, write),
+        );
       else this.#answer(outcome, write);
     } catch (error) {
       this.#fail(error, write);
@@ -222,14 +226,9 @@ export class HttpCall implements HttpRequest {
     res.cork(() => this.#answer(reply, write));
   }
 
-  async #later(outcome: Promise<Outcome>, write: WriteReply): Promise<void> {
-    try {
-      const reply = await outcome;
-      if (this.#res === undefined) dismiss(reply);
-      else this.#res.cork(() => this.#answer(reply, write));
-    } catch (error) {
-      this.#fail(error, write);
-    }
+  #answerLater(reply: Outcome, write: WriteReply): void {
+    if (this.#res === undefined) dismiss(reply);
+    else this.#res.cork(() => this.#answer(reply, write));
   }
 
   #answer(reply: Outcome, write: WriteReply): void {
