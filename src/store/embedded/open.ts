@@ -152,7 +152,8 @@ async function openOwned(
   owner: FolderLock,
   release: () => Promise<void>,
 ) {
-  const { clock, onError, publisher } = options;
+  const { clock, onError } = options;
+  const publisher = guarded(options.publisher, onError);
   const retentionMs =
     options.retentionS === 0 ? Infinity : options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
@@ -313,6 +314,22 @@ async function openOwned(
       wal.close();
     }
   }
+}
+
+/** What is stored stays stored, and is answered, when a receiver of its event throws. */
+function guarded(
+  publisher: Publisher,
+  onError: EmbeddedOptions["onError"],
+): Publisher {
+  return {
+    publish(event) {
+      try {
+        publisher.publish(event);
+      } catch (error) {
+        onError(error as Error, "A stored event could not be published"); // a bug in the receiver
+      }
+    },
+  };
 }
 
 /** Replays the WAL and begins a new segment of it. */

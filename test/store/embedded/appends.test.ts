@@ -100,7 +100,7 @@ for (const durability of ["process", "disk"] as const)
         },
         onError(error, what) {
           problems.push(what);
-          if (what === "A stored message could not be published") throw error;
+          if (what === "A stored event could not be published") throw error;
         },
       });
       const calls: Promise<string | undefined>[] = [];
@@ -113,7 +113,7 @@ for (const durability of ["process", "disk"] as const)
         ...[undefined, "internal", undefined, undefined],
       ]);
       t.same(problems, [
-        "A stored message could not be published",
+        "A stored event could not be published",
         "A committed message could not be settled",
       ]);
       t.equal(await store.headSeq("2:g"), 4);

@@ -40,7 +40,7 @@ export function storeIn(
     publisher: { publish() {} },
     clock: Date.now,
     onError(error, what) {
-      if (what !== "A stored message could not be published") throw error;
+      if (what !== "A stored event could not be published") throw error;
     },
     onLost(error) {
       throw error;

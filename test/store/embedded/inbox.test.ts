@@ -314,9 +314,9 @@ t.test("a receiver that throws harms no command", async (t) => {
   await Promise.all([1, 2, 3].map(() => store.appendCommand(commandOf())));
   t.same(await seqsOf(store, "bob"), [1, 2, 3]);
   t.same(problems, [
-    "A stored message could not be published",
-    "A stored message could not be published",
-    "A stored message could not be published",
+    "A stored event could not be published",
+    "A stored event could not be published",
+    "A stored event could not be published",
   ]);
 });
 

@@ -5,6 +5,7 @@ import { sessionOf, sessionsOf } from "../../contract/cluster-bench.ts";
 import { sessionContract } from "../../contract/sessions.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
+import { openStore, testFolder } from "./folder.ts";
 import { startSingleNode } from "./single-node.ts";
 
 t.test("contract", async (t) => {
@@ -74,4 +75,35 @@ t.test("a full disk keeps no main device from reconnecting", async (t) => {
     "a login waits for the disk",
   );
   t.match(await sessionsOf(store, "u"), [{ sessionId: "s2" }]);
+});
+
+t.test("a receiver that throws harms no login", async (t) => {
+  const problems: string[] = [];
+  const published: string[] = [];
+  const store = await openStore(t, testFolder(t), {
+    onError: (_, what) => void problems.push(what),
+    publisher: {
+      publish({ kind }) {
+        published.push(kind);
+        throw new Error("a bug");
+      },
+    },
+  });
+  const login = (sessionId: string) =>
+    store.login(
+      {
+        ...{ sessionId, nodeId: "n1", uid: "u", flag: 0, level: 1 },
+        ...{ deviceId: sessionId, tokenTag: "" },
+      },
+      "n1:1",
+    );
+  t.equal((await login("s1")).kind, "entered");
+  t.equal((await login("s2")).kind, "entered", "it ends the first one");
+  t.match(await store.sessionsOf(["u"]), [[{ session: { sessionId: "s2" } }]]);
+  t.same(
+    published,
+    ["presence", "end_session", "presence"],
+    "each event is tried",
+  );
+  t.equal(problems.length, 3, "and each failure is reported");
 });

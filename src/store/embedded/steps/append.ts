@@ -219,14 +219,8 @@ export class Appends {
     call.resolve({ messageId, messageSeq, duplicate: false });
   }
 
-  readonly #publish = (event: ClusterEvent): void => {
-    const { publisher, onError } = this.#parts;
-    try {
-      publisher.publish(event);
-    } catch (error) {
-      onError(error as Error, "A stored message could not be published"); // a bug in a receiver: the message is stored all the same
-    }
-  };
+  readonly #publish = (event: ClusterEvent): void =>
+    this.#parts.publisher.publish(event);
 
   #rollBack(calls: readonly Call[]): void {
     const { memtable, assigner } = this.#parts;

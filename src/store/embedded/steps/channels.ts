@@ -38,14 +38,12 @@ interface ChannelParts {
   readonly headSeq: (key: ChannelKey) => number;
   /** Where removals from groups are published, once they are durable. */
   readonly publisher: Publisher;
-  readonly onError: (error: Error, what: string) => void;
 }
 
 export function createChannels({
   channelTables: channels,
   headSeq,
   publisher,
-  onError,
 }: ChannelParts): ChannelStore {
   const listings = new Turns();
 
@@ -69,11 +67,7 @@ export function createChannels({
     uids: readonly string[] = [],
   ): void {
     if (type !== GROUP_CHANNEL || uids.length === 0) return;
-    try {
-      publisher.publish({ kind: "removal", channelId, uids });
-    } catch (error) {
-      onError(error as Error, "A removal could not be published"); // a bug in a receiver: the members are removed all the same
-    }
+    publisher.publish({ kind: "removal", channelId, uids });
   }
 
   async function groupsOf(uid: string): Promise<readonly string[]> {

@@ -12,11 +12,7 @@ import { TimeSlice } from "../../../lib/time-slice.ts";
 import { toBrokerError } from "../../lifecycle.ts";
 import type { Tables } from "../engine/database.ts";
 import { commit, secure } from "../engine/tables.ts";
-import {
-  type CommandStep,
-  type InboxStep,
-  rememberCommands,
-} from "./commands.ts";
+import { type InboxStep, rememberCommands } from "./commands.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
@@ -33,7 +29,6 @@ export interface InboxQueueParts {
   readonly maxInbox: number;
   readonly dedupe: DedupeIndex;
   readonly publisher: Publisher;
-  readonly onError: (error: Error, what: string) => void;
 }
 
 export class InboxQueue {
@@ -95,7 +90,7 @@ export class InboxQueue {
         steps = this.#nextSteps();
       }
     } finally {
-      this.#running = undefined; // in the same breath as the last look at the queue
+      this.#running = undefined; // before anything else runs, so no step is left in the queue
     }
   }
 
@@ -169,20 +164,18 @@ export class InboxQueue {
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (step.kind === "command") {
       this.#commands++;
-      this.#publish(step);
+      const { message, copies, draft } = step;
+      const { origin } = draft;
+      this.#parts.publisher.publish({
+        kind: "command",
+        message,
+        copies,
+        origin,
+      });
       this.#unshown.delete(step.message.messageId);
     }
     if (failure === undefined) step.done();
     else step.fail(failure);
-  }
-
-  #publish({ message, copies, draft: { origin } }: CommandStep): void {
-    const { publisher, onError } = this.#parts;
-    try {
-      publisher.publish({ kind: "command", message, copies, origin });
-    } catch (error) {
-      onError(error as Error, "A stored message could not be published"); // a bug in a receiver: the command is stored all the same
-    }
   }
 }
 
