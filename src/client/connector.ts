@@ -7,7 +7,6 @@ import { encodeOperation } from "../protocol/native/client-encode.ts";
 import { NATIVE_VERSION } from "../protocol/native/ops.ts";
 import type { ResumePoint } from "../protocol/protocol.ts";
 import type { ClientEvents, Status } from "./api.ts";
-import { pauseMs, verdict } from "./backoff.ts";
 import {
   type Connack,
   Connection,
@@ -46,6 +45,12 @@ const MAX_FRAME_BYTES = 128 * 1024;
 const RESUME_SHARE = 0.75;
 /** Most bytes of a resume point beside its channel's id. */
 const RESUME_POINT_BYTES = 25;
+
+// Close codes 4000 to 4099: reconnect at once; 4200 to 4299: never; all others: after a delay.
+const AT_ONCE_FROM = 4000;
+const PAUSE_FROM = 4100;
+const NEVER_FROM = 4200;
+const NEVER_TO = 4299;
 
 /** A connection attempt. */
 interface Attempt {
@@ -256,4 +261,23 @@ function fitting(
 function noSession({ code }: ConnectionEnd): JindouError {
   const message = `No session: the connection ended with code ${code}`;
   return new JindouError("connection_lost", { message });
+}
+
+/** What to do after a connection closed with `code`. */
+export function verdict(code: number): "at_once" | "pause" | "never" {
+  if (code >= NEVER_FROM && code <= NEVER_TO) return "never";
+  return code >= AT_ONCE_FROM && code < PAUSE_FROM ? "at_once" : "pause";
+}
+
+/**
+ * Milliseconds before attempt number `attempt` (0: the first after a stable connection). Half of it
+ * is jitter, so that clients disconnected together do not reconnect together.
+ */
+export function pauseMs(
+  attempt: number,
+  { minMs, maxMs }: { readonly minMs: number; readonly maxMs: number },
+  random: () => number = Math.random,
+): number {
+  const full = Math.min(maxMs, minMs * 2 ** Math.min(attempt, 30));
+  return attempt === 0 ? random() * full : full * (0.5 + random() / 2);
 }

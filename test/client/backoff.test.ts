@@ -1,7 +1,7 @@
 // When to connect again.
 
 import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
-import { pauseMs, verdict } from "../../src/client/backoff.ts";
+import { pauseMs, verdict } from "../../src/client/connector.ts";
 import { RETRYABLE } from "../../src/client/errors.ts";
 import { t } from "../support/suite.ts";
 
