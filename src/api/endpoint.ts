@@ -2,6 +2,7 @@
 // guard, and what a listener for client sockets serves beside them: streams for viewers. State:
 // none.
 
+import type { ApiMetrics } from "../observe/metrics.ts";
 import type {
   HttpEndpoint,
   HttpReply,
@@ -12,7 +13,7 @@ import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
 import { openApiRoute } from "./openapi.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
 import { createRoutes, type RouteParts } from "./routes.ts";
-import { type ApiLog, createServe, type ReplyObserver } from "./serve.ts";
+import { type ApiLog, createServe } from "./serve.ts";
 import { VIEWER_HEADERS } from "./stream-request.ts";
 import { createStreamRoute, type StreamRouteParts } from "./streams.ts";
 
@@ -30,7 +31,7 @@ export interface ApiSettings {
 export interface ApiParts extends RouteParts {
   readonly settings: ApiSettings;
   readonly log: ApiLog;
-  readonly observe?: ReplyObserver;
+  readonly observe?: ApiMetrics["request"];
 }
 
 /** The control plane. Its managers must be started before the listener is. */

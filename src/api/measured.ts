@@ -1,17 +1,11 @@
 // The use cases of the control plane with metrics around them. State: none; the caller owns the
 // metrics.
 
-import { BrokerError, type ErrorCode } from "../broker/errors.ts";
+import { BrokerError } from "../broker/errors.ts";
 import type { Managers } from "../broker/managers.ts";
 import type { Messages } from "../broker/messages.ts";
 import type { Streams } from "../broker/streams.ts";
-
-/** The control plane's metrics. */
-interface ApiMetrics {
-  sent(channelType: number, ms: number): void;
-  refused(code: ErrorCode): void;
-  login(outcome: "ok" | "failed" | "throttled"): void;
-}
+import type { ApiMetrics } from "../observe/metrics.ts";
 
 export function measuredMessages(
   messages: Messages,

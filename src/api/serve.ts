@@ -3,6 +3,7 @@
 // outage. Never throws, and never logs a body, a token or a password.
 
 import { BrokerError } from "../broker/errors.ts";
+import type { ApiMetrics } from "../observe/metrics.ts";
 import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
 import { HTTP_STATUS, thrownReply } from "./errors.ts";
 import type { Guard } from "./guard.ts";
@@ -13,13 +14,6 @@ export interface ApiLog {
   error(fields: object, message: string): void;
   warn(fields: object, message: string): void;
 }
-
-/** Called per reply with the route's path; for a reply in pieces when it begins. */
-export type ReplyObserver = (
-  path: string,
-  status: number,
-  durationMs: number,
-) => void;
 
 const OUTAGE_LOG_MS = 1000;
 /** Fits a login with the longest name and password, every character escaped. */
@@ -33,7 +27,7 @@ export function createServe({
 }: {
   readonly guard: Guard;
   readonly log: ApiLog;
-  readonly observe: ReplyObserver | undefined;
+  readonly observe: ApiMetrics["request"] | undefined;
 }): (route: ApiRoute) => HttpRoute {
   const report = createReport(log);
   return (route) => {
@@ -79,7 +73,7 @@ function served<Result extends Answered | undefined>(
   }: {
     readonly fail: (thrown: unknown) => HttpReply;
     readonly path: string;
-    readonly observe: ReplyObserver | undefined;
+    readonly observe: ApiMetrics["request"] | undefined;
   },
 ): Step<Result | HttpReply> {
   return (request) => {

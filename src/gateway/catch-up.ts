@@ -20,9 +20,9 @@ import type { SessionDirectory } from "../broker/session-directory.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { TimeSlice } from "../lib/time-slice.ts";
+import type { GatewayMetrics } from "../observe/metrics.ts";
 import { Backlog, PERSONAL, type Place } from "./backlog.ts";
 import type { Groups } from "./groups.ts";
-import type { GatewayMetrics } from "./metrics.ts";
 import { concernOf, concernOfAll, readJudged } from "./read-judged.ts";
 import type { Session, StreamName } from "./session.ts";
 

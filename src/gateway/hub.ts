@@ -9,10 +9,10 @@ import {
   userTopic,
 } from "../broker/model.ts";
 import type { Cluster, ClusterEvent } from "../broker/ports.ts";
+import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { Group, Groups } from "./groups.ts";
 import { deliverCommand } from "./inbox.ts";
-import type { GatewayMetrics } from "./metrics.ts";
 import type { Resync } from "./resync.ts";
 import type { Session } from "./session.ts";
 import {

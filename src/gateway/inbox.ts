@@ -3,8 +3,8 @@
 
 import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
+import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { Frame } from "../protocol/protocol.ts";
-import type { GatewayMetrics } from "./metrics.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import {
   type CommandPush,

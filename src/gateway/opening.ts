@@ -12,6 +12,7 @@ import type { ChannelStore, Cluster, MessageStore } from "../broker/ports.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Opened, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
+import type { GatewayMetrics } from "../observe/metrics.ts";
 import type {
   Codec,
   ConnectionLimits,
@@ -26,7 +27,6 @@ import type { CatchUps } from "./catch-up.ts";
 import type { Groups } from "./groups.ts";
 import type { Hub } from "./hub.ts";
 import { type InboxParts, pullInbox } from "./inbox.ts";
-import type { GatewayMetrics } from "./metrics.ts";
 import type { Resync } from "./resync.ts";
 import { Session } from "./session.ts";
 

@@ -18,9 +18,9 @@ import type {
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { FairSemaphore } from "../lib/fair-semaphore.ts";
+import type { GatewayMetrics } from "../observe/metrics.ts";
 import type { Operation, OperationKind } from "../protocol/protocol.ts";
 import type { CatchUps } from "./catch-up.ts";
-import type { GatewayMetrics } from "./metrics.ts";
 import { lookups, reading, rowsAhead } from "./rates.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import { isRead, Reads } from "./reads.ts";

@@ -20,7 +20,7 @@ type Families = {
 };
 
 /** Events of the gateway. Flags, types, reasons and codes are the domain's. */
-interface GatewayMetrics {
+export interface GatewayMetrics {
   connectionOpened(): void;
   connectionClosed(): void;
   sessionOpened(flag: number): void;
@@ -30,8 +30,10 @@ interface GatewayMetrics {
   frameIn(bytes: number): void;
   /** Work charged for an operation, in frames. */
   worked(operation: string, frames: number): void;
+  /** A message of a socket became durable, `ms` after it came in. */
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
+  /** A client confirmed a message, `ms` after it was accepted. */
   acknowledged(ms: number): void;
   /** A range of missed messages was sent. */
   resumed(messages: number): void;
@@ -39,13 +41,18 @@ interface GatewayMetrics {
   eventPushed(sessions: number): void;
   /** A session that lagged or joined got so many streams from the store, merged. */
   caughtUp(streams: number): void;
+  /** So many more sessions, and groups of them, are catching up; negative: fewer. */
   catchingUp(by: number): void;
   commandsPushed(copies: number): void;
   commandsAcknowledged(commands: number): void;
 }
 
-/** Events of the control plane. `route` is a route's pattern, never a request's path. */
-interface ApiMetrics {
+/** Events of the control plane. */
+export interface ApiMetrics {
+  /**
+   * Per reply; for a reply in pieces when it begins. `route` is a route's pattern, never a
+   * request's path.
+   */
   request(route: string, status: number, ms: number): void;
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
