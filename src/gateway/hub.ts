@@ -63,11 +63,7 @@ export class Hub {
     for (const sessions of this.#byUid.values()) yield* sessions;
   }
 
-  sessionsOf(uid: string): readonly Session[] {
-    return this.#byUid.get(uid) ?? NOBODY;
-  }
-
-  readonly #sessionsOf: SessionsOf = (uid) => this.sessionsOf(uid);
+  readonly sessionsOf: SessionsOf = (uid) => this.#byUid.get(uid) ?? NOBODY;
 
   /** Enters a session: what comes for its user reaches it, and is held until it has caught up. */
   enter(session: Session): void {
@@ -158,12 +154,12 @@ export class Hub {
     }
     const uids = event.recipients ?? pairOf(message);
     const to = { uids, origin };
-    this.#deliveries += deliverMessage(message, to, this.#sessionsOf);
+    this.#deliveries += deliverMessage(message, to, this.sessionsOf);
   }
 
   #deliverEvent(event: ChannelEvent): number {
     if (event.channel.type !== GROUP_CHANNEL)
-      return deliverEvent(event, this.#sessionsOf);
+      return deliverEvent(event, this.sessionsOf);
     const group = this.#parts.groups.get(event.channel.id);
     return group?.deliverEvent(event, this.#parts.publisher) ?? 0;
   }
@@ -172,7 +168,7 @@ export class Hub {
     const origin = this.#find(event.message.fromUid, event.origin);
     const pushed = deliverCommand(event, {
       origin,
-      sessionsOf: this.#sessionsOf,
+      sessionsOf: this.sessionsOf,
       missed: (session) => this.#parts.resync.inbox(session),
     });
     this.#parts.metrics.commandsPushed(pushed);
@@ -180,7 +176,7 @@ export class Hub {
 
   #deliverConversation(event: EventOf<"conversation">): void {
     const { last } = event.conversation;
-    deliverConversation(event, this.#sessionsOf, (session) =>
+    deliverConversation(event, this.sessionsOf, (session) =>
       this.#parts.catchUps.shown(session, last?.stream),
     );
   }
@@ -217,7 +213,7 @@ export class Hub {
     const uid = topic.slice(2);
     if (topic === presenceTopic(uid)) this.#parts.watch.heard(uid);
     if (topic === userTopic(uid))
-      this.#parts.resync.missed(uid, this.#sessionsOf);
+      this.#parts.resync.missed(uid, this.sessionsOf);
   }
 
   #find(uid: string, sessionId: string | undefined): Session | undefined {
