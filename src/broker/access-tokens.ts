@@ -3,6 +3,7 @@
 // keeps a plain token.
 
 import { createHmac, randomBytes } from "node:crypto";
+import { BoundedMap } from "../lib/bounded-map.ts";
 import type { AccountIdentity } from "./manager-accounts.ts";
 import type { ManagerAccount } from "./model.ts";
 import type { Clock, ManagerStore } from "./ports.ts";
@@ -28,7 +29,7 @@ interface CachedOwner {
 
 export class AccessTokens {
   readonly #parts: AccessTokensParts;
-  readonly #owners = new Map<string, CachedOwner>();
+  readonly #owners = new BoundedMap<string, CachedOwner>(CACHE_ENTRIES);
   /** Grows with each revoked token, so that an older answer of the store is not cached after it. */
   #revocations = 0;
 
@@ -62,8 +63,10 @@ export class AccessTokens {
     const account =
       owner === undefined ? undefined : this.#accountFor(token, owner);
     if (account === undefined) this.#owners.delete(key);
-    else if (revocations === this.#revocations)
-      this.#remember(key, { account, untilMs: nowMs + CACHE_MS });
+    else if (revocations === this.#revocations) {
+      this.#owners.delete(key); // to the end of the order
+      this.#owners.set(key, { account, untilMs: nowMs + CACHE_MS });
+    }
     return account;
   }
 
@@ -86,14 +89,6 @@ export class AccessTokens {
     return hashesEqual(Buffer.from(owner), expected)
       ? known.account
       : undefined;
-  }
-
-  #remember(key: string, owner: CachedOwner): void {
-    this.#owners.delete(key); // to the end of the order: the first entry is the oldest
-    this.#owners.set(key, owner);
-    if (this.#owners.size <= CACHE_ENTRIES) return;
-    const oldest = this.#owners.keys().next();
-    if (!oldest.done) this.#owners.delete(oldest.value);
   }
 }
 

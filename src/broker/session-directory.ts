@@ -4,6 +4,7 @@
 // minute, so that a lost event has no lasting effect and no entry expires. State: the sessions of
 // this node, which of them must be confirmed, the pending removals.
 
+import { BoundedMap } from "../lib/bounded-map.ts";
 import { BrokerError, type CloseReason, isTransient } from "./errors.ts";
 import { LocalSessions } from "./local-sessions.ts";
 import {
@@ -58,7 +59,7 @@ export class SessionDirectory {
   readonly #parts: SessionDirectoryParts;
   readonly #local = new LocalSessions();
   /** Sessions that may be in the store but are not served. */
-  readonly #removals = new Map<string, SessionName>();
+  readonly #removals = new BoundedMap<string, SessionName>(MAX_REMOVALS);
   #notify: (event: ClusterEvent) => void = () => {};
   /** Counts losses of users' events. */
   #losses = 0;
@@ -342,15 +343,12 @@ export class SessionDirectory {
    */
   #removeLater(session: SessionName): void {
     this.#removals.set(session.sessionId, session);
-    const oldest = this.#removals.keys().next();
-    if (this.#removals.size > MAX_REMOVALS && !oldest.done)
-      this.#removals.delete(oldest.value);
     this.#proceed();
   }
 
   /** False: some are left. */
   async #removeAll(): Promise<boolean> {
-    const all = [...this.#removals.values()];
+    const all = [...this.#removals].map(([, session]) => session);
     for (let at = 0; at < all.length; at += REMOVED_AT_ONCE) {
       const some = all.slice(at, at + REMOVED_AT_ONCE);
       const before = this.#removals.size;

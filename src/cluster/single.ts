@@ -9,6 +9,7 @@ import type {
   NodeInfo,
   Throttle,
 } from "../broker/ports.ts";
+import { BoundedMap } from "../lib/bounded-map.ts";
 import { type AboutNode, createNodeDescription } from "./about-node.ts";
 
 export class SingleNode implements Cluster {
@@ -66,13 +67,12 @@ interface Failures {
 
 /** Failed credentials in this process; at most `maxKeys`, the oldest forgotten first. */
 export class LocalThrottle implements Throttle {
-  readonly #failures = new Map<string, Failures>();
+  readonly #failures: BoundedMap<string, Failures>;
   readonly #clock: () => number;
-  readonly #maxKeys: number;
 
   constructor(clock: () => number, maxKeys = 100_000) {
     this.#clock = clock;
-    this.#maxKeys = maxKeys;
+    this.#failures = new BoundedMap(maxKeys);
   }
 
   async failures(key: string): Promise<FailureCount> {
@@ -87,9 +87,6 @@ export class LocalThrottle implements Throttle {
     const endsAtMs = found?.endsAtMs ?? this.#clock() + windowMs;
     this.#failures.delete(key);
     this.#failures.set(key, { count: (found?.count ?? 0) + 1, endsAtMs });
-    const oldest = this.#failures.keys().next();
-    if (this.#failures.size > this.#maxKeys && !oldest.done)
-      this.#failures.delete(oldest.value);
     return this.failures(key);
   }
 

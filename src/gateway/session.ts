@@ -11,6 +11,7 @@ import {
   type StreamSnapshot,
 } from "../broker/model.ts";
 import { restOf, type StreamCursor } from "../broker/stream-pieces.ts";
+import { BoundedMap } from "../lib/bounded-map.ts";
 import type { Codec, Frame, Push, Reply } from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
 import type { Rate } from "./rates.ts";
@@ -110,11 +111,11 @@ export class Session {
   #heldBytes = 0;
   #ended: CloseReason | undefined;
   /** Of groups it got messages of and was removed from: what it has. */
-  #had: Map<string, Had> | undefined;
+  #had: BoundedMap<string, Had> | undefined;
   #waiting: (() => void)[] | undefined;
   /** Newest message that it has of personal channels it resumed, and end of each personal stream that was read, by `streamName`. */
   #readThrough: Map<ChannelKey, MessagePlace> | undefined;
-  #readStreams: Map<string, StreamCursor> | undefined;
+  #readStreams: BoundedMap<string, StreamCursor> | undefined;
 
   constructor(parts: {
     readonly sessionId: string;
@@ -198,11 +199,8 @@ export class Session {
 
   /** A stream of a personal channel was read through `cursor`: what is published later of that is not pushed. */
   noteReadStream(name: StreamName, cursor: StreamCursor): void {
-    this.#readStreams ??= new Map();
+    this.#readStreams ??= new BoundedMap(MAX_READ_STREAMS);
     this.#readStreams.set(streamName(name), cursor);
-    if (this.#readStreams.size <= MAX_READ_STREAMS) return;
-    const oldest = this.#readStreams.keys().next();
-    if (!oldest.done) this.#readStreams.delete(oldest.value);
   }
 
   /** The part of a personal channel's event that the client lacks; undefined: it has all of it. */
@@ -235,13 +233,10 @@ export class Session {
 
   /** It has that of a group it leaves: the notifications of its leaving and coming back may be later than those messages. */
   rememberSeq(channelId: string, had: Had): void {
-    this.#had ??= new Map();
+    this.#had ??= new BoundedMap(MAX_GROUPS_LEFT);
     const before = this.#had.get(channelId)?.seq ?? 0;
     this.#had.delete(channelId);
     this.#had.set(channelId, { ...had, seq: Math.max(before, had.seq) });
-    if (this.#had.size <= MAX_GROUPS_LEFT) return;
-    const oldest = this.#had.keys().next();
-    if (!oldest.done) this.#had.delete(oldest.value);
   }
 
   /** It has resumed: from now on a group that its user is back in begins with the membership. */

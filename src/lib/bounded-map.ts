@@ -1,4 +1,5 @@
-// A map with a bound: the oldest entry is dropped first. For caches.
+// A map with a bound: the oldest entry is dropped first. To set a key anew does not make it younger;
+// to delete it before does.
 
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();
@@ -24,7 +25,12 @@ export class BoundedMap<Key, Value> {
     if (!oldest.done) this.#entries.delete(oldest.value);
   }
 
-  delete(key: Key): void {
-    this.#entries.delete(key);
+  delete(key: Key): boolean {
+    return this.#entries.delete(key);
+  }
+
+  /** Oldest first; entries may be set and deleted meanwhile. */
+  [Symbol.iterator](): IterableIterator<[Key, Value]> {
+    return this.#entries.entries();
   }
 }

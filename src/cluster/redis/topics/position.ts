@@ -13,6 +13,7 @@ import {
   eventsFrom,
   type StreamCursor,
 } from "../../../broker/stream-pieces.ts";
+import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type {
   ChannelPosition,
   DeliveredMark,
@@ -36,7 +37,7 @@ export class DeliveredPosition {
   #floorId = 0;
   /** The same of the channel's seqs, before its first delivered message. */
   #floorSeq = 0;
-  #streams: Map<string, StreamCursor> | undefined;
+  #streams: BoundedMap<string, StreamCursor> | undefined;
 
   /** The newest delivered messages, as far as the store can tell whether it has them. */
   get marks(): readonly DeliveredMark[] {
@@ -53,11 +54,11 @@ export class DeliveredPosition {
 
   /** Streams that may miss events. */
   get streams(): readonly string[] {
-    return this.#streams === undefined ? [] : [...this.#streams.keys()];
+    return [...(this.#streams ?? [])].map(([clientMsgNo]) => clientMsgNo);
   }
 
   knows(clientMsgNo: string): boolean {
-    return this.#streams?.has(clientMsgNo) ?? false;
+    return this.#streams?.get(clientMsgNo) !== undefined;
   }
 
   /** Marks the event as delivered; false if it was before. */
@@ -152,10 +153,7 @@ export class DeliveredPosition {
   }
 
   #put(clientMsgNo: string, cursor: StreamCursor): void {
-    this.#streams ??= new Map();
+    this.#streams ??= new BoundedMap(MAX_STREAMS);
     this.#streams.set(clientMsgNo, cursor);
-    if (this.#streams.size <= MAX_STREAMS) return;
-    const oldest = this.#streams.keys().next();
-    if (!oldest.done) this.#streams.delete(oldest.value);
   }
 }

@@ -4,6 +4,7 @@
 // the process.
 
 import { isTransient } from "../../../broker/errors.ts";
+import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { slotOf } from "../../../redis/slots.ts";
 import type { RedisStoreParts } from "../parts.ts";
 
@@ -36,7 +37,7 @@ export class IndexRepairs {
   readonly #parts: IndexRepairsParts;
   readonly #mayLose: boolean;
   /** When each was written. */
-  readonly #entries = new Map<Written, number>();
+  readonly #entries = new BoundedMap<Written, number>(MAX_ENTRIES);
 
   constructor(parts: IndexRepairsParts) {
     this.#parts = parts;
@@ -57,9 +58,6 @@ export class IndexRepairs {
     if (!this.#mayLose) return;
     const slot = slotOf(this.#indexOf(entry));
     this.#entries.set({ ...entry, slot }, this.#parts.clock());
-    if (this.#entries.size <= MAX_ENTRIES) return;
-    const oldest = this.#entries.keys().next();
-    if (!oldest.done) this.#entries.delete(oldest.value);
   }
 
   /** What cannot be reached stays, behind the others, and ends the sweep: a server that does not answer is waited for once. */
