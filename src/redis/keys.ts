@@ -3,7 +3,14 @@
 // unique and growing without any clock or lease.
 // State: the hash tags of the channels named lately: each message needs them several times.
 
-import { type ChannelKey, type Topic, userTopic } from "../broker/model.ts";
+import {
+  type ChannelKey,
+  groupTopic,
+  presenceTopic,
+  type Topic,
+  userTopic,
+} from "../broker/model.ts";
+import type { ClusterEvent } from "../broker/ports.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { crc32 } from "../lib/crc32.ts";
 
@@ -82,9 +89,34 @@ export class Keys {
 }
 
 /** Where a channel's publications come: the group's topic, or both users'. */
-export function topicsOfChannel(key: ChannelKey): readonly Topic[] {
+function topicsOfChannel(key: ChannelKey): readonly Topic[] {
   if (key.startsWith("2:")) return [`g:${key.slice(2)}`];
   return usersOf(key).map(userTopic);
+}
+
+/** Where an event is published. */
+export function topicsOf(event: ClusterEvent): readonly Topic[] {
+  switch (event.kind) {
+    case "message":
+      return (
+        event.recipients?.map(userTopic) ?? topicsOfChannel(event.message.key)
+      );
+    case "event":
+      return topicsOfChannel(event.event.key);
+    case "command":
+      return event.copies.map(({ uid }) => userTopic(uid));
+    case "presence":
+      return [presenceTopic(event.uid)];
+    case "conversation":
+    case "end_session":
+    case "credential":
+    case "addition":
+      return [userTopic(event.uid)];
+    case "removal":
+      return [groupTopic(event.channelId)];
+    case "missed":
+      return []; // local only
+  }
 }
 
 /** The users of a personal channel, once each; of a group nobody. */

@@ -8,7 +8,7 @@ import { heartbeatMs } from "../cluster/options.ts";
 import { createRedisCluster } from "../cluster/redis/cluster.ts";
 import { ClockCheck } from "../cluster/redis/nodes/clock-check.ts";
 import { createRedisThrottle } from "../cluster/redis/throttle.ts";
-import { RedisTopics } from "../cluster/redis/topics/topics.ts";
+import { createRedisTopics } from "../cluster/redis/topics/topics.ts";
 import { LocalThrottle, SingleNode } from "../cluster/single.ts";
 import type { Config } from "../config/schema.ts";
 import { type Logger, roomLogger } from "../observe/logger.ts";
@@ -116,7 +116,7 @@ function createRedisDrivers(parts: DriverParts): Drivers {
   });
   const resubscribed = families.clusterResubscribed.of();
   const repairs = families.clusterRepairs.of();
-  const topics = new RedisTopics({
+  const topics = createRedisTopics({
     ...common,
     feed: store,
     nodeId,

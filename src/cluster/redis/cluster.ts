@@ -69,6 +69,7 @@ export function createRedisCluster(parts: RedisClusterParts): Cluster {
     if (isUp) registry.refresh().catch(() => {}); // else the next heartbeat
   });
   return {
+    ...topics,
     nodeId,
     get incarnation(): Incarnation {
       return registry.incarnation;
@@ -108,12 +109,6 @@ export function createRedisCluster(parts: RedisClusterParts): Cluster {
       if (topic === presenceTopic(uid)) watched.delete(uid);
       topics.unlisten(topic);
     },
-    publish: (event) => topics.publish(event),
-    announce: (events) => topics.announce(events),
-    subscribe: (topic) => topics.subscribe(topic),
-    barrier: () => topics.barrier(),
-    recovery: (concerns) => topics.recovery(concerns),
-    delivered: () => topics.delivered(),
     isLive: (incarnation) => registry.isLive(incarnation),
     async heartbeat() {
       await registry.refresh();

@@ -15,10 +15,12 @@ import type {
   ClusterEvent,
   MessageDraft,
 } from "../../../src/broker/ports.ts";
-import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
-import type {
-  TopicsParts,
-  TopicsResync,
+import type { ClusterTopics } from "../../../src/cluster/redis/cluster.ts";
+import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
+import {
+  NO_RESYNC,
+  type TopicsParts,
+  type TopicsResync,
 } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
@@ -36,7 +38,7 @@ const LIMITS = {
 export interface TopicNode {
   readonly link: RedisLink;
   readonly store: RedisStore;
-  readonly topics: RedisTopics;
+  readonly topics: ClusterTopics;
   readonly events: ClusterEvent[];
   readonly problems: string[];
   /** The messages of a channel it was told of, in order. */
@@ -85,7 +87,7 @@ export async function startTopicNode(
   const store = createRedisStore({
     ...{ link, clock, onError, limits: LIMITS },
   });
-  const topics = new RedisTopics({
+  const topics = createRedisTopics({
     ...{ link, nodeId, clock, onError, lingerMs: 10_000, ...options },
     feed: {
       ...store,
@@ -99,7 +101,7 @@ export async function startTopicNode(
       },
     },
   });
-  topics.onEvent((event) => events.push(event), options.resync);
+  topics.onEvent((event) => events.push(event), options.resync ?? NO_RESYNC);
   let isClosed = false;
   const close = async () => {
     if (isClosed) return;

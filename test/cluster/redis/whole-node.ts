@@ -7,7 +7,7 @@ import type {
 } from "../../../src/broker/ports.ts";
 import { SessionDirectory } from "../../../src/broker/session-directory.ts";
 import { createRedisCluster } from "../../../src/cluster/redis/cluster.ts";
-import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
+import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
 import {
@@ -51,7 +51,7 @@ export async function startWholeNode(
       ...{ maxStreamBytes: 1_048_576, maxInbox: 1000, inboxTtlS: 604_800 },
     },
   });
-  const topics = new RedisTopics({
+  const topics = createRedisTopics({
     ...{ link, nodeId, clock, onError, lingerMs: 1000, feed: store },
   });
   const cluster = createRedisCluster({

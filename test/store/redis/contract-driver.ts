@@ -8,7 +8,7 @@ import {
   type Topic,
   userTopic,
 } from "../../../src/broker/model.ts";
-import { RedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
+import { createRedisTopics } from "../../../src/cluster/redis/topics/topics.ts";
 import { NO_RESYNC } from "../../../src/cluster/redis/topics/topics-parts.ts";
 import type { RedisSettings } from "../../../src/redis/client.ts";
 import { RedisLink } from "../../../src/redis/link.ts";
@@ -63,7 +63,7 @@ function createNode(
       maxChannelMessages,
     },
   });
-  const topics = new RedisTopics({
+  const topics = createRedisTopics({
     ...{ link, clock, onError, feed: store, nodeId: "n", lingerMs: 1000 },
   });
   topics.onEvent((event) => publisher.publish(event), {

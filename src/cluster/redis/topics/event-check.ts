@@ -10,8 +10,8 @@ import {
   type Topic,
 } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
+import { topicsOf } from "../../../redis/keys.ts";
 import type { OrderedEvent } from "../../../redis/wire.ts";
-import { topicsOf } from "./unordered.ts";
 
 type Check = (value: unknown) => boolean;
 

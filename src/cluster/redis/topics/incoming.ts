@@ -3,12 +3,12 @@
 // frame, conversation changes held until their user is judged.
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
+import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { decodeFrame, framesOf, isMessages } from "../../../redis/wire.ts";
 import type { Channels } from "./channels.ts";
 import { isOrderedUnder, isUnordered } from "./event-check.ts";
 import type { Subscription } from "./subscription.ts";
 import type { Deliver, OnError, TopicsMetrics } from "./topics-parts.ts";
-import { RecentIds } from "./unordered.ts";
 
 interface IncomingParts {
   readonly topic: (name: string) => Subscription | undefined;
@@ -43,10 +43,10 @@ export class Incoming {
   readonly #parts: IncomingParts;
   readonly #recent = new RecentIds(RECENT_IDS);
   /** The newest change of each conversation, by topic and channel. */
-  readonly #held = new Map<
+  readonly #held = new BoundedMap<
     string,
     { readonly topic: Subscription; readonly event: ConversationEvent }
-  >();
+  >(MAX_HELD);
   #lastPersonal: Buffer = NOTHING;
 
   constructor(parts: IncomingParts) {
@@ -128,9 +128,6 @@ export class Incoming {
     const name = `${topic.name} ${type}:${id}`;
     this.#held.delete(name); // reinserted: the newest is delivered last and dropped last
     this.#held.set(name, { topic, event });
-    const oldest = this.#held.keys().next();
-    if (this.#held.size > MAX_HELD && !oldest.done)
-      this.#held.delete(oldest.value);
   }
 
   #misplaced(): void {
@@ -140,5 +137,26 @@ export class Incoming {
       error,
       "A publication that does not belong to its topic was dropped",
     );
+  }
+}
+
+/** Recent ids: at least the last `max`, at most twice as many. */
+class RecentIds {
+  readonly #max: number;
+  #young = new Set<string>();
+  #old = new Set<string>();
+
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  /** Remembers the id; false if it is known already. */
+  isNew(id: string): boolean {
+    if (this.#young.has(id) || this.#old.has(id)) return false;
+    this.#young.add(id);
+    if (this.#young.size < this.#max) return true;
+    this.#old = this.#young;
+    this.#young = new Set();
+    return true;
   }
 }

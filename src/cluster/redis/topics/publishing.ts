@@ -5,10 +5,10 @@ import { randomUUID } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
+import { topicsOf } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { looseFrame } from "../../../redis/wire.ts";
 import type { OnError } from "./topics-parts.ts";
-import { partsOf, topicsOf } from "./unordered.ts";
 
 /** Events of long announcements under way at most: they must not take every place of the link. */
 const ANNOUNCED_AT_ONCE = 500;
@@ -91,6 +91,15 @@ export class Publishing {
     }
     return all;
   }
+}
+
+/** The event, or one for each of several recipients: none is told of the others. */
+function partsOf(event: ClusterEvent): readonly ClusterEvent[] {
+  if (event.kind === "command")
+    return event.copies.map((copy) => ({ ...event, copies: [copy] }));
+  if (event.kind === "message" && event.recipients !== undefined)
+    return event.recipients.map((uid) => ({ ...event, recipients: [uid] }));
+  return [event];
 }
 
 function ignore(): void {}

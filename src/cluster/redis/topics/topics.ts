@@ -1,9 +1,11 @@
-// The topics' side of a node of a cluster on Redis: what it publishes, what it listens to, and that the listener gets all of it in order, once. There is
-// no short cut within a node: everything goes through Redis. State: the listeners; the parts hold theirs.
+// The topics' side of a node of a cluster on Redis: what it publishes, what it listens to, and that
+// the listener gets all of it in order, once. There is no short cut within a node: everything goes
+// through Redis. State: the listener; the parts hold theirs.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
+import type { ClusterTopics } from "../cluster.ts";
 import { CatchUpQueue } from "./catch-up-queue.ts";
 import { Channels } from "./channels.ts";
 import { within } from "./deadline.ts";
@@ -15,203 +17,173 @@ import { groupOf } from "./subscription.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import {
   NO_RESYNC,
-  type OnError,
   seldom,
   TOPICS_LIMITS,
   type TopicsMetrics,
   type TopicsParts,
-  type TopicsResync,
 } from "./topics-parts.ts";
 
 /** Where it is not known how far messages were delivered: nobody counts as a later member. */
 const NO_LATER = Number.POSITIVE_INFINITY;
 
-/** The `ClusterTopics` of cluster.ts. */
-export class RedisTopics {
-  readonly #parts: TopicsParts;
-  readonly #onError: OnError;
-  readonly #publishing: Publishing;
-  readonly #topics: Subscriptions;
-  readonly #channels: Channels;
-  readonly #catchUpQueue: CatchUpQueue;
-  readonly #subscriber: Subscriber;
-  #listener: (event: ClusterEvent) => void = () => {};
-  #resync = NO_RESYNC;
+export function createRedisTopics(parts: TopicsParts): ClusterTopics {
+  const { link, feed, clock, nodeId, lingerMs, metrics } = parts;
+  const { isCluster, settings } = link;
+  const { timeoutMs } = settings;
+  const limits = { ...TOPICS_LIMITS, ...parts.limits };
+  const onError = seldom(parts.onError);
+  const rejected: TopicsMetrics["rejected"] = (why) => metrics?.rejected(why);
+  let listener: (event: ClusterEvent) => void = () => {};
+  let resync = NO_RESYNC;
 
-  constructor(parts: TopicsParts) {
-    const { link, feed, clock, nodeId, lingerMs, metrics } = parts;
-    const limits = { ...TOPICS_LIMITS, ...parts.limits };
-    const onError = seldom(parts.onError);
-    const deliver = (event: ClusterEvent) => this.#deliver(event);
-    const rejected: TopicsMetrics["rejected"] = (why) => metrics?.rejected(why);
-    this.#parts = parts;
-    this.#onError = onError;
-    this.#publishing = new Publishing(link, onError);
-    const catchUpQueue = new CatchUpQueue({
-      ...{ feed, onError },
-      onCaughtUp: () => metrics?.repaired(),
-      judge: (sequencer) => this.#judge(sequencer),
-    });
-    this.#catchUpQueue = catchUpQueue;
-    link.onChange((isUp) => {
-      if (isUp) catchUpQueue.hurry();
-    });
-    const budget = { used: 0, max: limits.maxBufferedBytes };
-    const onGap = (sequencer: Sequencer) =>
-      void catchUpQueue.catchUp(sequencer);
-    this.#channels = new Channels({
-      ...{ catchUpQueue, feed, clock, mayReorder: link.isCluster },
-      maxPersonal: limits.maxPersonal,
-      sequencers: {
-        ...{ deliver, onError, onGap, rejected, budget, clock },
-        gaps: new Set(),
-        gapMs: limits.gapMs,
-      },
-    });
-    const incoming = new Incoming({
-      ...{ deliver, onError, rejected, channels: this.#channels },
-      topic: (name) => this.#topics.named(name),
-    });
-    this.#subscriber = new Subscriber({
-      ...{ link, clock, onError, name: `jindou-${nodeId}` },
-      onFrame: (name, frame) => {
-        this.#holdIfSilent();
-        incoming.accept(name, frame);
-      },
-      onLost: (names, sinceMs) => this.#topics.lost(names, sinceMs),
-      onBack: (names) => this.#topics.back(names),
-    });
-    this.#topics = new Subscriptions({
-      ...{
-        subscriber: this.#subscriber,
-        channels: this.#channels,
-        clock,
-        lingerMs,
-      },
-      ...{ onError, maxLingering: limits.maxLingering },
-      onRestored: (topics) => {
-        this.#restored(topics);
-        incoming.tellHeld();
-      },
-      judgeUsers: (uids) => this.#resync.judgeUsers(uids),
-      nameOf: (topic) => link.keys.topic(topic),
-      timeoutMs: link.settings.timeoutMs,
-    });
+  const publishing = new Publishing(link, onError);
+  const catchUpQueue = new CatchUpQueue({
+    feed,
+    onError,
+    onCaughtUp: () => metrics?.repaired(),
+    judge,
+  });
+  link.onChange((isUp) => {
+    if (isUp) catchUpQueue.hurry();
+  });
+  const channels = new Channels({
+    catchUpQueue,
+    feed,
+    clock,
+    mayReorder: isCluster,
+    maxPersonal: limits.maxPersonal,
+    sequencers: {
+      deliver,
+      onError,
+      onGap: (sequencer) => void catchUpQueue.catchUp(sequencer),
+      rejected,
+      budget: { used: 0, max: limits.maxBufferedBytes },
+      clock,
+      gaps: new Set(),
+      gapMs: limits.gapMs,
+    },
+  });
+  const incoming = new Incoming({
+    deliver,
+    onError,
+    rejected,
+    channels,
+    topic: (name) => subscriptions.named(name),
+  });
+  const subscriber: Subscriber = new Subscriber({
+    link,
+    clock,
+    onError,
+    name: `jindou-${nodeId}`,
+    onFrame(name, frame) {
+      holdIfSilent();
+      incoming.accept(name, frame);
+    },
+    onLost: (names, sinceMs) => subscriptions.lost(names, sinceMs),
+    onBack: (names) => subscriptions.back(names),
+  });
+  const subscriptions: Subscriptions = new Subscriptions({
+    subscriber,
+    channels,
+    clock,
+    lingerMs,
+    onError,
+    maxLingering: limits.maxLingering,
+    onRestored(topics) {
+      restored(topics);
+      incoming.tellHeld();
+    },
+    judgeUsers: (uids) => resync.judgeUsers(uids),
+    nameOf: (topic) => link.keys.topic(topic),
+    timeoutMs,
+  });
+
+  function deliver(event: ClusterEvent): void {
+    try {
+      listener(event);
+    } catch (error) {
+      onError(error, "A received event could not be handled");
+    }
   }
 
-  onEvent(
-    listener: (event: ClusterEvent) => void,
-    resync: TopicsResync = NO_RESYNC,
-  ): void {
-    this.#listener = listener;
-    this.#resync = resync;
+  /** The listener makes good what no store has of the meantime. */
+  function restored(topics: readonly Topic[]): void {
+    for (const topic of topics)
+      if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });
+    metrics?.resubscribed(topics.length);
   }
 
-  /** Connects for subscriptions; the link must be up. Throws when Redis does not let it. */
-  async start(): Promise<void> {
-    await this.#subscriber.start();
+  /** Before what was read of a channel is delivered. Rejects `unavailable`. */
+  async function judge({ key, delivered }: Sequencer): Promise<void> {
+    const group = groupOf(key);
+    if (!isCluster) {
+      const judged = subscriptions.usersJudged();
+      await within(judged, timeoutMs, "users are not judged yet");
+      await subscriber.mark(); // a session that ended before the read has ended here by now
+    }
+    if (group !== undefined)
+      await resync.judgeGroup(group, delivered.headSeq ?? NO_LATER);
   }
 
-  /** Forgets all topics and delivers nothing any more. Safe to call twice. */
-  async close(): Promise<void> {
-    await this.#publishing.settled();
-    this.#topics.close();
-    this.#subscriber.close();
+  /**
+   * Where no heartbeat was confirmed lately, nothing more is delivered before it was judged. Asked
+   * when something is about to be delivered: after this process stood still, what came meanwhile is
+   * read before any timer runs.
+   */
+  function holdIfSilent(): void {
+    if (isCluster) return; // heartbeats go to one server, which tells nothing about the others
+    const sinceMs = resync.silentSinceMs();
+    if (sinceMs !== undefined) subscriptions.hold(sinceMs);
   }
 
-  /** Throws `unavailable` while what is published may not come. */
-  async ping(): Promise<void> {
-    if (!this.#subscriber.isWhole) throw new BrokerError("unavailable");
-  }
-
-  /** See `Cluster`. Rejects `unavailable`; a topic that was subscribed to before stays wanted then. */
-  listen(topic: Topic): Promise<void> {
-    return this.#topics.listen(topic);
-  }
-
-  /** See `Cluster`. Rejects as `listen`. */
-  subscribe(topic: Topic): Promise<void> {
-    return this.#topics.subscribe(topic);
-  }
-
-  unlisten(topic: Topic): void {
-    this.#topics.unlisten(topic);
-  }
-
-  /** See `Publisher`. */
-  publish(event: ClusterEvent): void {
-    this.#publishing.publish(event);
-  }
-
-  /** See `Announcer`. */
-  announce(events: readonly ClusterEvent[]): Promise<void> {
-    return this.#publishing.announce(events);
-  }
-
-  /** See `Cluster`. Rejects `unavailable` in time. */
-  async barrier(): Promise<void> {
-    await this.#publishing.settled();
-    await this.#arrived();
-  }
-
-  /** See `Cluster`. */
-  recovery(concerns: (topic: Topic) => boolean): Promise<void> | undefined {
-    this.#holdIfSilent();
-    return this.#topics.areWhole(concerns) ? undefined : this.#arrived();
-  }
-
-  /** See `Cluster`. Never rejects. */
-  delivered(): Promise<void> | undefined {
-    if (this.#parts.link.isCluster) return undefined;
-    return this.#arrived().catch(() => {});
-  }
-
-  /** Resolves once everything published to the node's topics before the call was delivered. Rejects `unavailable` in time. */
-  async #arrived(): Promise<void> {
-    await this.#subscriber.mark();
-    this.#channels.closeGaps();
+  /**
+   * Resolves once everything published to the node's topics before the call was delivered. Rejects
+   * `unavailable` in time.
+   */
+  async function arrived(): Promise<void> {
+    await subscriber.mark();
+    channels.closeGaps();
     await within(
-      this.#topics.settled().then(() => this.#catchUpQueue.settled()),
-      this.#parts.link.settings.timeoutMs,
+      subscriptions.settled().then(() => catchUpQueue.settled()),
+      timeoutMs,
       "what was missed is not read yet",
     );
   }
 
-  /**
-   * Where no heartbeat was confirmed lately, nothing more is delivered before it was judged. Asked when something is about to be delivered: after this
-   * process stood still, what came meanwhile is read before any timer runs.
-   */
-  #holdIfSilent(): void {
-    if (this.#parts.link.isCluster) return; // heartbeats go to one of its servers: that it is away says nothing about the others
-    const sinceMs = this.#resync.silentSinceMs();
-    if (sinceMs !== undefined) this.#topics.hold(sinceMs);
-  }
-
-  /** Before what was read of a channel is delivered. Rejects `unavailable`. */
-  async #judge({ key, delivered }: Sequencer): Promise<void> {
-    const { link } = this.#parts;
-    const group = groupOf(key);
-    if (!link.isCluster) {
-      const judged = this.#topics.usersJudged();
-      await within(judged, link.settings.timeoutMs, "users are not judged yet");
-      await this.#subscriber.mark(); // a session that was ended before the read is ended here by now
-    }
-    if (group !== undefined)
-      await this.#resync.judgeGroup(group, delivered.headSeq ?? NO_LATER);
-  }
-
-  #deliver(event: ClusterEvent): void {
-    try {
-      this.#listener(event);
-    } catch (error) {
-      this.#onError(error, "A received event could not be handled");
-    }
-  }
-
-  /** Who listens makes good what no store has of the meantime. */
-  #restored(topics: readonly Topic[]): void {
-    for (const topic of topics)
-      if (!topic.startsWith("g:")) this.#deliver({ kind: "missed", topic });
-    this.#parts.metrics?.resubscribed(topics.length);
-  }
+  return {
+    onEvent(given, givenResync) {
+      listener = given;
+      resync = givenResync;
+    },
+    /** Connects for subscriptions; the link must be up. Throws when Redis does not let it. */
+    start: () => subscriber.start(),
+    /** Forgets all topics and delivers nothing any more. Safe to call twice. */
+    async close() {
+      await publishing.settled();
+      subscriptions.close();
+      subscriber.close();
+    },
+    /** Throws `unavailable` while what is published may not come. */
+    async ping() {
+      if (!subscriber.isWhole) throw new BrokerError("unavailable");
+    },
+    /** Rejects `unavailable`; a topic that was subscribed to before stays wanted then. */
+    listen: (topic) => subscriptions.listen(topic),
+    /** Rejects as `listen`. */
+    subscribe: (topic) => subscriptions.subscribe(topic),
+    unlisten: (topic) => subscriptions.unlisten(topic),
+    publish: (event) => publishing.publish(event),
+    announce: (events) => publishing.announce(events),
+    /** Rejects `unavailable` in time. */
+    async barrier() {
+      await publishing.settled();
+      await arrived();
+    },
+    recovery(concerns) {
+      holdIfSilent();
+      return subscriptions.areWhole(concerns) ? undefined : arrived();
+    },
+    /** Never rejects. */
+    delivered: () => (isCluster ? undefined : arrived().catch(() => {})),
+  };
 }
