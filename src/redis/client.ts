@@ -33,6 +33,8 @@ const SILENCE_GRACE_MS = 500;
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
+/** At start all Sentinels may refuse for so long: they may be given their primaries a little later. */
+const REFUSED_MS = 1000;
 
 const reconnectMs = (times: number): number =>
   Math.min(times * RECONNECT_MS, MAX_RECONNECT_MS);
@@ -85,35 +87,63 @@ export function createClient(
 }
 
 /**
- * Resolves when the client is ready to be used. Its own promise is never settled when the first look at a Cluster fails, or while Sentinels know of
- * no primary: it then tries again by itself. Throws when it is not ready in time, and says why as far as it was told.
+ * Resolves when the client is ready to be used. Its own promise is never settled when the first look
+ * at a Cluster fails, or while Sentinels know of no primary: it then tries again by itself. Throws
+ * when it is not ready in time, or when all Sentinels refuse, with the reason as far as it is known.
  */
 export async function connected(
   client: RedisClient,
   timeoutMs: number,
 ): Promise<void> {
+  const sentinels = client.options as Pick<RedisOptions, "sentinels">; // absent from a Cluster's
+  const sentinelCount = sentinels.sentinels?.length ?? 0;
   let reason = "";
-  const note = (error: Error): void => {
-    reason = error.message;
+  let refusals: string[] = [];
+  let refusedSince: number | undefined;
+  let fail: (error: Error) => void = () => {};
+  const failure = new Promise<never>((_, reject) => {
+    fail = reject;
+  });
+  const timer = setTimeout(
+    () => fail(new Error("it is not ready in time")),
+    timeoutMs,
+  );
+  const noteSentinel = ({ message }: Error): void => {
+    refusals.push(...refusalsIn(message));
   };
+  /** Also after each round of the Sentinels in which none named a primary. */
+  const note = ({ message }: Error): void => {
+    const now = performance.now();
+    const refuseAll = sentinelCount > 0 && refusals.length >= sentinelCount;
+    refusedSince = refuseAll ? (refusedSince ?? now) : undefined;
+    reason = refusals[0] ?? message;
+    refusals = [];
+    if (now - (refusedSince ?? now) >= REFUSED_MS) fail(new Error(reason));
+  };
+  client.on("sentinelError", noteSentinel);
   client.on("error", note);
-  let timer: NodeJS.Timeout | undefined;
   try {
     await Promise.race([
       client.connect(),
       new Promise<void>((resolve) => client.once("ready", resolve)),
-      new Promise<never>((_, reject) => {
-        const error = new Error("it is not ready in time");
-        timer = setTimeout(() => reject(error), timeoutMs);
-      }),
+      failure,
     ]);
   } catch (cause) {
     if (reason === "") throw cause;
     throw new Error(reason, { cause });
   } finally {
     clearTimeout(timer);
+    client.off("sentinelError", noteSentinel);
     client.off("error", note);
   }
+}
+
+/** The refusal in what ioredis says of a Sentinel; none: it may be away. */
+function refusalsIn(said: string): readonly string[] {
+  if (/No such (master|primary)|invalid reply: null$/.test(said))
+    return ["a Sentinel knows no primary of the name in redis.sentinelName"];
+  const reply = /\b(NOAUTH|WRONGPASS|NOPERM) .*$/.exec(said)?.[0];
+  return reply ? [`a Sentinel refuses redis.sentinelPassword: ${reply}`] : [];
 }
 
 /**
