@@ -3,6 +3,7 @@
 // right password from another network must be served. State: attempts under way per network, and
 // the pairs of network and username that logged in. The Throttle has the counts.
 
+import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";
 import { BrokerError } from "./errors.ts";
 import { KnownPairs } from "./known-pairs.ts";
@@ -201,16 +202,3 @@ function newNetwork(network: string): Network {
 }
 
 function ignore(): void {}
-
-interface Deferred {
-  readonly promise: Promise<void>;
-  readonly resolve: () => void;
-}
-
-function deferred(): Deferred {
-  let resolve = ignore;
-  const promise = new Promise<void>((settle) => {
-    resolve = settle;
-  });
-  return { promise, resolve };
-}

@@ -3,6 +3,7 @@
 // `ended` is called once and last.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
+import { type Deferred, deferred } from "../lib/deferred.ts";
 import {
   decodeServerFrame,
   type ServerFrame,
@@ -12,7 +13,6 @@ import { MAX_UINT32 } from "../protocol/native/ops.ts";
 import type { Operation, Push, Reply } from "../protocol/protocol.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import { drop, type SocketLike } from "./socket.ts";
-import { type Deferred, deferred } from "./waiting.ts";
 
 /** What answers each operation; operations without an answer are not requests. */
 interface ReplyKinds {

@@ -11,9 +11,9 @@ import type {
   StreamState,
 } from "../broker/model.ts";
 import { STREAM_CONTENT, STREAM_END } from "../broker/model.ts";
+import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Stream, StreamEnd } from "./api.ts";
 import type { JindouError } from "./errors.ts";
-import { type Deferred, deferred } from "./waiting.ts";
 
 /** The stream that a message starts, if any. */
 export type StreamFor = (

@@ -7,11 +7,12 @@ import {
   type ChannelRef,
   channelKey,
 } from "../broker/model.ts";
+import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Sent } from "./api.ts";
 import type { Connection, Request } from "./connection.ts";
 import { asJindouError, JindouError } from "./errors.ts";
 import { messageKey } from "./messages.ts";
-import { type Deferred, deferred, Timer } from "./waiting.ts";
+import { Timer } from "./waiting.ts";
 
 type Draft = Request<"send">;
 

@@ -4,6 +4,7 @@
 // are never delayed; what fails temporarily is retried on the same connection, and rejected with it,
 // since its senders start again with the next one. State: the requests without an answer.
 
+import { type Deferred, deferred } from "../lib/deferred.ts";
 import type {
   Ask,
   Connection,
@@ -12,7 +13,7 @@ import type {
   RequestKind,
 } from "./connection.ts";
 import { asJindouError, isLost, JindouError } from "./errors.ts";
-import { type Deferred, deferred, sleep, Timer, within } from "./waiting.ts";
+import { sleep, Timer, within } from "./waiting.ts";
 
 /** A refusal that names no time is retried after so long. */
 const RETRY_MS = 500;

@@ -8,12 +8,13 @@ import {
   STREAM_END,
   type StreamSnapshot,
 } from "../broker/model.ts";
+import { deferred } from "../lib/deferred.ts";
 import type { ReceivedEvent, Stream } from "./api.ts";
 import type { Ask } from "./connection.ts";
 import { isLost, JindouError } from "./errors.ts";
 import { LiveStream, type StreamFor } from "./live-stream.ts";
 import { messageKey } from "./messages.ts";
-import { deferred, Timer } from "./waiting.ts";
+import { Timer } from "./waiting.ts";
 
 interface StreamsParts {
   readonly uid: string;

@@ -1,24 +1,7 @@
-// Promise and timer helpers: deferred, timeout, restartable timer, sleep.
+// Promise and timer helpers: timeout, restartable timer, sleep.
 
+import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
-
-export interface Deferred<T> {
-  readonly promise: Promise<T>;
-  resolve(value: T): void;
-  reject(error: unknown): void;
-}
-
-/** A promise settled from outside; its rejection is never an unhandled one. */
-export function deferred<T>(): Deferred<T> {
-  let resolve: Deferred<T>["resolve"] = () => undefined;
-  let reject: Deferred<T>["reject"] = () => undefined;
-  const promise = new Promise<T>((yes, no) => {
-    resolve = yes;
-    reject = no;
-  });
-  promise.catch(() => undefined);
-  return { promise, resolve, reject };
-}
 
 /** The result of `work`; rejects with `code` after `ms`. */
 export async function within<T>(

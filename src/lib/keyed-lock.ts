@@ -1,25 +1,22 @@
 // A mutex per key. State: the last step of each busy key. For rare, slow steps that read before
 // they write; never for the message path.
 
+import { deferred } from "./deferred.ts";
+
 export class KeyedLock {
   readonly #last = new Map<string, Promise<void>>();
 
   /** Runs `step` after every earlier step of `key` has settled, and returns its result. */
   async run<T>(key: string, step: () => Promise<T>): Promise<T> {
     const before = this.#last.get(key);
-    let done = noop;
-    const turn = new Promise<void>((resolve) => {
-      done = resolve;
-    });
-    this.#last.set(key, turn);
+    const turn = deferred();
+    this.#last.set(key, turn.promise);
     await before;
     try {
       return await step();
     } finally {
-      if (this.#last.get(key) === turn) this.#last.delete(key);
-      done();
+      if (this.#last.get(key) === turn.promise) this.#last.delete(key);
+      turn.resolve();
     }
   }
 }
-
-function noop(): void {}

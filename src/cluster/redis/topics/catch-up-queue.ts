@@ -2,10 +2,10 @@
 // State: running catch-ups.
 
 import { isTransient } from "../../../broker/errors.ts";
+import { deferred } from "../../../lib/deferred.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import type { ChannelFeed } from "../../../redis/channel-feed.ts";
 import { begin, type CatchUpFeed, catchUp, startMidway } from "./catch-up.ts";
-import { Gate } from "./deadline.ts";
 import type { Sequencer } from "./sequencer.ts";
 
 interface CatchUpQueueParts {
@@ -132,7 +132,7 @@ export class CatchUpQueue {
 class RunningCatchUp {
   /** Read once more: the last read may be too old. */
   again = true;
-  #settled = new Gate();
+  #settled = deferred();
   #retryMs = RETRY_MS;
   #failingSince: number | undefined;
   #isInTrouble = false;
@@ -140,7 +140,7 @@ class RunningCatchUp {
 
   /** Resolves when callers need not wait any longer. */
   get settled(): Promise<void> {
-    return this.#settled.passed;
+    return this.#settled.promise;
   }
 
   get isFailing(): boolean {
@@ -150,7 +150,7 @@ class RunningCatchUp {
   /** Requested again: retries now; callers wait again. */
   anew(): Promise<void> {
     this.again = true;
-    if (this.#isInTrouble) this.#settled = new Gate();
+    if (this.#isInTrouble) this.#settled = deferred();
     this.#isInTrouble = false;
     this.#failingSince = undefined;
     this.#retryMs = RETRY_MS;
@@ -165,7 +165,7 @@ class RunningCatchUp {
     this.#failingSince ??= now;
     if (!isAway || now - this.#failingSince >= TROUBLE_MS) {
       this.#isInTrouble = true;
-      this.#settled.open();
+      this.#settled.resolve();
     }
     await new Promise<void>((go) => {
       this.#wake = go;
@@ -175,6 +175,6 @@ class RunningCatchUp {
   }
 
   end(): void {
-    this.#settled.open();
+    this.#settled.resolve();
   }
 }

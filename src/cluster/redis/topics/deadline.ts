@@ -1,4 +1,4 @@
-// Promise helpers: timeout, sleep, one-shot gate.
+// Promise helpers: timeout, sleep.
 
 import { BrokerError } from "../../../broker/errors.ts";
 
@@ -27,20 +27,4 @@ export function pause(ms: number): Promise<void> {
   return new Promise((go) => {
     setTimeout(go, ms).unref();
   });
-}
-
-/** A promise that its owner resolves. */
-export class Gate {
-  readonly passed: Promise<void>;
-  #open: () => void = () => {};
-
-  constructor() {
-    this.passed = new Promise((resolve) => {
-      this.#open = resolve;
-    });
-  }
-
-  open(): void {
-    this.#open();
-  }
 }

@@ -6,6 +6,7 @@ import type { Redis } from "ioredis";
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import { CoalescedTask } from "../../../lib/coalesced-task.ts";
+import { type Deferred, deferred } from "../../../lib/deferred.ts";
 import { asBrokerError } from "../../../redis/errors.ts";
 import { markFrame } from "../../../redis/wire.ts";
 import { pause, within } from "./deadline.ts";
@@ -22,12 +23,6 @@ interface ConnectionParts {
   /** Its subscriptions are lost; publications since `heardMs` may be missed. */
   readonly onDown: (self: SubscriberConnection, heardMs: number) => void;
   readonly onError: (error: unknown, what: string) => void;
-}
-
-/** A caller that waits for a mark. */
-interface Mark {
-  readonly heard: () => void;
-  readonly lost: (error: Error) => void;
 }
 
 interface Batch {
@@ -52,21 +47,18 @@ export class SubscriberConnection {
   #status: "down" | "up" | "closed" = "down";
   #heardMs: number;
   #markName: string | undefined;
-  readonly #marks = new Map<string, Mark>();
+  /** Callers that wait for a mark. */
+  readonly #marks = new Map<string, Deferred>();
   readonly #marking = new CoalescedTask(() => this.#mark());
   readonly #batches = new Map<string, Batch>();
   #isBeating = false;
   readonly #beat: NodeJS.Timeout;
-  readonly #firstUp: Promise<void>;
-  #cameUp: () => void = () => {};
+  readonly #firstUp = deferred();
 
   constructor(client: Redis, parts: ConnectionParts) {
     this.#client = client;
     this.#parts = parts;
     this.#heardMs = parts.clock();
-    this.#firstUp = new Promise((resolve) => {
-      this.#cameUp = resolve;
-    });
     client.on("error", (error) =>
       parts.onError(error, "The subscriber connection to Redis failed"),
     );
@@ -86,7 +78,11 @@ export class SubscriberConnection {
   /** Connects, then reconnects by itself; resolves when up. Rejects if the first attempt fails. */
   async connect(): Promise<void> {
     await this.#client.connect();
-    await within(this.#firstUp, SILENCE_MS, "no subscription was possible");
+    await within(
+      this.#firstUp.promise,
+      SILENCE_MS,
+      "no subscription was possible",
+    );
   }
 
   /** Subscribes; on a Cluster all names are of one slot. Rejects `unavailable`. */
@@ -130,13 +126,11 @@ export class SubscriberConnection {
     if (!this.isUp || name === undefined) throw new BrokerError("unavailable");
     const atMs = this.#parts.clock();
     const mark = randomUUID();
-    const heard = new Promise<void>((resolve, reject) => {
-      this.#marks.set(mark, { heard: resolve, lost: reject });
-    });
-    heard.catch(() => {}); // may reject before it is awaited
+    const heard = deferred();
+    this.#marks.set(mark, heard);
     try {
       const receivers = await this.#parts.publish(name, markFrame(mark));
-      await this.#renewedUnless(receivers > 0, heard);
+      await this.#renewedUnless(receivers > 0, heard.promise);
       this.#heardMs = atMs;
     } finally {
       this.#marks.delete(mark);
@@ -169,7 +163,7 @@ export class SubscriberConnection {
         this.#markName = name;
         this.#status = "up";
         this.#heardMs = this.#parts.clock();
-        this.#cameUp();
+        this.#firstUp.resolve();
         this.#parts.onUp(this);
       } catch (error) {
         this.#parts.onError(error, "Topics could not be subscribed to");
@@ -181,8 +175,8 @@ export class SubscriberConnection {
     if (this.#status !== "up") return;
     this.#status = "down";
     this.#markName = undefined;
-    for (const { lost } of this.#marks.values())
-      lost(new BrokerError("unavailable")); // it will not arrive
+    for (const mark of this.#marks.values())
+      mark.reject(new BrokerError("unavailable")); // it will not arrive
     this.#parts.onDown(this, this.#heardMs);
     if (this.#client.status === "ready") void this.#greet(); // slots moved; the connection works
   }
@@ -199,7 +193,7 @@ export class SubscriberConnection {
   #heard(name: Buffer, frame: Buffer): void {
     const text = name.toString();
     if (text !== this.#markName) return this.#parts.onFrame(text, frame);
-    this.#marks.get(frame.toString("utf8", 2))?.heard();
+    this.#marks.get(frame.toString("utf8", 2))?.resolve();
   }
 
   /** `isReached` false: publications go to another server, or the subscription is gone. */

@@ -5,8 +5,9 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
 import type { Clock, Resync } from "../../../broker/ports.ts";
+import { type Deferred, deferred } from "../../../lib/deferred.ts";
 import type { Channels } from "./channels.ts";
-import { Gate, pause, within } from "./deadline.ts";
+import { pause, within } from "./deadline.ts";
 import { type Subscription, uidOf } from "./subscription.ts";
 
 interface SubscriptionsParts {
@@ -37,7 +38,7 @@ interface Entry extends Subscription {
   /** Another caller waits for it, or was answered. */
   isShared: boolean;
   /** Callers wait for it while the topic is lost. */
-  back: Gate | undefined;
+  back: Deferred | undefined;
 }
 
 /** A topic that is subscribed again, and how often it had been lost by then. */
@@ -55,10 +56,10 @@ export class Subscriptions {
   readonly #lingering: DelayedUnsubscribe<Entry>;
   /** Lost, or subscribed again and not recovered. */
   readonly #lost = new Set<Entry>();
-  #allWhole: Gate | undefined;
+  #allWhole: Deferred | undefined;
   /** Users' topics that are lost and not judged since. */
   readonly #unjudged = new Set<Entry>();
-  #allJudged: Gate | undefined;
+  #allJudged: Deferred | undefined;
   /** Subscribed again; recovered together. */
   #back: Restoring[] = [];
   /** Recovered; announced together. */
@@ -130,8 +131,8 @@ export class Subscriptions {
   /** Resolves when all users whose topics were lost are judged. */
   async usersJudged(): Promise<void> {
     if (this.#unjudged.size === 0) return;
-    this.#allJudged ??= new Gate();
-    await this.#allJudged.passed;
+    this.#allJudged ??= deferred();
+    await this.#allJudged.promise;
   }
 
   /** No topic that concerns the caller is lost or unrecovered. */
@@ -143,8 +144,8 @@ export class Subscriptions {
   /** Resolves when no topic is lost or unrecovered. */
   async settled(): Promise<void> {
     if (this.#lost.size === 0) return;
-    this.#allWhole ??= new Gate();
-    await this.#allWhole.passed;
+    this.#allWhole ??= deferred();
+    await this.#allWhole.promise;
   }
 
   close(): void {
@@ -217,10 +218,10 @@ export class Subscriptions {
   }
 
   async #comesBack(entry: Entry): Promise<void> {
-    entry.back ??= new Gate();
-    const { passed } = entry.back;
+    entry.back ??= deferred();
+    const { promise } = entry.back;
     const { timeoutMs } = this.#parts;
-    await within(passed, timeoutMs, "the topic did not come back");
+    await within(promise, timeoutMs, "the topic did not come back");
     if (!entry.isOpen) throw new BrokerError("unavailable");
   }
 
@@ -304,17 +305,17 @@ export class Subscriptions {
 
   #judged(entry: Entry): void {
     if (!this.#unjudged.delete(entry) || this.#unjudged.size > 0) return;
-    this.#allJudged?.open();
+    this.#allJudged?.resolve();
     this.#allJudged = undefined;
   }
 
   #noLongerLost(entry: Entry): void {
-    entry.back?.open();
+    entry.back?.resolve();
     entry.back = undefined;
     this.#judged(entry);
     this.#lost.delete(entry);
     if (this.#lost.size > 0) return;
-    this.#allWhole?.open();
+    this.#allWhole?.resolve();
     this.#allWhole = undefined;
   }
 

@@ -10,6 +10,7 @@ import {
   type Message,
 } from "../../../broker/model.ts";
 import type { Appended, Clock, CommandDraft } from "../../../broker/ports.ts";
+import { deferred } from "../../../lib/deferred.ts";
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import type { Tables } from "../engine/database.ts";
 import {
@@ -70,7 +71,7 @@ export function appending(
   const message = commandMessage(draft, messageId, nowMs);
   const endMs = Math.min(nowMs + parts.inboxTtlMs, expiresAtMs(message));
   const copies: CommandCopy[] = [];
-  const { promise, resolve, reject } = promised<Appended>();
+  const { promise, resolve, reject } = deferred<Appended>();
   const step: CommandStep = {
     kind: "command",
     size: Math.max(1, recipients.length),
@@ -110,7 +111,7 @@ export function acknowledging(
   nowMs: number,
 ): Promised<number, InboxStep> {
   let count = 0;
-  const { promise, resolve, reject } = promised<number>();
+  const { promise, resolve, reject } = deferred<number>();
   const step: InboxStep = {
     kind: "removal",
     size: inboxSeqs.length,
@@ -134,7 +135,7 @@ export function expiring(
   copies: readonly { readonly uid: string; readonly seq: number }[],
   command: Buffer | undefined,
 ): Promised<void, InboxStep> {
-  const { promise, resolve, reject } = promised<void>();
+  const { promise, resolve, reject } = deferred<void>();
   const step: InboxStep = {
     kind: "removal",
     size: Math.max(1, copies.length),
@@ -150,16 +151,6 @@ export function expiring(
     fail: reject,
   };
   return { promise, step };
-}
-
-function promised<T>() {
-  let resolve: (value: T) => void = () => {};
-  let reject: (error: BrokerError) => void = () => {};
-  const promise = new Promise<T>((yes, no) => {
-    resolve = yes;
-    reject = no;
-  });
-  return { promise, resolve, reject };
 }
 
 /** The greatest id of a stored command: none up to it is given again. */
