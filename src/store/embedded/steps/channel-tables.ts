@@ -33,13 +33,10 @@ export interface ChannelRecord {
   readonly members: number;
 }
 
-/** uid → kinds of membership, as bits; 0 = none any more. */
-export type MemberChanges = ReadonlyMap<string, number>;
-
-/** Who becomes a member and who stops being one. */
-interface MembershipEffect {
-  readonly added: readonly string[];
-  readonly removed: readonly string[];
+/** Kinds of membership of a uid, as bits; 0 = none. */
+export interface MemberChange {
+  readonly before: number;
+  readonly after: number;
 }
 
 /** A group of a user. */
@@ -181,37 +178,21 @@ export class ChannelTables {
     return [...keys].map((key) => String(key[2]));
   }
 
-  effect(channel: ChannelRef, changes: MemberChanges): MembershipEffect {
-    const added: string[] = [];
-    const removed: string[] = [];
-    for (const [uid, kinds] of changes) {
-      const before = this.readKinds(channel, uid);
-      if (before === 0 && kinds !== 0) added.push(uid);
-      if (before !== 0 && kinds === 0) removed.push(uid);
-    }
-    return { added, removed };
-  }
-
-  /** `headSeq`: the channel's newest seq, from which on the added ones have it as new. A removed member has no position in it any more. */
+  /** `headSeq`: the channel's newest seq, behind which a new member has messages to read. A removed member has no position in it any more. */
   putMembers(
     { type, id }: ChannelRef,
-    changes: MemberChanges,
-    {
-      added,
-      removed,
-      headSeq,
-    }: MembershipEffect & { readonly headSeq: number },
+    changes: ReadonlyMap<string, MemberChange>,
+    headSeq: number,
   ): void {
     const { members, groups, positions } = this.#tables;
-    for (const [uid, kinds] of changes) {
+    for (const [uid, { before, after }] of changes) {
+      if (before === after) continue;
       const key = [type, id, uid];
-      if (kinds === 0) void members.remove(key);
-      else void members.put(key, [VERSION, kinds]);
-    }
-    if (type !== GROUP_CHANNEL) return;
-    for (const uid of added)
-      void groups.put([uid, id], [GROUP_VERSION, headSeq]);
-    for (const uid of removed) {
+      if (after === 0) void members.remove(key);
+      else void members.put(key, [VERSION, after]);
+      if (type !== GROUP_CHANNEL) continue;
+      if (before === 0) void groups.put([uid, id], [GROUP_VERSION, headSeq]);
+      if (after > 0) continue;
       void groups.remove([uid, id]);
       void positions.remove(positionKey(uid, `${type}:${id}`));
     }

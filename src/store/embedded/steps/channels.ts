@@ -18,7 +18,7 @@ import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import type {
   ChannelRecord,
   ChannelTables,
-  MemberChanges,
+  MemberChange,
 } from "./channel-tables.ts";
 import { groupFacts, personFacts } from "./permissions.ts";
 
@@ -50,14 +50,18 @@ export function createChannels({
   /** Writes the changed members of a channel that has `row`; returns whom it removes. To be called inside a change. */
   function putMembers(
     { info, members }: ChannelRecord,
-    changes: MemberChanges,
+    changes: ReadonlyMap<string, MemberChange>,
   ): readonly string[] {
     const { type, id } = info;
-    const effect = channels.effect(info, changes);
-    const { added, removed } = effect;
-    channels.put({ info, members: members + added.length - removed.length });
+    let added = 0;
+    const removed: string[] = [];
+    for (const [uid, { before, after }] of changes) {
+      if (before === 0 && after > 0) added++;
+      if (before > 0 && after === 0) removed.push(uid);
+    }
+    channels.put({ info, members: members + added - removed.length });
     const headNow = type === GROUP_CHANNEL ? headSeq(`${type}:${id}`) : 0;
-    channels.putMembers(info, changes, { ...effect, headSeq: headNow });
+    channels.putMembers(info, changes, headNow);
     return removed;
   }
 
@@ -90,7 +94,8 @@ export function createChannels({
       assertIds([info.id, ...subscribers]);
       return channels.change(info, () => {
         if (channels.row(info) !== undefined) return false;
-        const changes = new Map(subscribers.map((uid) => [uid, PERMANENT]));
+        const change = { before: 0, after: PERMANENT };
+        const changes = new Map(subscribers.map((uid) => [uid, change]));
         putMembers({ info, members: 0 }, changes);
         return true;
       });
@@ -114,11 +119,15 @@ export function createChannels({
         const row = channels.row(channel);
         if (row === undefined || row.info.disband) return undefined;
         const bit = bitOf(membership);
-        const changes = new Map<string, number>();
-        const dropped = reset ? channels.membersWith(channel, bit) : new Map();
-        for (const [uid, kinds] of dropped) changes.set(uid, kinds & ~bit);
-        for (const uid of uids)
-          changes.set(uid, channels.readKinds(channel, uid) | bit);
+        const changes = new Map<string, MemberChange>();
+        if (reset)
+          for (const [uid, before] of channels.membersWith(channel, bit))
+            changes.set(uid, { before, after: before & ~bit });
+        for (const uid of uids) {
+          const { before = channels.readKinds(channel, uid) } =
+            changes.get(uid) ?? {};
+          changes.set(uid, { before, after: before | bit });
+        }
         return putMembers(row, changes);
       });
       publishRemoval(channel, removed);
@@ -132,13 +141,14 @@ export function createChannels({
         if (row === undefined) return { kind: "no_channel" };
         if (row.info.disband) return { kind: "disbanded" };
         const bit = bitOf(membership);
-        const changes = new Map<string, number>();
-        for (const uid of uids)
-          changes.set(uid, channels.readKinds(channel, uid));
-        const strangers = [...changes].filter(([, kinds]) => !(kinds & bit));
+        const changes = new Map<string, MemberChange>();
+        for (const uid of uids) {
+          const before = channels.readKinds(channel, uid);
+          changes.set(uid, { before, after: before & ~bit });
+        }
+        const strangers = [...changes].filter(([, one]) => !(one.before & bit));
         if (strangers.length > 0)
           return { kind: "not_members", uids: strangers.map(([uid]) => uid) };
-        for (const [uid, kinds] of changes) changes.set(uid, kinds & ~bit);
         removed = putMembers(row, changes);
         return { kind: "removed" };
       });

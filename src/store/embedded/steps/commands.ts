@@ -40,7 +40,7 @@ interface Step {
 }
 
 /** `copies` are there once it is decided. */
-export interface CommandStep extends Step {
+interface CommandStep extends Step {
   readonly kind: "command";
   readonly draft: CommandDraft;
   readonly message: Message;
