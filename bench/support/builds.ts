@@ -19,7 +19,7 @@ export function buildHere(): string {
   return ROOT;
 }
 
-/** The short name of the commit that `ref` means. Rejects when there is none. */
+/** The short name of the commit that `ref` means. Rejects when there is no such commit. */
 export async function commitOf(ref: string): Promise<string> {
   const { stdout } = await run(
     "git",

@@ -113,7 +113,7 @@ const SOURCES = [
   "load-template.h",
 ];
 
-/** The path of the compiled load client. Throws with a sentence when this machine has no C compiler. */
+/** The path of the compiled load client. Throws with an error message when this machine has no C compiler. */
 export async function compileLoad(): Promise<string> {
   const hash = createHash("sha256");
   for (const file of SOURCES) hash.update(readFileSync(join(HERE, file)));

@@ -1,4 +1,4 @@
-// What a stored message costs Redis at least, whoever asks: a counter, an entry of a log and a publication, sent by bare sockets. What the cluster bench
+// What a stored message costs Redis at least, for any client: a counter, an entry of a log and a publication, sent by bare sockets. What the cluster bench
 // compares stored messages with, in the same run. No state.
 
 import { connect, type Socket } from "node:net";

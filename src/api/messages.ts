@@ -35,7 +35,7 @@ const header = Type.Object(
     red_dot: Type.Optional(flag("1: counts as unread")),
     sync_once: Type.Optional(flag("1: a command (write diffusion)")),
   },
-  { description: "What is to be done with the message; absent flags are 0" },
+  { description: "What to do with the message; absent flags are 0" },
 );
 
 export const sendBody = (maxSubscribers: number) =>

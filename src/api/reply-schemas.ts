@@ -299,7 +299,7 @@ export const nodesBody = Type.Array(
     {
       id: Type.String(),
       address: Type.String({
-        description: "Where clients reach it; empty: it tells none",
+        description: "Where clients reach it; empty: not configured",
       }),
       version: Type.String(),
       uptime: Type.Integer({ minimum: 0, description: "Seconds" }),

@@ -18,7 +18,7 @@ export const clusterOptions = Type.Object(
       maxLength: 512,
       pattern: "^((wss?://)?[A-Za-z0-9._~:/\\[\\]-]+)?$",
       description:
-        "Where clients reach this node, as host:port, ws://… or wss://…: what GET /route answers. Empty: this node tells none.",
+        "Where clients reach this node, as host:port, ws://… or wss://…: what GET /route answers. Empty: not configured.",
     }),
   },
   { additionalProperties: false },

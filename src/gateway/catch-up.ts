@@ -245,7 +245,7 @@ export class CatchUps {
     } while (!backlog.isHolding && !backlog.isOver);
   }
 
-  /** Pushes the next page, and tells whether there is more. A page covers what expired inside it and at its end. */
+  /** Pushes the next page; returns whether there is more. A page covers what expired inside it and at its end. */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics } = this.#parts;
     const { session } = backlog;

@@ -127,7 +127,7 @@ function isNext(session: Session, inboxSeq: number): boolean {
   return true;
 }
 
-/** The copy is none that the session has. */
+/** The session does not have the copy. */
 function isBehind(session: Session, inboxSeq: number): boolean {
   return inboxSeq > session.inboxSeq && !isLive(session, inboxSeq);
 }

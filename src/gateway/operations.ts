@@ -46,7 +46,7 @@ export interface OperationPorts {
   readonly maxHistoryBytes: number;
 }
 
-/** Later confirmations, and ids that are none, say nothing of how delivery goes. */
+/** Later confirmations, and unknown ids, say nothing of how delivery goes. */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 
 type Of<K extends OperationKind> = Extract<Operation, { readonly kind: K }>;

@@ -1,4 +1,4 @@
-// Whose online state the sessions of this node want to know: tells each session how its users stand, and then every change once. All reads of
+// Whose online state the sessions of this node want to know: sends each session the state of its users, and then every change once. All reads of
 // the directory go one after the other, so an older answer never comes after a newer one. State: watchers by uid, what each was last sent,
 // the uids and requests that wait for the next read.
 

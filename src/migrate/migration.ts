@@ -192,7 +192,7 @@ export class Migration {
     if (owner === undefined && !(areMoved && link))
       throw new BrokerError("unavailable", {
         message:
-          "Whose access token this is cannot be told before the managers' data is moved; the static token of api.token can be used",
+          "The owner of this access token is unknown before the managers' data is moved; the static token of api.token can be used",
         retryAfterMs: TOKEN_RETRY_MS,
       });
     return owner;

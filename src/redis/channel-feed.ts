@@ -13,7 +13,7 @@ export interface ChannelPosition {
   readonly lastId: number;
   /** The id of the newest message that is kept; 0: none is. */
   readonly newestId: number;
-  /** Of the marks that were named, those with this id or a greater one are none of the channel's: lost by a fail-over, or forged. Infinity: all may be. */
+  /** Of the marks that were named, those with this id or a greater one are not in the channel: lost by a fail-over, or forged. Infinity: all may be. */
   readonly lostFromId: number;
   /** Its active stream and the requested ones, if they exist. */
   readonly streams: readonly StreamSnapshot[];

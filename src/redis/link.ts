@@ -26,7 +26,7 @@ const CONNECTION_FAILED = "The connection to Redis failed";
 interface LinkParts {
   /** Shows in Redis' CLIENT LIST. */
   readonly name: string;
-  /** Hears of failures that no caller is told of. */
+  /** Receives failures that no caller gets. */
   readonly onError: (error: unknown, what: string) => void;
 }
 

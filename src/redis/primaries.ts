@@ -53,7 +53,7 @@ export class Primaries {
     return node;
   }
 
-  /** To be told of every failure of a command. */
+  /** Must be called with every failure of a command. */
   failed(error: unknown): void {
     if (error instanceof Error && MISPLACED.test(error.message))
       this.#refresh();

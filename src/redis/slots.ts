@@ -1,4 +1,4 @@
-// Which slot of a Redis Cluster a key is in: CRC-16 (XMODEM) of its hash tag [Redis Cluster specification]. Pure but for its table.
+// Which slot of a Redis Cluster a key is in: CRC-16 (XMODEM) of its hash tag [Redis Cluster specification]. Pure, except for its table.
 
 export const SLOTS = 16_384;
 

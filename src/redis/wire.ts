@@ -1,4 +1,4 @@
-// What nodes write into Redis and tell each other through it: records of messages and events, and the frames published on topics. The one place
+// What nodes write into Redis and send each other through it: records of messages and events, and the frames published on topics. The one place
 // that knows their bytes; `lua/shared.lua` is the other half of the frames. Every frame and record begins with a version: a newer one is refused.
 // What is read may be anything: every field is checked, so that nothing behind it has to. Pure.
 //
@@ -92,7 +92,7 @@ type RecordedMessage = Pick<
   | "payload"
 >;
 
-/** What is told of a message beside its record. */
+/** What is published with a message beside its record. */
 interface MessageExtra {
   readonly origin: string | undefined;
   readonly recipients: readonly string[] | undefined;

@@ -93,7 +93,7 @@ export class Publishing {
   }
 }
 
-/** The event, or one for each of several recipients: none is told of the others. */
+/** The event, or one for each of several recipients: each gets only its own. */
 function partsOf(event: ClusterEvent): readonly ClusterEvent[] {
   if (event.kind === "command")
     return event.copies.map((copy) => ({ ...event, copies: [copy] }));

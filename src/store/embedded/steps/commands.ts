@@ -33,7 +33,7 @@ interface Step {
   /** Copies it is about, at least 1. */
   readonly size: number;
   readonly bytes: number;
-  /** May be called again, with another batch, when the first came to nothing. */
+  /** May be called again, with another batch, when the first failed. */
   decide(batch: InboxBatch, slice: TimeSlice): void | Promise<void>;
   done(): void;
   fail(error: BrokerError): void;

@@ -102,7 +102,7 @@ export class InboxBatch {
     return key;
   }
 
-  /** Takes a copy out that was there before the batch; returns when it expires, undefined when there is none. */
+  /** Takes a copy out that was there before the batch; returns when it expires, undefined when there is no such copy. */
   take(uid: string, seq: number): number | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ)
       return undefined;

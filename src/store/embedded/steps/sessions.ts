@@ -219,7 +219,7 @@ function levelOf(
   return isSame ? device.level : undefined;
 }
 
-/** Why a session may not go on as far as its device tells; undefined: it may [decisions: /user/token again]. */
+/** Why a session may not go on as far as its device decides; undefined: it may [decisions: /user/token again]. */
 function endedByDevice(
   { tokenTag, level }: SessionRecord,
   device: Device | undefined,

@@ -1,5 +1,5 @@
 -- The position of a channel: its newest publication and message, its active stream and others asked for, as far as they are there; and which of the messages
--- that a reader has are none of the channel's: a fail-over lost them, and others have or get their numbers.
+-- that a reader has are not in the channel: a fail-over lost them, and others have or get their numbers.
 -- KEYS  1 head, 2 log, 3 activeStream, 4 messageIds
 -- ARGV  1 how many messages the reader names; of each, the newest first, its seq, its id; of one that is not kept minus the seq of the kept one before it;
 --       then clientMsgNos of streams

@@ -136,7 +136,7 @@ local function read_end(user, mine)
   end
 end
 
--- The level of the user's device and the hash of its token, '' when it logged out; or nothing when there is none.
+-- The level of the user's device and the hash of its token, '' when it logged out; or nothing when there is no device.
 local function read_device(user, flag)
   local device = redis.call('HGET', user.devices, flag)
   if not device then return nil end

@@ -5,7 +5,7 @@
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local STREAM_END = '___TextMessageEnd'
 
--- A stream to be changed; nil: there is none of that name. Of one that goes on every key is touched: its steps do not name them, so that only here,
+-- A stream to be changed; nil: there is no stream of that name. Of one that goes on every key is touched: its steps do not name them, so that only here,
 -- before anything is written, Redis can say that some of them are at another server, while their slot moves.
 local function load_stream(c, no)
   local keys = stream_keys(c.head, no)

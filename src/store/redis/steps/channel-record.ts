@@ -32,7 +32,7 @@ export function recordKey({ type, id }: ChannelRef): ChannelKey {
   return `${type}:${id}`;
 }
 
-/** The record that a step answered; undefined: there is none. */
+/** The record that a step answered; undefined: no such channel. */
 export function infoOf(
   { id, type }: ChannelRef,
   bits: number,

@@ -44,7 +44,7 @@ export function codeOf(refused: SendRefusal | undefined): number {
   return refused === undefined ? 0 : REFUSALS[refused];
 }
 
-/** The refusal of a step's reply; undefined: there is none of that number. */
+/** The refusal of a step's reply; undefined: no refusal has that number. */
 export function refusalOf(code: number): SendRefusal | undefined {
   return BY_CODE.get(code);
 }

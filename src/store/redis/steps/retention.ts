@@ -22,7 +22,7 @@ type ClockAt = (server: Server) => number | Promise<number>;
 /** Of scores, as Redis takes them. */
 type Range = readonly [from: string, to: string];
 
-/** What else is to be done each time. It ends early once the sweep is stopped. */
+/** Other work of each sweep. It ends early once the sweep is stopped. */
 type Also = (isStopped: () => boolean) => Promise<unknown>;
 
 export class Sweep {
