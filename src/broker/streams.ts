@@ -27,21 +27,8 @@ import type {
 } from "./ports.ts";
 import { createSendRule } from "./send-rule.ts";
 
-export interface EventInput {
-  readonly channel: ChannelRef;
-  /** Empty: the system. */
-  readonly fromUid: string;
-  /** Names the stream or message the event belongs to. */
-  readonly clientMsgNo: string;
-  /** The producer's id of the event: a repeated one is a retry. Undefined: the server makes one. */
-  readonly eventId: string | undefined;
-  readonly type: string;
-  readonly data: string;
-  /** Unix milliseconds; undefined: now. */
-  readonly timestampMs: number | undefined;
-  /** A start ends the channel's active stream first. */
-  readonly force: boolean;
-}
+/** An event as a producer posts it. `fromUid` empty: the system. */
+export type EventInput = Omit<StreamDraft, "key">;
 
 export interface Streams {
   /**
