@@ -23,7 +23,6 @@ import {
   type MoveNow,
   type MoveProgress,
   type MoveRecord,
-  mixes,
   readMove,
   saveRecord,
 } from "./record.ts";
@@ -137,7 +136,7 @@ export class Migration {
     await this.#lookIntoFolder();
     try {
       const now = await this.#use((link) => this.#read(link));
-      if (await this.#isDone(now, () => false)) return false;
+      if (await this.#isDone(now)) return false;
       this.#setStatus("running", now.record?.step);
       return true;
     } catch (error) {
@@ -247,10 +246,7 @@ export class Migration {
     for (let pollMs = POLL_MS; ; pollMs = Math.min(pollMs * 2, MAX_POLL_MS)) {
       this.#assertOpen();
       const now = await this.#read(link);
-      const isOver = await this.#isDone(now, () => {
-        throw mixes(link);
-      });
-      if (isOver) return;
+      if (await this.#isDone(now)) return;
       const mayMove = this.#hasFolder && !this.#stuckAt(now.record);
       if (mayMove && !now.isMoving && (await this.#attempt(link))) return;
       this.#wait(now);
@@ -266,19 +262,16 @@ export class Migration {
   }
 
   /**
-   * Whether the data was moved before, or there is nothing to move. `onOther`: the data of another
-   * folder was moved.
+   * Whether the data was moved before, or there is nothing to move. False where the data of another
+   * folder was moved: the attempt then fails.
    */
-  async #isDone(
-    { record, isMoving }: MoveNow,
-    onOther: () => false,
-  ): Promise<boolean> {
+  async #isDone({ record, isMoving }: MoveNow): Promise<boolean> {
     const isNothing = !this.#hasFolder && !isMoving && !this.#isAwaited;
     if (!(record?.isDone ?? isNothing)) return false;
     if (record !== undefined && this.#hasFolder) {
       // The folder may have been removed, or be on another machine.
       const look = await lookInto(this.#settings.from);
-      if (look !== undefined && look.id !== record.source) return onOther();
+      if (look !== undefined && look.id !== record.source) return false;
     }
     this.#setStatus("migrated", record?.step);
     return true;

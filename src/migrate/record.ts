@@ -145,7 +145,11 @@ interface Entry {
 export async function enterMove(entry: Entry): Promise<MoveRecord> {
   const { link, lease, source, nowMs } = entry;
   const found = await readRecord(link);
-  if (found !== undefined && found.source !== source) throw mixes(link);
+  if (found !== undefined && found.source !== source)
+    throw refusal(
+      "Redis holds data that was moved from another folder; two sets of data are never mixed",
+      link,
+    );
   if (found !== undefined) return found;
   const watched = await watchNodes(entry);
   await assertEmpty(link);
@@ -212,14 +216,6 @@ async function assertEmpty(link: RedisLink): Promise<void> {
         );
     } while (cursor !== "0");
   }
-}
-
-/** Two sets of data in one Redis: refused. */
-export function mixes(link: Pick<Link, "keys">): BrokerError {
-  return refusal(
-    "Redis holds data that was moved from another folder; two sets of data are never mixed",
-    link,
-  );
 }
 
 function lives(link: Pick<Link, "keys">, incarnation: string): BrokerError {
