@@ -122,15 +122,16 @@ export function worldOf(broker: Broker): World {
     },
 
     async connect(t, uid, options = {}) {
+      const port = broker.clientPort;
       const client = await connectNative(t, {
         token: `token-${uid}`,
         timeoutMs: PATIENCE_MS,
         ...options,
         uid,
-        port: broker.clientPort,
+        port,
         settled: broker.settled,
       });
-      await broker.levelled?.();
+      await broker.levelled?.(port);
       return client;
     },
 

@@ -29,8 +29,8 @@ export interface Broker {
   call(path: string, body?: unknown, headers?: Settings): Promise<Answer>;
   /** Resolves once everything published before has reached all nodes; undefined: it has when the call is answered. */
   readonly settled?: (() => Promise<void>) | undefined;
-  /** Resolves once the sessions that were opened before are level; undefined: they are with their connack. */
-  readonly levelled?: (() => Promise<void>) | undefined;
+  /** Resolves once the sessions that were opened before, at that port or at all, are level; undefined: they are with their connack. */
+  readonly levelled?: ((clientPort?: number) => Promise<void>) | undefined;
   close(): Promise<void>;
 }
 

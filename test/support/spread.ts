@@ -5,7 +5,8 @@ import type { Answer, Broker } from "./broker.ts";
 export type NodePorts = Pick<Broker, "apiPort" | "clientPort" | "call">;
 
 const JOINING = /^jindou_sessions_joining (\d+)$/m;
-const MOST_LEVELLING_MS = 500;
+/** Longest that a session is waited for; what takes nothing for so long is not waited for again. */
+const MOST_LEVELLING_MS = 15_000;
 
 /** An API behind TLS is not asked so. */
 const ignore = (): void => {};
@@ -20,10 +21,21 @@ export function spread(
     nodes[turn % nodes.length] ?? nodes[0];
   const all = (path: string) =>
     Promise.all(nodes.map(({ call }) => call(path)));
-  const joining = async () => {
-    const pages = await all("/metrics").catch(() => []);
-    const found = pages.map(({ body }) => JOINING.exec(String(body))?.[1]);
-    return found.reduce((sum, count) => sum + Number(count ?? 0), 0);
+  /** Sessions that do not get level. */
+  const stuck = new Map<NodePorts, number>();
+  const joining = async ({ call }: NodePorts) => {
+    const { body } = await call("/metrics").catch(() => ({ body: "" }));
+    return Number(JOINING.exec(String(body))?.[1] ?? 0);
+  };
+  const levelled = async (node: NodePorts) => {
+    const deadline = performance.now() + MOST_LEVELLING_MS;
+    for (let waitMs = 2; ; waitMs = Math.min(2 * waitMs, 20)) {
+      const count = await joining(node);
+      const isLate = performance.now() > deadline;
+      if (isLate) stuck.set(node, count);
+      if (isLate || count <= (stuck.get(node) ?? 0)) return;
+      await new Promise((go) => setTimeout(go, waitMs));
+    }
   };
   return {
     get apiPort() {
@@ -47,10 +59,11 @@ export function spread(
     },
 
     /** As far as the nodes tell: a client that takes nothing is not waited for. */
-    async levelled() {
-      const deadline = performance.now() + MOST_LEVELLING_MS;
-      while ((await joining()) > 0 && performance.now() < deadline)
-        await new Promise((go) => setTimeout(go, 2));
+    async levelled(port) {
+      const asked = nodes.filter(
+        (one) => (port ?? one.clientPort) === one.clientPort,
+      );
+      await Promise.all(asked.map(levelled));
     },
   };
 }
