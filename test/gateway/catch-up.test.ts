@@ -1,12 +1,13 @@
 // Users who are added to groups while they are online: what was sent since comes, once and in order, whatever the node heard of when.
 
 import { t } from "../support/suite.ts";
+import { volume } from "../support/volume.ts";
 import { clientView } from "./client-view.ts";
 import { seeded } from "./random.ts";
 import { memberEvent } from "./shared-server.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
-const ROUNDS = 200;
+const ROUNDS = volume(500, "JINDOU_TEST_ROUNDS");
 
 const CUSTOM = {
   ...{ key: "2:g", channel: group("g"), fromUid: "carol", type: "custom" },

@@ -3,11 +3,12 @@
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { pullInbox } from "../../src/gateway/inbox.ts";
 import { t } from "../support/suite.ts";
+import { volume } from "../support/volume.ts";
 import { type Random, seeded } from "./random.ts";
 import type { Seen } from "./recorder.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
-const ROUNDS = 200;
+const ROUNDS = volume(500, "JINDOU_TEST_ROUNDS");
 const USERS = ["alice", "bob", "carol"];
 
 type SeenCommand = Extract<Seen, { readonly kind: "command" }>;

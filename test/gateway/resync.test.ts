@@ -4,11 +4,12 @@
 import { BrokerError } from "../../src/broker/errors.ts";
 import { userTopic } from "../../src/broker/model.ts";
 import { t } from "../support/suite.ts";
+import { volume } from "../support/volume.ts";
 import { clientView } from "./client-view.ts";
 import { seeded } from "./random.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
-const ROUNDS = 100;
+const ROUNDS = volume(250, "JINDOU_TEST_ROUNDS");
 
 const missed = (world: World, uid: string) =>
   world.hub.deliver({ kind: "missed", topic: userTopic(uid) });

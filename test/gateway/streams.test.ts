@@ -8,13 +8,14 @@ import {
   type Message,
 } from "../../src/broker/model.ts";
 import { t } from "../support/suite.ts";
+import { volume } from "../support/volume.ts";
 import { operator } from "./operation-world.ts";
 import { type Random, seeded } from "./random.ts";
 import type { Producer } from "./stream-log.ts";
 import { streamName, streamView } from "./stream-view.ts";
 import { group, type Joiner, person, World } from "./world.ts";
 
-const ROUNDS = 150;
+const ROUNDS = volume(400, "JINDOU_TEST_ROUNDS");
 const PLACES: readonly Producer[] = [
   { channel: group("g1"), fromUid: "bob" },
   { channel: group("g2"), fromUid: "bob" },

@@ -3,11 +3,13 @@
 import { BrokerError } from "../../src/broker/errors.ts";
 import { PresenceWatch } from "../../src/gateway/watch.ts";
 import { t } from "../support/suite.ts";
+import { volume } from "../support/volume.ts";
 import { operator } from "./operation-world.ts";
 import { seeded } from "./random.ts";
 import type { Seen } from "./recorder.ts";
 import { type Joiner, World } from "./world.ts";
 
+const ROUNDS = volume(500, "JINDOU_TEST_ROUNDS");
 const UIDS = ["u1", "u2", "u3", "u4"];
 
 /** What the client believes after each frame, by uid; and whether it was told something it knew. */
@@ -47,7 +49,7 @@ const pushes = ({ connection }: Joiner): number =>
 t.test(
   "whatever order things happen in, a watcher ends up knowing how everybody stands",
   async (t) => {
-    for (let seed = 1; seed <= 200; seed++) {
+    for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
       const world = new World(random);
       const sessions = [
