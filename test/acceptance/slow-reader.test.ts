@@ -25,9 +25,9 @@ const STALLED = Array.from({ length: 8 }, (_, i) => `stalled-${i}`);
 const GROUP = { type: 2, id: "team" } as const;
 const TIMEOUT_MS = 120_000;
 
-/** A run is compared with one beside it; each attempt compares the medians of so many of both. */
-const PAIRS = 3;
-const ATTEMPTS = 3;
+/** A run is compared with one beside it, and the medians of both: more of them where what else the machine does was in the way. */
+const LEAST_PAIRS = 2;
+const MOST_PAIRS = 12;
 
 /**
  * What the process may own more at the end than after the warm-up, in MiB. Measured: 2 to 4, mostly compiled code. To be found: the buffers of
@@ -70,20 +70,18 @@ t.test("warm-up: 50 MB without and with a reader that stops", async (t) => {
 t.test(
   "a reader that stops while 50 MB go to its group is cut off, and the others' p99 stays within 2x",
   async (t) => {
-    const ratios: number[] = [];
-    while (ratios.length < ATTEMPTS && !ratios.some((ratio) => ratio <= 2)) {
-      const without: number[] = [];
-      const with_: number[] = [];
-      for (let i = 0; i < PAIRS; i++) {
-        without.push(await timedRun(t, []));
-        with_.push(await timedRun(t, ["stalled-0"]));
-      }
-      ratios.push(median(with_) / median(without));
-      t.comment(
-        `p99 without ${format(without)} ms, with ${format(with_)} ms, ratio of medians ${ratios.at(-1)?.toFixed(2)}`,
-      );
-    }
-    t.ok(Math.min(...ratios) <= 2, `ratios ${format(ratios)}`);
+    const without: number[] = [];
+    const with_: number[] = [];
+    const ratio = () => median(with_) / median(without);
+    do {
+      without.push(await timedRun(t, []));
+      with_.push(await timedRun(t, ["stalled-0"]));
+    } while (
+      without.length < LEAST_PAIRS ||
+      (ratio() > 2 && without.length < MOST_PAIRS)
+    );
+    t.comment(`p99 without ${format(without)} ms, with ${format(with_)} ms`);
+    t.ok(ratio() <= 2, `ratio of medians ${ratio().toFixed(2)}`);
   },
 );
 
