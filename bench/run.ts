@@ -62,7 +62,7 @@ const FULL: Plan = {
   sessions: 10_000,
 };
 const QUICK: Plan = {
-  ...{ isQuick: true, rounds: 1, warmupS: 0.1, seconds: 0.2 },
+  ...{ isQuick: true, rounds: 1, warmupS: 0.05, seconds: 0.1 },
   sessions: 200,
 };
 

@@ -93,6 +93,7 @@ async function figuresOf(
   const folder = workbench.folder("append");
   const child = startAppend(workbench, {
     ...{ folder, setting, messages: Math.round(setting.rate * plan.seconds) },
+    heldMessages: plan.isQuick ? 1000 : 50_000,
     directory: subject.kind === "raw" ? undefined : subject.directory,
   });
   const figures = JSON.parse(await child.line()) as AppendFigures;

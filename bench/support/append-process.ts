@@ -34,6 +34,8 @@ interface Order {
   readonly folder: string;
   readonly setting: Setting;
   readonly messages: number;
+  /** Appended to see what they hold in memory. */
+  readonly heldMessages: number;
   /** Of the build; undefined: LMDB alone. */
   readonly directory: string | undefined;
 }
@@ -53,7 +55,6 @@ export function startAppend(workbench: Workbench, order: Order): Child {
 }
 
 const WARMUP = 0.2;
-const HELD_MESSAGES = 50_000;
 const PAYLOAD = Buffer.alloc(150, "x");
 const RESOLUTION_MS = 1;
 /** The default of the store. */
@@ -100,12 +101,13 @@ async function measure(order: Order): Promise<void> {
 
 /** In a store that moves nothing into the database by itself, before anything else leaves garbage. */
 async function measureHeld(order: Order): Promise<number> {
+  const { setting, heldMessages } = order;
   const target = await openTarget(order, "held", NEVER_MS);
-  const drafts = draftsOf(order.setting);
-  await appendAll(target, drafts, order.setting.inFlight, 1000);
+  const drafts = draftsOf(setting);
+  await appendAll(target, drafts, setting.inFlight, 1000);
   const before = memory();
-  await appendAll(target, drafts, order.setting.inFlight, HELD_MESSAGES);
-  const bytes = (memory() - before) / HELD_MESSAGES;
+  await appendAll(target, drafts, setting.inFlight, heldMessages);
+  const bytes = (memory() - before) / heldMessages;
   await target.close();
   return bytes;
 }
