@@ -15,7 +15,7 @@ export function guarded<
   const calls = names.map((name) => [
     name,
     (...asked: readonly unknown[]) =>
-      use((running) => methodOf(part(running), name)(...asked)),
+      use((running) => call(part(running), name, asked)),
   ]);
   return Object.fromEntries(calls) as Pick<Part, Name>; // the same names, arguments and replies
 }
@@ -29,10 +29,15 @@ export function guardedAll<Part extends object>(
   return guarded(lifecycle, () => part, names) as Part; // all of its names
 }
 
-function methodOf(part: object, name: string) {
-  const method: (...asked: readonly unknown[]) => unknown = Reflect.get(
-    part,
-    name,
-  );
-  return method.bind(part);
+type Methods<Name extends string> = {
+  readonly [Each in Name]: (...asked: readonly unknown[]) => unknown;
+};
+
+function call<Name extends string>(
+  part: object,
+  name: Name,
+  asked: readonly unknown[],
+): unknown {
+  const methods = part as Methods<Name>; // the type of `guarded` names them
+  return methods[name](...asked);
 }

@@ -23,6 +23,8 @@ const GROUP_VERSION = 2;
 /** Channels whose rules are remembered, and uids of each whose membership is: what is being written to, not all there is. */
 const MAX_KNOWN_CHANNELS = 4096;
 const MAX_KNOWN_UIDS = 128;
+/** Users whose groups are remembered: those who are logging in. */
+const MAX_LISTED_USERS = 1024;
 const GROUPS_PER_PAGE = 128;
 /** Sorts behind every string in a key. */
 const LAST = Buffer.from([0xff]);
@@ -64,8 +66,17 @@ export class ChannelTables {
     2: new Map(),
   };
 
+  /** Groups of users that were listed since the last change of any channel. */
+  #listed = new BoundedMap<string, readonly string[]>(MAX_LISTED_USERS);
+  #changesUnderWay = 0;
+
   constructor(tables: Tables) {
     this.#tables = tables;
+  }
+
+  /** Lists to remember, taken before they are read: a change drops them. Undefined during one. */
+  get listed(): BoundedMap<string, readonly string[]> | undefined {
+    return this.#changesUnderWay === 0 ? this.#listed : undefined;
   }
 
   /** Runs a step that may change the channel, as `transact` does. */
@@ -76,9 +87,12 @@ export class ChannelTables {
     const changing = this.#changing[type];
     changing.set(id, (changing.get(id) ?? 0) + 1);
     this.#known[type].delete(id);
+    this.#changesUnderWay += 1;
     try {
       return await transact(this.#tables, step);
     } finally {
+      this.#changesUnderWay -= 1;
+      this.#listed = new BoundedMap(MAX_LISTED_USERS);
       const left = (changing.get(id) ?? 1) - 1;
       if (left > 0) changing.set(id, left);
       else changing.delete(id);

@@ -74,7 +74,11 @@ export function createChannels({
     publisher.publish({ kind: "removal", channelId, uids });
   }
 
+  /** A login asks twice: before and after the node subscribed to the groups. */
   async function groupsOf(uid: string): Promise<readonly string[]> {
+    const { listed } = channels;
+    const found = listed?.get(uid);
+    if (found !== undefined) return found;
     const ids: string[] = [];
     const slice = new TimeSlice(undefined, listings);
     for (const { id } of channels.groupsOf(uid)) {
@@ -82,6 +86,7 @@ export function createChannels({
       if (mustWait || slice.isUsedUp()) await slice.rest();
       ids.push(id);
     }
+    if (ids.length <= GROUPS_AT_ONCE) listed?.set(uid, ids);
     return ids;
   }
 
