@@ -2,6 +2,8 @@
 // them. Values only; no state and no I/O. Every room may read this file; only `broker/` decides
 // anything with it.
 
+import { charCode } from "../lib/char-code.ts";
+
 export const PERSON_CHANNEL = 1;
 export const GROUP_CHANNEL = 2;
 /** `1` personal channel, `2` group channel [spec: Channel types]. */
@@ -35,9 +37,10 @@ const [AT, HASH, AMPERSAND] = [0x40, 0x23, 0x26];
  * survives UTF-8 [decisions: Limits].
  */
 export function isId(value: string): boolean {
-  if (value.length === 0 || value.length > MAX_ID_LENGTH) return false;
-  for (let i = 0; i < value.length; i++) {
-    const unit = value.charCodeAt(i);
+  const { length } = value;
+  if (length === 0 || length > MAX_ID_LENGTH) return false;
+  for (let i = 0; i < length; i++) {
+    const unit = charCode(value, i);
     if (unit > LAST_PLAIN)
       return !FORBIDDEN_IN_IDS.test(value) && isWellFormed(value);
     if (
