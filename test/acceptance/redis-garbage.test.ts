@@ -18,7 +18,7 @@ import { type RedisServer, startRedis } from "../support/redis.ts";
 const FRAMES = Number(process.env.JINDOU_TEST_GARBAGE ?? 20_000);
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const BATCH = 100;
-const TIMEOUT_MS = 30_000;
+const TIMEOUT_MS = 120_000;
 const TEAM = { id: "team", type: 2 } as const;
 const BOB = { id: "bob", type: 1 } as const;
 const SETTINGS = {

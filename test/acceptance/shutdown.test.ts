@@ -18,6 +18,7 @@ import {
 } from "../support/broker.ts";
 import { HistoryChecker, Reader } from "../support/history-checker.ts";
 import { connectNative, openNative } from "../support/native-client.ts";
+import { watchPace } from "../support/pace.ts";
 import { Random } from "../support/random.ts";
 import { type Doom, Sender } from "./crash-load.ts";
 import {
@@ -89,6 +90,7 @@ t.test(
     t.equal((await broker.call("/readyz")).status, 200);
 
     doom.isNear = true;
+    const pace = watchPace(t);
     const toldAtMs = performance.now();
     const ended = broker.stop("SIGTERM");
     await stopping(broker);
@@ -120,7 +122,7 @@ t.test(
     t.ok(densest(closings, DRAIN_MS / 10) < 0.6, "never many at once");
     const tookMs = performance.now() - toldAtMs;
     t.comment(`exit after ${Math.round(tookMs)} ms`);
-    t.ok(tookMs < DRAIN_MS * 3, "and not much longer");
+    t.ok(tookMs < DRAIN_MS * 3 + 10 * pace.lostMs(), "and not much longer");
     await done;
     await judgeAfterRestart(t, broker, { checker, senders });
   },

@@ -13,7 +13,7 @@ const SILENT = Number(process.env.JINDOU_TEST_SOCKETS ?? 300);
 const HALF_BODIES = Number(process.env.JINDOU_TEST_HALF_BODIES ?? 60);
 const HALF_BODY_BYTES = 900_000;
 const BUDGET_BYTES = 8 * 1024 * 1024;
-const TIMEOUT_MS = 30_000;
+const TIMEOUT_MS = 120_000;
 const MAX_FILES = 256;
 /** Of one core, while nothing is asked. It spun at 76 %. */
 const IDLE_CPU = 0.4;
