@@ -118,6 +118,36 @@ t.test("personal channels of an older build's data are found", async (t) => {
   t.same(await store.conversationsOf("g"), []);
 });
 
+t.test(
+  "each personal channel is listed once, in the database or not yet",
+  async (t) => {
+    const store = await openStore(t, testFolder(t));
+    const talk = (from: number, to: number) =>
+      Promise.all(
+        Array.from({ length: to - from }, (_, i) => {
+          const channel = { id: `peer-${from + i}`, type: 1 } as const;
+          return store.append(draftOf({ channel, fromUid: "a" }));
+        }),
+      );
+    const listed = async () =>
+      new Set(
+        (await store.conversationsOf("a")).map(({ channel }) => channel.id),
+      );
+    for (const [kept, all] of [
+      [0, 1],
+      [128, 129],
+      [256, 300],
+    ] as const) {
+      await talk(0, kept);
+      await store.checkpoint();
+      await talk(Math.max(0, kept - 5), all);
+      const { length } = await store.conversationsOf("a");
+      t.equal(length, all, `${kept} of ${all} in the database`);
+      t.equal((await listed()).size, all, "none twice");
+    }
+  },
+);
+
 t.test("a position leaves with the membership", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);

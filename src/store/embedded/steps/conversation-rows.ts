@@ -21,6 +21,7 @@ const BEHIND_PERSONS = `${PERSON_CHANNEL};`;
 const LAST = Buffer.from([0xff]);
 const PEER_VALUE = [VERSION];
 const BACKFILL_STEP = 1000;
+const PEERS_PER_PAGE = 128;
 /** Channels without a row of which none was written: above it, those that left memory are forgotten. */
 const MANY_UNKEPT = 100_000;
 
@@ -115,15 +116,30 @@ export class ConversationRows {
     }
   }
 
-  /** Who has a personal channel with `uid`, also with one that holds no message. */
-  peersOf(uid: string): ReadonlySet<string> {
-    const peers = new Set(this.#unkept.get(uid));
-    for (const key of this.#tables.peers.getKeys({
-      start: [uid],
-      end: [uid, LAST] as unknown as string[], // a key part may be bytes; the table's type names what is stored
-    }))
-      peers.add(String(key[1]));
-    return peers;
+  /**
+   * The users that have a personal channel with `uid`, also one that holds no message. The caller may
+   * let other work run in between: each page is read when it is asked for.
+   */
+  *peersOf(uid: string): Generator<string> {
+    const unkept = new Set(this.#unkept.get(uid));
+    yield* unkept;
+    let start = [uid];
+    let size: number;
+    do {
+      const page = [
+        ...this.#tables.peers.getKeys({
+          ...{ start, exclusiveStart: start.length > 1 },
+          end: [uid, LAST] as unknown as string[], // a key part may be bytes; the table's type names what is stored
+          limit: PEERS_PER_PAGE,
+        }),
+      ];
+      size = page.length;
+      for (const key of page) {
+        const peer = String(key[1]);
+        start = [uid, peer];
+        if (!unkept.has(peer)) yield peer;
+      }
+    } while (size === PEERS_PER_PAGE);
   }
 
   /** The newest seq of `uid` that the database has; 0: none. */
