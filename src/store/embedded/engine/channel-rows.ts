@@ -1,11 +1,7 @@
 // What the database knows of a channel's log: its number (which stands for the long key in other tables) and its newest seq, and the keys
 // of the log and expiry tables. Owns the counter of channel numbers. A number is never used for two channels.
 
-import {
-  type ChannelKey,
-  expiresAtMs,
-  type Message,
-} from "../../../broker/model.ts";
+import type { ChannelKey } from "../../../broker/model.ts";
 import type { Tables } from "./database.ts";
 import { commit, fieldsOf } from "./tables.ts";
 
@@ -87,14 +83,6 @@ export function expiryKey(expiresAtMs: number, ofLog: Buffer): Buffer {
   key.writeUIntBE(Math.min(expiresAtMs, 2 ** 48 - 1), 0, PART);
   key.set(ofLog, PART);
   return key;
-}
-
-/** That of a message that expires. */
-export function expiryKeyOf(
-  message: Pick<Message, "timestampMs" | "expireS">,
-  ofLog: Buffer,
-): Buffer {
-  return expiryKey(expiresAtMs(message), ofLog);
 }
 
 /** The log's key inside an expiry key. */

@@ -14,7 +14,7 @@ import {
   startFlush,
   takeNumbers,
 } from "./flush.ts";
-import type { MemtableChannel, MemtableRecord } from "./memtable.ts";
+import type { ChannelFlush } from "./memtable.ts";
 import type { WalPosition } from "./segment.ts";
 import { commit, fieldsOf, flushed } from "./tables.ts";
 import type { Wal } from "./wal.ts";
@@ -70,7 +70,7 @@ interface CheckpointParts extends FlushParts {
   readonly conversationRows: FlushParts["conversationRows"] & {
     /** The rows of the channels are committed. */
     kept(
-      channels: readonly MemtableChannel[],
+      flushed: readonly ChannelFlush[],
       inMemory: (key: ChannelKey) => unknown,
     ): void;
   };
@@ -79,8 +79,6 @@ interface CheckpointParts extends FlushParts {
       /** Everything in the WAL before it is settled. */
       readonly settledEnd: WalPosition;
     };
-    /** Records that are assigned and not settled. */
-    unsettled(): Iterable<MemtableRecord>;
   };
   /** No message id up to `floor` is given again. */
   readonly ids: { readonly floor: number };
@@ -187,7 +185,7 @@ export class Checkpoint {
       position: appends.turn.settledEnd,
       lastMessageId: ids.floor,
     };
-    const flush = startFlush(this.#parts, appends.unsettled());
+    const flush = startFlush(this.#parts);
     const { channels } = flush;
     if (isRotation) await dedupe.rotate(nowMs);
     await takeNumbers(this.#parts.rows, channels);

@@ -4,11 +4,17 @@
 // tables before what it refers to surely does.
 
 import type { ChannelKey } from "../../../broker/model.ts";
-import { type ChannelRows, expiryKeyOf, logKey } from "./channel-rows.ts";
+import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
 import type { Tables } from "./database.ts";
 import { type LogRows, MAX_RECORDS, MAX_SEQ, rowLength } from "./log-rows.ts";
-import type { Memtable, MemtableChannel, MemtableRecord } from "./memtable.ts";
-import { isStreamRecord } from "./record.ts";
+import type { ChannelFlush, Memtable, MemtableRecord } from "./memtable.ts";
+import {
+  expires,
+  isDeduped,
+  isStreamRecord,
+  peekId,
+  peekTimes,
+} from "./record.ts";
 
 const EXPIRY_VALUE = Buffer.from([1]);
 
@@ -25,7 +31,7 @@ export interface FlushParts {
     /** A message that expires. */
     putMessage(ofLog: Buffer, record: MemtableRecord): void;
     /** Stops after each row. */
-    putOwn(channel: MemtableChannel): Generator<void>;
+    putOwn(number: number, log: readonly MemtableRecord[]): Generator<void>;
   };
   readonly live: {
     /** Marks every settled event. */
@@ -33,7 +39,7 @@ export interface FlushParts {
   };
   readonly trimQueue: {
     /** A channel grew in the database. */
-    grew(channel: MemtableChannel): void;
+    grew(flushed: ChannelFlush): void;
   };
 }
 
@@ -46,22 +52,19 @@ interface StreamFlush {
 
 /** What a checkpoint takes out of memory. */
 interface Flush {
-  readonly channels: MemtableChannel[];
+  readonly channels: ChannelFlush[];
   readonly streams: StreamFlush;
 }
 
 /** Marks everything settled. After a failure it is simply called again. */
-export function startFlush(
-  { memtable, live }: Pick<FlushParts, "memtable" | "live">,
-  unsettled: Iterable<MemtableRecord>,
-): Flush {
-  return {
-    channels: memtable.startFlush(unsettled),
-    streams: live.startFlush(),
-  };
+export function startFlush({
+  memtable,
+  live,
+}: Pick<FlushParts, "memtable" | "live">): Flush {
+  return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
 
-/** Lets go of what is marked: the database has it. */
+/** Lets go of what is marked, for the database has it. */
 export function finishFlush(
   { memtable, trimQueue }: FlushParts,
   { channels, streams }: Flush,
@@ -80,7 +83,7 @@ export function phases(
   flush: Flush,
   isFirst: boolean,
 ): readonly Generator<void>[] {
-  flush.channels.sort((a, b) => a.number - b.number);
+  flush.channels.sort((a, b) => a.channel.number - b.channel.number);
   return [
     heads(parts, flush),
     messages(parts, flush, isFirst),
@@ -93,11 +96,10 @@ function* heads(
   { rows, conversationRows }: FlushParts,
   { channels }: Flush,
 ): Generator<void> {
-  for (const channel of channels) {
-    const { key, number, isNumbered } = channel;
-    const { flushingHead: head, flushingCounted: counted } = channel;
+  for (const { channel, head, counted } of channels) {
+    const { key, number } = channel;
     rows.put(key, { number, head, counted });
-    if (!isNumbered) conversationRows.putChannel(key);
+    conversationRows.putChannel(key);
     yield;
   }
 }
@@ -113,10 +115,11 @@ function* messages(
   isFirst: boolean,
 ): Generator<void> {
   const { logRows } = parts;
-  for (const { number, log, flushingLog } of channels) {
+  for (const { channel, log } of channels) {
+    const { number } = channel;
     const there = isFirst ? seqsThere(parts, number, log) : NONE;
     const wanted = there.size === 0 ? log : log.filter(isNotIn(there));
-    const end = there.size === 0 ? flushingLog : wanted.length;
+    const end = wanted.length;
     for (let at = 0; at < end; ) {
       const record = wanted[at];
       if (record === undefined) break;
@@ -125,7 +128,7 @@ function* messages(
         ? 1
         : rowLength(wanted, at, runEnd(wanted, at, most));
       logRows.put(number, record.messageSeq, wanted.slice(at, at + count));
-      if (record.expireS > 0) putExpiry(parts, number, record);
+      if (expires(record.bytes, record.start)) putExpiry(parts, number, record);
       at += count;
       yield;
     }
@@ -165,8 +168,8 @@ function runEnd(
   return at;
 }
 
-function isAlone({ expireS, bytes, start }: MemtableRecord): boolean {
-  return expireS > 0 || isStreamRecord(bytes, start);
+function isAlone({ bytes, start }: MemtableRecord): boolean {
+  return expires(bytes, start) || isStreamRecord(bytes, start);
 }
 
 /** What finds messages, says something of them, or goes on from one. */
@@ -174,12 +177,13 @@ function* references(
   { dedupe, conversationRows }: FlushParts,
   { channels, streams }: Flush,
 ): Generator<void> {
-  for (const channel of channels) {
-    for (const record of remembered(channel)) {
-      dedupe.put(channel.number, record);
+  for (const flushed of channels) {
+    const { number } = flushed.channel;
+    for (const record of remembered(flushed)) {
+      dedupe.put(number, record);
       yield;
     }
-    yield* conversationRows.putOwn(channel);
+    yield* conversationRows.putOwn(number, flushed.log);
   }
   yield* streams.puts();
 }
@@ -188,32 +192,31 @@ function* references(
 function* remembered({
   log,
   dedupeOnly,
-  flushingLog,
-  flushingDedupeOnly,
-}: MemtableChannel): Generator<MemtableRecord> {
+}: ChannelFlush): Generator<MemtableRecord> {
   let next = 0;
-  for (let i = 0; i < flushingLog; i++) {
-    const record = log[i];
-    if (record?.remembered !== true) continue;
-    for (; next < flushingDedupeOnly; next++) {
+  for (const record of log) {
+    const { bytes, start } = record;
+    if (!isDeduped(bytes, start)) continue;
+    for (; next < dedupeOnly.length; next++) {
       const earlier = dedupeOnly[next];
-      if (earlier === undefined || earlier.messageId > record.messageId) break;
+      if (earlier === undefined || isNewer(earlier, record)) break;
       yield earlier;
     }
     yield record;
   }
-  for (; next < flushingDedupeOnly; next++) {
-    const record = dedupeOnly[next];
-    if (record !== undefined) yield record;
-  }
+  yield* dedupeOnly.slice(next);
+}
+
+function isNewer(one: MemtableRecord, other: MemtableRecord): boolean {
+  return peekId(one.bytes, one.start) > peekId(other.bytes, other.start);
 }
 
 /** Numbers new channels; a number is taken for good before anything is stored under a number. Throws `unavailable`. */
 export async function takeNumbers(
   rows: ChannelRows,
-  channels: readonly MemtableChannel[],
+  flushed: readonly ChannelFlush[],
 ): Promise<void> {
-  for (const channel of channels)
+  for (const { channel } of flushed)
     if (channel.number === 0) channel.number = rows.takeNumber();
   await rows.keepNumbers();
 }
@@ -224,6 +227,7 @@ function putExpiry(
   record: MemtableRecord,
 ): void {
   const key = logKey(number, record.messageSeq);
-  void tables.expiry.put(expiryKeyOf(record, key), EXPIRY_VALUE);
+  const { expiresAtMs } = peekTimes(record.bytes, record.start);
+  void tables.expiry.put(expiryKey(expiresAtMs, key), EXPIRY_VALUE);
   conversationRows.putMessage(key, record);
 }

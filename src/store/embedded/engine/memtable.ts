@@ -1,72 +1,35 @@
 // The memory of what the WAL has and the database does not: per channel its newest messages, and who sent which clientMsgNo.
-// Owns the map of active channels (their heads, records and numbers) and the counts that bound all of it.
-// Must never drop a record before the database has committed it.
+// Owns the map of active channels (their heads and records), the map of client message numbers, and the counts that bound all of it.
+// What a record says is read from its bytes when asked for. Must never drop a record before the database has committed it.
 
-import type { ChannelKey, Message } from "../../../broker/model.ts";
+import type { ChannelKey } from "../../../broker/model.ts";
+import { hashText } from "../../../lib/text-hash.ts";
 import type { ChannelRow } from "./channel-rows.ts";
-import { countsForEver, decodeRecord, type StoredRecord } from "./record.ts";
+import type { EncodedRecord } from "./log-rows.ts";
+import {
+  CLIENT_MSG_NO,
+  FROM_UID,
+  peekCounted,
+  peekText,
+  type StoredRecord,
+} from "./record.ts";
 
 /** Idle channels kept in memory for their heads; beyond, the oldest are forgotten (one database read brings them back). */
 const MAX_IDLE_CHANNELS = 100_000;
+/** Lists below it are as long as what they hold and never change; most channels have few records between two checkpoints. */
+const MAX_EXACT = 8;
 
-/** A record on its way: assigned, then written, then settled. Keeps what it is found by, and the message in its encoded form only. */
-export interface MemtableRecord {
+/** A record on its way: assigned, then written, then settled. */
+export interface MemtableRecord extends EncodedRecord {
   readonly channel: MemtableChannel;
-  readonly messageId: number;
+  /** 0: only the clientMsgNo is kept. */
   readonly messageSeq: number;
-  readonly fromUid: string;
-  readonly clientMsgNo: string;
-  readonly timestampMs: number;
-  readonly expireS: number;
-  readonly redDot: boolean;
-  /** How many of its channel's messages through it count for ever (see record.ts). */
-  readonly counted: number;
-  /** Its channel's `numbers` have it: the sender chose the clientMsgNo. */
-  readonly remembered: boolean;
-  /** The next in its channel with the same clientMsgNo, of another sender. That is rare: no list, no joined key. */
-  sameNo: MemtableRecord | undefined;
-  /** The bytes that hold its encoded form, from `start` to `end`. */
-  readonly bytes: Buffer;
-  readonly start: number;
-  readonly end: number;
+  /** Of channel, sender and clientMsgNo; 0 when no retry may find it. */
+  readonly hash: number;
+  /** The next older one with this hash. */
+  next: MemtableRecord | undefined;
   /** Durable, published and shown to reads. */
   settled: boolean;
-}
-
-/** Where a record stands encoded. */
-interface EncodedAt {
-  readonly bytes: Buffer;
-  readonly start: number;
-  readonly end: number;
-}
-
-export function memtableRecord(
-  channel: MemtableChannel,
-  message: Message,
-  at: EncodedAt & { readonly remembered: boolean; readonly counted: number },
-): MemtableRecord {
-  return {
-    channel,
-    messageId: message.messageId,
-    messageSeq: message.messageSeq,
-    fromUid: message.fromUid,
-    clientMsgNo: message.clientMsgNo,
-    timestampMs: message.timestampMs,
-    expireS: message.expireS,
-    redDot: message.header.redDot,
-    counted: at.counted,
-    remembered: at.remembered,
-    sameNo: undefined,
-    bytes: at.bytes,
-    start: at.start,
-    end: at.end,
-    settled: false,
-  };
-}
-
-/** All of a record that was written. */
-export function recordOf({ bytes, start, end }: MemtableRecord): StoredRecord {
-  return decodeRecord(bytes.subarray(start, end));
 }
 
 /** An active channel. */
@@ -74,8 +37,6 @@ export interface MemtableChannel {
   readonly key: ChannelKey;
   /** The channel's number in the database's keys; 0 = none yet. */
   number: number;
-  /** The database has a row that says so. */
-  isNumbered: boolean;
   /** The last seq given. */
   assigned: number;
   /** The count of the message at `assigned` (see record.ts). */
@@ -85,22 +46,21 @@ export interface MemtableChannel {
   /** The count of the message at `head`. */
   headCounted: number;
   /** Settled messages that the database does not have, by seq without gaps. */
-  readonly log: MemtableRecord[];
+  log: readonly MemtableRecord[];
   /** Settled records of which only the clientMsgNo is kept. */
-  readonly dedupeOnly: MemtableRecord[];
-  /** How many of `log` and `dedupeOnly` the running checkpoint writes. */
-  flushingLog: number;
-  flushingDedupeOnly: number;
-  /** `head` and its count when they were marked. */
-  flushingHead: number;
-  flushingCounted: number;
-  /** Who sent which clientMsgNo, of the records the database does not have; undefined: nobody. */
-  numbers: DedupeMap | undefined;
-  /** The part of it that the running checkpoint writes. */
-  flushingNumbers: DedupeMap | undefined;
+  dedupeOnly: readonly MemtableRecord[];
   /** Records assigned and neither settled nor rolled back. */
   unsettled: number;
-  dirty: boolean;
+}
+
+/** What a checkpoint writes of a channel: what was settled when it began. */
+export interface ChannelFlush {
+  readonly channel: MemtableChannel;
+  readonly head: number;
+  /** The count of the message at `head`. */
+  readonly counted: number;
+  readonly log: readonly MemtableRecord[];
+  readonly dedupeOnly: readonly MemtableRecord[];
 }
 
 interface MemtableBounds {
@@ -119,8 +79,10 @@ export class Memtable {
   readonly #loadRow: (key: ChannelKey) => ChannelRow | undefined;
   readonly #bounds: MemtableBounds;
   readonly #channels = new Map<ChannelKey, MemtableChannel>();
-  /** Channels with records the database does not have. */
-  #dirty = new Set<MemtableChannel>();
+  /** Channels with settled records; those of the flush under way come first. */
+  readonly #dirty: MemtableChannel[] = [];
+  /** The newest record of each hash. */
+  readonly #numbers = new Map<number, MemtableRecord>();
   #records = 0;
   #bytes = 0;
 
@@ -159,27 +121,17 @@ export class Memtable {
   channel(key: ChannelKey): MemtableChannel {
     const known = this.#channels.get(key);
     if (known !== undefined) return known;
-    const row = this.#loadRow(key);
-    const head = row?.head ?? 0;
-    const counted = row?.counted ?? 0;
+    const { number = 0, head = 0, counted = 0 } = this.#loadRow(key) ?? {};
     const channel: MemtableChannel = {
       key,
-      number: row?.number ?? 0,
-      isNumbered: row !== undefined,
+      number,
       assigned: head,
       counted,
       head,
       headCounted: counted,
-      log: [],
-      dedupeOnly: [],
-      flushingLog: 0,
-      flushingDedupeOnly: 0,
-      flushingHead: head,
-      flushingCounted: counted,
-      numbers: undefined,
-      flushingNumbers: undefined,
+      log: NONE,
+      dedupeOnly: NONE,
       unsettled: 0,
-      dirty: false,
     };
     this.#channels.set(key, channel);
     return channel;
@@ -190,45 +142,58 @@ export class Memtable {
     return this.#channels.get(key);
   }
 
-  /** The record that has this clientMsgNo of this sender and channel, settled or not. */
+  /** The newest record that has this clientMsgNo of this sender and channel, settled or not. */
   seen(draft: Numbered): MemtableRecord | undefined {
     const channel = this.#channels.get(draft.key);
-    return (
-      find(channel?.numbers, draft) ?? find(channel?.flushingNumbers, draft)
-    );
+    if (channel === undefined) return undefined;
+    let record = this.#numbers.get(hashOf(draft));
+    while (
+      record !== undefined &&
+      (record.channel !== channel || !isNumbered(record, draft))
+    )
+      record = record.next;
+    return record;
   }
 
-  /** Takes a record's seq, counts it in and makes retries of it find it. */
-  assign(record: MemtableRecord): void {
-    const { channel, messageSeq } = record;
-    this.#records++;
-    this.#bytes += record.end - record.start;
+  /**
+   * Takes in a record that stands encoded there, as it is appended and again as it is replayed: everything that is derived from a record is
+   * derived here. Its seq is given and retries find it from now on; reads show it once it is settled.
+   */
+  assign(
+    channel: MemtableChannel,
+    { message, dedupe, counted }: StoredRecord,
+    { bytes, start, end }: EncodedRecord,
+  ): MemtableRecord {
+    const { messageSeq } = message;
+    const hash = dedupe ? hashOf(message) : 0;
+    const next = dedupe ? this.#numbers.get(hash) : undefined;
+    const record: MemtableRecord = {
+      channel,
+      messageSeq,
+      hash,
+      next,
+      bytes,
+      start,
+      end,
+      settled: false,
+    };
+    if (dedupe) this.#numbers.set(hash, record);
+    this.hold(end - start);
     channel.unsettled++;
-    if (messageSeq > 0) {
+    if (messageSeq > channel.assigned) {
       channel.assigned = messageSeq;
-      channel.counted = record.counted;
+      channel.counted = counted;
     }
-    if (record.remembered) {
-      channel.numbers ??= new Map();
-      remember(channel.numbers, record);
-    }
+    return record;
   }
 
-  /** Rolls back an assigned record that was not written. Newest first, so that seqs go back in order. */
+  /** Drops an assigned record that was not written, as all that are assigned and not settled must be. */
   rollBack(record: MemtableRecord): void {
-    this.#records--;
-    this.#bytes -= record.end - record.start;
-    const { channel, messageSeq } = record;
+    this.#drop(record);
+    const { channel } = record;
     channel.unsettled--;
-    if (record.remembered) {
-      forget(channel.numbers, record);
-      forget(channel.flushingNumbers, record);
-    }
-    if (messageSeq > 0) {
-      channel.assigned = messageSeq - 1;
-      const counts = countsForEver(record.redDot, record);
-      channel.counted = record.counted - (counts ? 1 : 0);
-    }
+    channel.assigned = channel.head;
+    channel.counted = channel.headCounted;
   }
 
   /** Counts in a record that others keep, of so many bytes. */
@@ -245,60 +210,53 @@ export class Memtable {
 
   /** Shows a durable record to reads. */
   settle(record: MemtableRecord): void {
-    const { channel, messageSeq } = record;
+    const { channel, messageSeq, bytes, start } = record;
+    if (!hasRecords(channel)) this.#dirty.push(channel);
     record.settled = true;
     channel.unsettled--;
-    if (messageSeq > 0) {
-      channel.log.push(record);
-      channel.head = messageSeq;
-      channel.headCounted = record.counted;
-    } else channel.dedupeOnly.push(record);
-    if (channel.dirty) return;
-    channel.dirty = true;
-    this.#dirty.add(channel);
+    if (messageSeq > 0) channel.log = grown(channel.log, record);
+    else channel.dedupeOnly = grown(channel.dedupeOnly, record);
+    // After a power cut the database may be ahead of the WAL that is replayed: a seq that was shown is never given again.
+    if (messageSeq <= channel.head) return;
+    channel.head = messageSeq;
+    channel.headCounted = peekCounted(bytes, start).counted;
   }
 
-  /**
-   * Marks everything settled as being written to the database and returns its channels. `unsettled` stays behind. After a failure it is
-   * simply called again.
-   */
-  startFlush(unsettled: Iterable<MemtableRecord>): MemtableChannel[] {
-    const channels = [...this.#dirty];
-    for (const channel of channels) {
-      channel.flushingLog = channel.log.length;
-      channel.flushingDedupeOnly = channel.dedupeOnly.length;
-      channel.flushingHead = channel.head;
-      channel.flushingCounted = channel.headCounted;
-      flushNumbers(channel);
-    }
-    for (const record of unsettled) {
-      const { channel } = record;
-      if (!record.remembered || !channel.dirty) continue;
-      forget(channel.flushingNumbers, record);
-      channel.numbers ??= new Map();
-      remember(channel.numbers, record);
-    }
-    return channels;
+  /** Everything settled, to be written to the database. After a failure it is simply called again. */
+  startFlush(): ChannelFlush[] {
+    return this.#dirty.map((channel) => ({
+      channel,
+      head: channel.head,
+      counted: channel.headCounted,
+      log: fixed(channel.log),
+      dedupeOnly: fixed(channel.dedupeOnly),
+    }));
   }
 
-  /** Lets go of what the last `startFlush` marked: the database has it. */
-  finishFlush(channels: readonly MemtableChannel[]): void {
-    for (const channel of channels) {
-      channel.isNumbered = true;
-      channel.flushingNumbers = undefined;
-      this.#drop(channel.log.splice(0, channel.flushingLog));
-      this.#drop(channel.dedupeOnly.splice(0, channel.flushingDedupeOnly));
-      channel.flushingLog = 0;
-      channel.flushingDedupeOnly = 0;
-      if (channel.log.length + channel.dedupeOnly.length > 0) continue;
-      channel.dirty = false;
-      this.#dirty.delete(channel);
+  /** Lets go of what was written, for the database has it. */
+  finishFlush(flushed: readonly ChannelFlush[]): void {
+    this.#dirty.splice(0, flushed.length);
+    for (const { channel, log, dedupeOnly } of flushed) {
+      for (const record of log) this.#drop(record);
+      for (const record of dedupeOnly) this.#drop(record);
+      channel.log = behind(channel.log, log.length);
+      channel.dedupeOnly = behind(channel.dedupeOnly, dedupeOnly.length);
+      if (hasRecords(channel)) this.#dirty.push(channel);
     }
     this.forgetIdle();
   }
 
-  #drop(records: readonly MemtableRecord[]): void {
-    for (const { start, end } of records) this.letGo(end - start);
+  /** Counts a record out; no retry finds it any more. */
+  #drop(record: MemtableRecord): void {
+    const { hash, next, start, end } = record;
+    this.letGo(end - start);
+    if (hash === 0) return;
+    let newer = this.#numbers.get(hash);
+    if (newer !== record) {
+      while (newer !== undefined && newer.next !== record) newer = newer.next;
+      if (newer !== undefined) newer.next = next;
+    } else if (next === undefined) this.#numbers.delete(hash);
+    else this.#numbers.set(hash, next);
   }
 
   /** Keeps the number of channels without records within its bound. */
@@ -307,64 +265,47 @@ export class Memtable {
     if (excess <= 0) return;
     for (const [key, channel] of this.#channels) {
       if (excess-- <= 0) return;
-      if (!channel.dirty && channel.unsettled === 0) this.#channels.delete(key);
+      if (!hasRecords(channel) && channel.unsettled === 0)
+        this.#channels.delete(key);
     }
   }
 }
 
-/** One channel's, by clientMsgNo; what shares one hangs together by `sameNo`. */
-type DedupeMap = Map<string, MemtableRecord>;
-
-function find(
-  map: DedupeMap | undefined,
-  draft: Numbered,
-): MemtableRecord | undefined {
-  let record = map?.get(draft.clientMsgNo);
-  while (record !== undefined && record.fromUid !== draft.fromUid)
-    record = record.sameNo;
-  return record;
+function hashOf({ key, fromUid, clientMsgNo }: Numbered): number {
+  return hashText(clientMsgNo, hashText(fromUid, hashText(key))) || 1;
 }
 
-function remember(map: DedupeMap, record: MemtableRecord): void {
-  const { clientMsgNo } = record;
-  record.sameNo = map.get(clientMsgNo);
-  map.set(clientMsgNo, record);
+/** Two names may share a hash. */
+function isNumbered(
+  { bytes, start }: EncodedRecord,
+  { fromUid, clientMsgNo }: Numbered,
+): boolean {
+  return (
+    peekText(bytes, start, CLIENT_MSG_NO) === clientMsgNo &&
+    peekText(bytes, start, FROM_UID) === fromUid
+  );
 }
 
-/** Harmless when the map does not have it. */
-function forget(map: DedupeMap | undefined, record: MemtableRecord): void {
-  if (map === undefined) return;
-  const { clientMsgNo } = record;
-  let before = map.get(clientMsgNo);
-  if (before === record) {
-    if (record.sameNo === undefined) map.delete(clientMsgNo);
-    else map.set(clientMsgNo, record.sameNo);
-  } else {
-    while (before !== undefined && before.sameNo !== record)
-      before = before.sameNo;
-    if (before !== undefined) before.sameNo = record.sameNo;
-  }
+function hasRecords({ log, dedupeOnly }: MemtableChannel): boolean {
+  return log.length > 0 || dedupeOnly.length > 0;
 }
 
-/** Everything remembered so far is what the checkpoint writes; after a failure, together with what it was to write then. */
-function flushNumbers(channel: MemtableChannel): void {
-  const { numbers, flushingNumbers } = channel;
-  channel.numbers = undefined;
-  if (flushingNumbers === undefined) channel.flushingNumbers = numbers;
-  else
-    for (const record of unchained(numbers).reverse())
-      remember(flushingNumbers, record);
-}
+type Records = readonly MemtableRecord[];
 
-/** All records of a map, each to be put elsewhere; of those that share a clientMsgNo the newest first. */
-function unchained(map: DedupeMap | undefined): MemtableRecord[] {
-  const records: MemtableRecord[] = [];
-  for (const head of map?.values() ?? []) {
-    let record: MemtableRecord | undefined = head;
-    while (record !== undefined) {
-      records.push(record);
-      record = record.sameNo;
-    }
-  }
+const NONE: Records = [];
+
+function grown(records: Records, record: MemtableRecord): Records {
+  if (records.length === 0) return [record];
+  if (records.length < MAX_EXACT) return records.concat([record]);
+  (records as MemtableRecord[]).push(record); // one that only `grown` made
   return records;
+}
+
+/** What does not grow with them. */
+function fixed(records: Records): Records {
+  return records.length < MAX_EXACT ? records : records.slice();
+}
+
+function behind(records: Records, count: number): Records {
+  return count === records.length ? NONE : records.slice(count);
 }

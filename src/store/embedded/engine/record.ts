@@ -32,13 +32,13 @@ type RecordKind =
 const FIXED_BYTES = 40;
 /** Of version 1, which has no count. */
 const OLD_FIXED_BYTES = 32;
+const EXPIRE_AT = 4;
 const TIMESTAMP_AT = 8;
 const ID_AT = 16;
 const SEQ_AT = 24;
 const COUNTED_AT = 32;
-const LENGTH_BYTES = 2;
-/** key, channelId and fromUid come before the clientMsgNo. */
-const STRINGS_BEFORE_NO = 3;
+/** Before the bytes of a text. */
+export const TEXT_LENGTH_BYTES = 2;
 
 const RED_DOT = 1;
 const DEDUPE = 2;
@@ -55,6 +55,13 @@ export interface StoredRecord {
   readonly counted: number;
   /** The message is a stream's: its text is kept elsewhere and the payload is empty. */
   readonly isStream: boolean;
+}
+
+/** What decides whether a message is shown, Unix milliseconds. */
+export interface RecordTimes {
+  readonly timestampMs: number;
+  /** Infinity: never. */
+  readonly expiresAtMs: number;
 }
 
 /** Whether a message is among the `counted`: those that expire come and go and are counted one by one. */
@@ -94,7 +101,7 @@ export function encodeRecord(
     (tagKey === undefined ? 0 : HAS_TAG) |
     (isStream ? IS_STREAM : 0);
   target[at + 3] = message.channel.type;
-  target.writeUInt32LE(message.expireS, at + 4);
+  target.writeUInt32LE(message.expireS, at + EXPIRE_AT);
   target.writeDoubleLE(message.timestampMs, at + TIMESTAMP_AT);
   target.writeDoubleLE(message.messageId, at + ID_AT);
   target.writeDoubleLE(message.messageSeq, at + SEQ_AT);
@@ -114,7 +121,7 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
   const bytes = asBuffer(data);
   assertVersion(bytes[0]);
   const flags = bytes[2] ?? 0;
-  let at = fixedBytes(bytes);
+  let at = textAt(bytes, 0, 0);
   const next = (): string => {
     const start = at + 2;
     at = start + bytes.readUInt16LE(at);
@@ -135,7 +142,7 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
       noPersist: kind !== MESSAGE_RECORD,
       redDot: (flags & RED_DOT) !== 0,
     },
-    expireS: bytes.readUInt32LE(4),
+    expireS: bytes.readUInt32LE(EXPIRE_AT),
     streamNo: flags & HAS_STREAM ? next() : undefined,
     tagKey: flags & HAS_TAG ? next() : undefined,
     payload: new Uint8Array(bytes.subarray(at)),
@@ -144,25 +151,47 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
   return {
     kind,
     message,
-    dedupe: (flags & DEDUPE) !== 0,
+    dedupe: isDeduped(bytes, 0),
     counted: countedIn(bytes),
     isStream: (flags & IS_STREAM) !== 0,
   };
 }
 
-/** What a stored record means for the count of unread messages, without reading the rest of it. */
-export function peekCounted(data: Uint8Array): {
+/** A text of every record, in the order they stand in. */
+export const FROM_UID = 2;
+export const CLIENT_MSG_NO = 3;
+
+/** Where such a text of the record at `at` begins: its length u16, then its bytes. */
+export function textAt(bytes: Buffer, at: number, text: number): number {
+  let start = at + (bytes[at] === 1 ? OLD_FIXED_BYTES : FIXED_BYTES);
+  for (let i = 0; i < text; i++)
+    start += TEXT_LENGTH_BYTES + bytes.readUInt16LE(start);
+  return start;
+}
+
+/** A text of the record at `at`. */
+export function peekText(bytes: Buffer, at: number, text: number): string {
+  const start = textAt(bytes, at, text) + TEXT_LENGTH_BYTES;
+  const end = start + bytes.readUInt16LE(start - TEXT_LENGTH_BYTES);
+  return bytes.toString("utf8", start, end);
+}
+
+/** What the record at `at` means for the count of unread messages, without reading the rest of it. */
+export function peekCounted(
+  data: Uint8Array,
+  at = 0,
+): {
   readonly counted: number;
   /** It is among them itself. */
   readonly counts: boolean;
 } {
   const bytes = asBuffer(data);
-  assertVersion(bytes[0]);
-  const redDot = ((bytes[2] ?? 0) & RED_DOT) !== 0;
-  const expireS = bytes.readUInt32LE(4);
+  assertVersion(bytes[at]);
+  const expireS = bytes.readUInt32LE(at + EXPIRE_AT);
   // Nothing of version 1 was counted, so neither is one of it counted alone.
-  const counts = bytes[0] !== 1 && countsForEver(redDot, { expireS });
-  return { counted: countedIn(bytes), counts };
+  const counts =
+    bytes[at] !== 1 && countsForEver(hasRedDot(bytes, at), { expireS });
+  return { counted: countedIn(bytes, at), counts };
 }
 
 /** Of any record, also one of another layout. Throws `internal` on a newer format. */
@@ -174,35 +203,47 @@ export function recordKind(data: Uint8Array): RecordKind {
 /** Whether the record at `at` is a stream's message, without reading the rest of it. */
 export function isStreamRecord(data: Uint8Array, at = 0): boolean {
   assertVersion(data[at]);
-  return ((data[at + 2] ?? 0) & IS_STREAM) !== 0;
+  return hasFlag(data, at, IS_STREAM);
 }
 
-/** Which message a stored record is, without reading its content. */
-export function peekHead(data: Uint8Array): MessageHead {
+/** Whether the sender of the record at `at` chose its clientMsgNo. */
+export function isDeduped(data: Uint8Array, at: number): boolean {
+  return hasFlag(data, at, DEDUPE);
+}
+
+/** Whether the record at `at` has a red dot. */
+export function hasRedDot(data: Uint8Array, at: number): boolean {
+  return hasFlag(data, at, RED_DOT);
+}
+
+/** Which message the record at `at` is, without reading its content. */
+export function peekHead(data: Uint8Array, at = 0): MessageHead {
   const bytes = asBuffer(data);
-  assertVersion(bytes[0]);
-  let at = fixedBytes(bytes);
-  for (let i = 0; i < STRINGS_BEFORE_NO; i++)
-    at += LENGTH_BYTES + bytes.readUInt16LE(at);
-  const start = at + LENGTH_BYTES;
-  const end = start + bytes.readUInt16LE(at);
+  assertVersion(bytes[at]);
   return {
-    messageId: bytes.readDoubleLE(ID_AT),
-    messageSeq: bytes.readDoubleLE(SEQ_AT),
-    clientMsgNo: bytes.toString("utf8", start, end),
-    timestampMs: bytes.readDoubleLE(TIMESTAMP_AT),
+    messageId: bytes.readDoubleLE(at + ID_AT),
+    messageSeq: bytes.readDoubleLE(at + SEQ_AT),
+    clientMsgNo: peekText(bytes, at, CLIENT_MSG_NO),
+    timestampMs: bytes.readDoubleLE(at + TIMESTAMP_AT),
   };
 }
 
-/** What decides whether a stored record is shown, without reading the rest of it. */
-export function peekTimes(data: Uint8Array): {
-  readonly timestampMs: number;
-  readonly expiresAtMs: number;
-} {
+/** The id of the message that the record at `at` is. */
+export function peekId(bytes: Buffer, at: number): number {
+  return bytes.readDoubleLE(at + ID_AT);
+}
+
+/** Whether the message that the record at `at` is expires. */
+export function expires(bytes: Buffer, at: number): boolean {
+  return bytes.readUInt32LE(at + EXPIRE_AT) > 0;
+}
+
+/** What decides whether the record at `at` is shown, without reading the rest of it. */
+export function peekTimes(data: Uint8Array, at = 0): RecordTimes {
   const bytes = asBuffer(data);
-  assertVersion(bytes[0]);
-  const timestampMs = bytes.readDoubleLE(TIMESTAMP_AT);
-  const expireS = bytes.readUInt32LE(4);
+  assertVersion(bytes[at]);
+  const timestampMs = bytes.readDoubleLE(at + TIMESTAMP_AT);
+  const expireS = bytes.readUInt32LE(at + EXPIRE_AT);
   return { timestampMs, expiresAtMs: expiresAtMs({ timestampMs, expireS }) };
 }
 
@@ -213,12 +254,12 @@ export function assertVersion(version: number | undefined): void {
     });
 }
 
-function fixedBytes(bytes: Buffer): number {
-  return bytes[0] === 1 ? OLD_FIXED_BYTES : FIXED_BYTES;
+function hasFlag(data: Uint8Array, at: number, flag: number): boolean {
+  return ((data[at + 2] ?? 0) & flag) !== 0;
 }
 
-function countedIn(bytes: Buffer): number {
-  return bytes[0] === 1 ? 0 : bytes.readDoubleLE(COUNTED_AT);
+function countedIn(bytes: Buffer, at = 0): number {
+  return bytes[at] === 1 ? 0 : bytes.readDoubleLE(at + COUNTED_AT);
 }
 
 function asBuffer(data: Uint8Array): Buffer {

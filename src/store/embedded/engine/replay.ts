@@ -4,11 +4,7 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";
 import type { FolderLock } from "./folder-lock.ts";
-import {
-  type Memtable,
-  type MemtableChannel,
-  memtableRecord,
-} from "./memtable.ts";
+import type { Memtable, MemtableChannel } from "./memtable.ts";
 import {
   decodeRecord,
   ID_RESERVATION_RECORD,
@@ -56,25 +52,14 @@ export function replay(
   return { ...recovered, lastMessageId };
 
   function replayMessage(bytes: Buffer): void {
-    const { kind, message, dedupe, counted, isStream } = decodeRecord(bytes);
+    const stored = decodeRecord(bytes);
+    const { kind, message, isStream } = stored;
     lastMessageId = Math.max(lastMessageId, message.messageId);
     if (kind === ID_RESERVATION_RECORD) return;
     const channel = memtable.channel(message.key);
-    const before = { head: channel.head, counted: channel.headCounted };
-    const record = memtableRecord(channel, message, {
-      ...{ remembered: dedupe, counted },
-      ...{ bytes, start: 0, end: bytes.length },
-    });
     if (kind === MESSAGE_RECORD) assertNext(channel, message);
-    memtable.assign(record);
-    memtable.settle(record);
-    // After a power cut the database may be ahead of the WAL: a seq that was shown is never given again.
-    if (before.head > channel.head) {
-      channel.head = before.head;
-      channel.headCounted = before.counted;
-    }
-    channel.assigned = channel.head;
-    channel.counted = channel.headCounted;
+    const at = { bytes, start: 0, end: bytes.length };
+    memtable.settle(memtable.assign(channel, stored, at));
     if (isStream) live.replayMessage(channel, message);
   }
 }

@@ -76,12 +76,7 @@ export class Turn<Call extends QueuedCall> {
     return { records: this.#queue.length, bytes: this.#queuedBytes };
   }
 
-  /** The calls that are assigned and not settled. */
-  get unsettled(): readonly Call[] {
-    return this.#unsynced?.calls ?? [];
-  }
-
-  /** Resolves when they are settled or rolled back. */
+  /** Resolves when what is written is settled, or rolled back; undefined: it is. */
   get syncing(): Promise<void> | undefined {
     return this.#syncing;
   }

@@ -13,9 +13,10 @@ import type {
 } from "../../../broker/ports.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/database.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
+import { peekId } from "../engine/record.ts";
 import { Turn, type TurnParts } from "../engine/turn.ts";
 import type { Assigner } from "./assigner.ts";
-import type { FirstToCome } from "./dedupe.ts";
+import type { FirstMessage, FirstToCome } from "./dedupe.ts";
 import type { Judge } from "./permissions.ts";
 
 /** Counted for a queued message on top of its payload. */
@@ -24,13 +25,11 @@ const MAX_EXPIRE_S = 0xffff_ffff;
 
 /** A call of another kind that takes its turn among the messages. */
 export interface QueuedStep {
-  /** The message it assigned. */
-  readonly record: MemtableRecord | undefined;
   /** Assigns what it wants in the batch under way; answers a refusal at once. */
   assign(nowMs: number): void;
   /** All of it is durable: shows, publishes and answers it. */
   settle(publish: (event: ClusterEvent) => void): void;
-  /** Rolls back what it assigned but `record`, newest first: it was not written. */
+  /** Rolls back what it assigned, newest first: it was not written. */
   rollBack(): void;
   /** Harmless once it is answered. */
   reject(error: BrokerError): void;
@@ -133,14 +132,7 @@ export class Appends {
       await this.turn.syncing;
       if (!first.settled) return undefined; // its batch was not written
     }
-    const { messageId, messageSeq } = first;
-    return { messageId, messageSeq, duplicate: true };
-  }
-
-  /** Records that are assigned and not settled. */
-  *unsettled(): Iterable<MemtableRecord> {
-    for (const { record } of this.turn.unsettled)
-      if (record !== undefined) yield record;
+    return { ...firstMessage(first), duplicate: true };
   }
 
   #assignAll(calls: readonly Call[], bytes: number): Buffer | undefined {
@@ -151,7 +143,6 @@ export class Appends {
       const { draft, step } = call;
       if (step !== undefined) {
         step.assign(nowMs);
-        call.record = step.record;
         continue;
       }
       if (this.#isRetry(call, nowMs)) continue;
@@ -181,13 +172,9 @@ export class Appends {
     else this.append(call.draft).then(call.resolve, call.reject);
   }
 
-  #answerRetry(
-    call: Call,
-    first: { readonly messageId: number; readonly messageSeq: number },
-  ): void {
+  #answerRetry(call: Call, first: MemtableRecord | FirstMessage): void {
     this.#duplicates++;
-    const { messageId, messageSeq } = first;
-    call.resolve({ messageId, messageSeq, duplicate: true });
+    call.resolve({ ...firstMessage(first), duplicate: true });
   }
 
   /** Answers a sender who may not send; one whose facts cannot be read fails alone. */
@@ -205,7 +192,6 @@ export class Appends {
   #settle(call: Call): void {
     const { draft, message, record, original, step } = call;
     if (step !== undefined) {
-      if (record !== undefined) this.#appended++;
       step.settle(this.#publish);
       return;
     }
@@ -214,19 +200,19 @@ export class Appends {
     if (record !== undefined) this.#parts.memtable.settle(record);
     const { origin, recipients } = draft;
     this.#publish({ kind: "message", message, origin, recipients });
-    this.#appended++;
     const { messageId, messageSeq } = message;
     call.resolve({ messageId, messageSeq, duplicate: false });
   }
 
-  readonly #publish = (event: ClusterEvent): void =>
+  readonly #publish = (event: ClusterEvent): void => {
+    if (event.kind === "message") this.#appended++;
     this.#parts.publisher.publish(event);
+  };
 
   #rollBack(calls: readonly Call[]): void {
     const { memtable, assigner } = this.#parts;
-    for (const call of calls.toReversed()) {
-      call.step?.rollBack();
-      const record = call.record ?? call.step?.record;
+    for (const { step, record } of calls.toReversed()) {
+      step?.rollBack();
       if (record !== undefined) memtable.rollBack(record);
     }
     assigner.failed();
@@ -250,6 +236,13 @@ const NO_DRAFT: MessageDraft = {
 };
 
 function answersItself(): void {}
+
+function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
+  const { messageSeq } = first;
+  const messageId =
+    "settled" in first ? peekId(first.bytes, first.start) : first.messageId;
+  return { messageId, messageSeq };
+}
 
 /** What no record or database key can hold: it must not reach a batch, where it would fail others. */
 function refusal(draft: MessageDraft): BrokerError | undefined {

@@ -12,11 +12,10 @@ import {
 } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
-import {
-  type Memtable,
-  type MemtableChannel,
-  type MemtableRecord,
-  memtableRecord,
+import type {
+  Memtable,
+  MemtableChannel,
+  MemtableRecord,
 } from "../engine/memtable.ts";
 import {
   countsForEver,
@@ -25,6 +24,7 @@ import {
   ID_RESERVATION_RECORD,
   MESSAGE_RECORD,
   maxRecordBytes,
+  peekTimes,
   type StoredRecord,
 } from "../engine/record.ts";
 import type { DedupeIndex, FirstMessage, FirstToCome } from "./dedupe.ts";
@@ -87,7 +87,10 @@ export class Assigner {
     const { memtable, rows, dedupe } = this.#parts;
     if (draft.clientMsgNo === "" || !dedupe.mayKnow(draft)) return undefined;
     const known = memtable.seen(draft);
-    if (known !== undefined && dedupe.isInWindow(known, nowMs)) return known;
+    if (known !== undefined) {
+      const times = peekTimes(known.bytes, known.start);
+      if (dedupe.isInWindow(times, nowMs)) return known;
+    }
     const number =
       (memtable.peek(draft.key) ?? rows.get(draft.key))?.number ?? 0;
     const first = number === 0 ? undefined : dedupe.find(number, draft, nowMs);
@@ -167,22 +170,14 @@ export class Assigner {
 
   /** Encodes a record, remembers its sender's number and gives it its place in the memtable. */
   #keep(channel: MemtableChannel, stored: StoredRecord): MemtableRecord {
-    const { message, dedupe, counted } = stored;
+    const { message, dedupe } = stored;
     const { frame } = this.#parts;
     const start = frame.reserve(maxRecordBytes(message));
     const { bytes } = frame;
     const end = encodeRecord(bytes, start, stored);
     frame.add(end);
-    const record = memtableRecord(channel, message, {
-      remembered: dedupe,
-      counted,
-      bytes,
-      start,
-      end,
-    });
     if (dedupe) this.#parts.dedupe.note(message);
-    this.#parts.memtable.assign(record);
-    return record;
+    return this.#parts.memtable.assign(channel, stored, { bytes, start, end });
   }
 
   /** The frame of the batch, its header left to fill in; undefined when there is nothing to write. */

@@ -8,7 +8,15 @@ import { PERSON_CHANNEL } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
 import { logKey, seqIn } from "../engine/channel-rows.ts";
 import type { Tables } from "../engine/database.ts";
-import type { MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
+import type { ChannelFlush, MemtableRecord } from "../engine/memtable.ts";
+import {
+  expires,
+  FROM_UID,
+  hasRedDot,
+  peekText,
+  peekTimes,
+  type RecordTimes,
+} from "../engine/record.ts";
 import { commit, fieldsOf } from "../engine/tables.ts";
 
 const VERSION = 1;
@@ -79,10 +87,10 @@ export class ConversationRows {
 
   /** The channels' rows are committed. `inMemory` tells which others are still there to get one. */
   kept(
-    channels: readonly MemtableChannel[],
+    flushed: readonly ChannelFlush[],
     inMemory: (key: ChannelKey) => unknown,
   ): void {
-    for (const { key } of channels) this.#forget(key);
+    for (const { channel } of flushed) this.#forget(channel.key);
     if (this.#unkeptKeys.size <= MANY_UNKEPT) return;
     for (const key of this.#unkeptKeys)
       if (inMemory(key) === undefined) this.#forget(key);
@@ -98,18 +106,17 @@ export class ConversationRows {
   }
 
   /** To be called inside `commit`, with the message. */
-  putMessage(ofLog: Buffer, record: MemtableRecord): void {
-    if (!record.redDot || record.expireS === 0) return;
-    void this.#tables.expiring.put(ofLog, expiringValue(record));
+  putMessage(ofLog: Buffer, { bytes, start }: MemtableRecord): void {
+    if (!hasRedDot(bytes, start) || !expires(bytes, start)) return;
+    const value = expiringValue(peekTimes(bytes, start));
+    void this.#tables.expiring.put(ofLog, value);
   }
 
   /** Every put of newest own seqs for what is being flushed; stops after each. To be advanced inside `commit`. */
-  *putOwn({ number, log, flushingLog }: MemtableChannel): Generator<void> {
+  *putOwn(number: number, log: readonly MemtableRecord[]): Generator<void> {
     const newest = new Map<string, number>();
-    for (let i = 0; i < flushingLog; i++) {
-      const record = log[i];
-      if (record !== undefined) newest.set(record.fromUid, record.messageSeq);
-    }
+    for (const { bytes, start, messageSeq } of log)
+      newest.set(peekText(bytes, start, FROM_UID), messageSeq);
     for (const [uid, seq] of newest) {
       void this.#tables.own.put(ownKey(number, uid), seqValue(seq));
       yield;
@@ -200,11 +207,11 @@ function seqValue(seq: number): Buffer {
   return value;
 }
 
-function expiringValue({ timestampMs, expireS }: MemtableRecord): Buffer {
+function expiringValue({ timestampMs, expiresAtMs }: RecordTimes): Buffer {
   const value = Buffer.allocUnsafe(17);
   value[0] = VERSION;
   value.writeDoubleBE(timestampMs, 1);
-  value.writeDoubleBE(timestampMs + expireS * 1000, 9);
+  value.writeDoubleBE(expiresAtMs, 9);
   return value;
 }
 

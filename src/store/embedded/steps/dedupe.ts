@@ -9,6 +9,15 @@ import type { Message } from "../../../broker/model.ts";
 import { PairFilter } from "../../../lib/pair-filter.ts";
 import { writeText } from "../../../lib/write-text.ts";
 import type { Tables } from "../engine/database.ts";
+import type { MemtableRecord } from "../engine/memtable.ts";
+import {
+  CLIENT_MSG_NO,
+  FROM_UID,
+  peekId,
+  peekTimes,
+  TEXT_LENGTH_BYTES,
+  textAt,
+} from "../engine/record.ts";
 import { commit, fieldsOf } from "../engine/tables.ts";
 
 const STATE = "dedupe";
@@ -36,7 +45,7 @@ export interface FirstToCome {
 
 type Sender = Pick<Message, "fromUid" | "clientMsgNo">;
 type Addressed = Sender & Pick<Message, "key">;
-type Remembered = Sender & FirstMessage & Pick<Message, "timestampMs">;
+type Remembered = FirstMessage & Pick<Message, "timestampMs">;
 
 export class DedupeIndex {
   readonly #tables: Tables;
@@ -186,12 +195,25 @@ export class DedupeIndex {
   }
 
   /** To be called inside `commit`. */
-  put(number: number, message: Remembered): void {
-    const { fromUid, clientMsgNo } = message;
-    const size = NUMBER_BYTES + 1 + (fromUid.length + clientMsgNo.length) * 3;
-    const room = Buffer.allocUnsafe(VALUE_BYTES + size);
-    const value = dedupeValue(message, room.subarray(size));
-    const key = room.subarray(0, writeKey(room, number, message));
+  put(number: number, { bytes, start, messageSeq }: MemtableRecord): void {
+    const uidAt = textAt(bytes, start, FROM_UID);
+    const noAt = textAt(bytes, start, CLIENT_MSG_NO);
+    const separatorAt = NUMBER_BYTES + bytes.readUInt16LE(uidAt);
+    const size = separatorAt + 1 + bytes.readUInt16LE(noAt);
+    const room = Buffer.allocUnsafe(size + VALUE_BYTES);
+    const key = room.subarray(0, size);
+    key.writeUIntBE(number, 0, NUMBER_BYTES);
+    let from = uidAt + TEXT_LENGTH_BYTES;
+    // Loops: so few bytes are not worth a call into C++.
+    for (let i = NUMBER_BYTES; i < separatorAt; i++)
+      key[i] = bytes[from++] ?? 0;
+    key[separatorAt] = SEPARATOR;
+    from = noAt + TEXT_LENGTH_BYTES;
+    for (let i = separatorAt + 1; i < size; i++) key[i] = bytes[from++] ?? 0;
+    const { timestampMs } = peekTimes(bytes, start);
+    const messageId = peekId(bytes, start);
+    const first = { messageId, messageSeq, timestampMs };
+    const value = dedupeValue(first, room.subarray(size));
     void this.#table(this.#generation).put(key, value);
   }
 

@@ -1,11 +1,7 @@
 // Reads a channel's messages: the database up to where the memtable begins, the memtable from there. No state of its own. Never shows a message
 // before it is settled, nor one that expired.
 
-import {
-  type ChannelKey,
-  expiresAtMs,
-  type Message,
-} from "../../../broker/model.ts";
+import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type {
   Clock,
   HistoryRange,
@@ -15,16 +11,8 @@ import type {
 import { contentBytes } from "../../held-bytes.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { LogRows } from "../engine/log-rows.ts";
-import {
-  type Memtable,
-  type MemtableRecord,
-  recordOf,
-} from "../engine/memtable.ts";
-import {
-  decodeRecord,
-  peekTimes,
-  type StoredRecord,
-} from "../engine/record.ts";
+import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
+import { decodeRecord, peekTimes, type RecordTimes } from "../engine/record.ts";
 
 interface HistoryParts {
   readonly logRows: Pick<LogRows, "up" | "down">;
@@ -135,8 +123,9 @@ export class History {
     for (let seq = reverse ? to : from; seq >= from && seq <= to; seq += step) {
       const record = log[seq - memtableFrom];
       if (record === undefined) continue;
-      if (this.#isShown(record.timestampMs, expiresAtMs(record)))
-        yield () => this.#whole(recordOf(record), number);
+      const { bytes, start, end } = record;
+      if (this.#isShown(peekTimes(bytes, start)))
+        yield () => this.#whole(bytes.subarray(start, end), number);
     }
   }
 
@@ -145,22 +134,21 @@ export class History {
     const records = reverse
       ? logRows.down(number, from, to)
       : logRows.up(number, from, to);
-    for (const { bytes } of records) {
-      const times = peekTimes(bytes);
-      if (this.#isShown(times.timestampMs, times.expiresAtMs))
-        yield () => this.#whole(decodeRecord(bytes), number);
-    }
+    for (const { bytes } of records)
+      if (this.#isShown(peekTimes(bytes)))
+        yield () => this.#whole(bytes, number);
   }
 
-  /** A stream's message with its stream. */
-  #whole({ message, isStream }: StoredRecord, number: number): Message {
+  /** A message, a stream's with its stream. */
+  #whole(record: Buffer, number: number): Message {
+    const { message, isStream } = decodeRecord(record);
     return isStream ? this.#parts.withStream(message, number) : message;
   }
 
-  #isShown(timestampMs: number, expiryMs: number): boolean {
+  #isShown({ timestampMs, expiresAtMs }: RecordTimes): boolean {
     const { clock, retentionMs } = this.#parts;
     const nowMs = clock();
-    if (nowMs >= expiryMs) return false;
+    if (nowMs >= expiresAtMs) return false;
     return nowMs < timestampMs + retentionMs;
   }
 }

@@ -22,7 +22,7 @@ import {
   recordAt,
   recordsFrom,
 } from "../engine/log-rows.ts";
-import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
+import type { ChannelFlush, Memtable } from "../engine/memtable.ts";
 import { isStreamRecord, peekTimes } from "../engine/record.ts";
 import { commit } from "../engine/tables.ts";
 import type { Inbox } from "./inbox.ts";
@@ -297,12 +297,12 @@ export class TrimQueue {
   }
 
   /** To be called with each channel that a checkpoint brought into the database, before it is let go of. */
-  grew({ key, flushingHead, flushingLog }: MemtableChannel): void {
-    if (this.keeps === 0 || flushingHead <= this.keeps) return;
-    const before = flushingHead - flushingLog;
+  grew({ channel, head, log }: ChannelFlush): void {
+    if (this.keeps === 0 || head <= this.keeps) return;
+    const before = head - log.length;
     const step = this.#step;
-    if (Math.floor(flushingHead / step) > Math.floor(before / step))
-      this.add(key);
+    if (Math.floor(head / step) > Math.floor(before / step))
+      this.add(channel.key);
   }
 
   /** The channel is to be looked at next time. */

@@ -5,7 +5,7 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { Frame } from "../engine/frame.ts";
-import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
+import type { Memtable } from "../engine/memtable.ts";
 import type { QueuedStep } from "./append.ts";
 import type { AssignedStream, Assigner } from "./assigner.ts";
 import { type LiveStream, withStream } from "./live-stream.ts";
@@ -49,10 +49,6 @@ export class StreamCall<Answer> implements QueuedStep {
     this.#decide = decide;
     this.#resolve = done.resolve;
     this.reject = done.reject;
-  }
-
-  get record(): MemtableRecord | undefined {
-    return this.#assigned?.record;
   }
 
   assign(nowMs: number): void {
@@ -99,11 +95,6 @@ export class StreamAssignments {
   constructor(parts: StreamCallParts, nowMs: number) {
     this.#parts = parts;
     this.nowMs = nowMs;
-  }
-
-  /** The message it assigned. */
-  get record(): AssignedStream["record"] | undefined {
-    return this.#begun?.record;
   }
 
   /** Gives a new stream's message its seq. */
@@ -155,7 +146,7 @@ export class StreamAssignments {
     });
   }
 
-  /** Takes all back but `record`, newest first. */
+  /** Takes all back, newest first. */
   rollBack(): void {
     const { memtable, live } = this.#parts;
     for (const assigned of this.#events.toReversed()) {
@@ -164,7 +155,9 @@ export class StreamAssignments {
       stream.lastMs = previousMs;
       memtable.letGo(encoded.end - encoded.start);
     }
-    if (this.#begun !== undefined) live.remove(this.#begun.stream);
+    if (this.#begun === undefined) return;
+    live.remove(this.#begun.stream);
+    memtable.rollBack(this.#begun.record);
   }
 }
 

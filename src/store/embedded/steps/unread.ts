@@ -5,24 +5,20 @@
 // records when it was last asked, so that nothing is gone through twice. All of it is read at once:
 // a state is of no use after an `await`.
 
-import {
-  type ChannelKey,
-  expiresAtMs,
-  type MessageHead,
-} from "../../../broker/model.ts";
+import type { ChannelKey, MessageHead } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { LogRows } from "../engine/log-rows.ts";
-import type {
-  Memtable,
-  MemtableChannel,
-  MemtableRecord,
-} from "../engine/memtable.ts";
+import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
 import {
-  countsForEver,
+  expires,
+  FROM_UID,
+  hasRedDot,
   peekCounted,
   peekHead,
+  peekText,
   peekTimes,
+  type RecordTimes,
 } from "../engine/record.ts";
 import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 
@@ -140,12 +136,6 @@ export interface ChannelState {
   readonly active: MemtableChannel | undefined;
 }
 
-/** What decides whether a record is shown, Unix milliseconds. */
-interface RecordTimes {
-  readonly timestampMs: number;
-  readonly expiresAtMs: number;
-}
-
 /** What is known of a memtable's log from `firstSeq` through `lastSeq`. */
 interface Seen {
   readonly firstSeq: number;
@@ -192,12 +182,11 @@ export class ChannelStates {
     const memtableFrom = memtableStart(state);
     const { logRows } = this.#parts;
     const stored = logRows.firstFrom(state.number, seq, memtableFrom);
-    if (stored !== undefined) {
-      const { timestampMs } = peekTimes(stored.bytes);
-      return { seq: stored.seq, timestampMs, ...peekCounted(stored.bytes) };
-    }
+    if (stored !== undefined) return countedRecord(stored.seq, stored.bytes, 0);
     const record = state.active?.log[Math.max(0, seq - memtableFrom)];
-    return record && countedRecord(record);
+    return (
+      record && countedRecord(record.messageSeq, record.bytes, record.start)
+    );
   }
 
   /** The newest message from `fromSeq` on that `isShown` takes. */
@@ -210,7 +199,8 @@ export class ChannelStates {
     for (let i = log.length - 1; i >= 0; i--) {
       const record = log[i];
       if (record === undefined || record.messageSeq < fromSeq) return undefined;
-      if (isShown(expiringRow(record))) return headOf(record);
+      const { bytes, start } = record;
+      if (isShown(peekTimes(bytes, start))) return peekHead(bytes, start);
     }
     const { logRows } = this.#parts;
     const toSeq = memtableStart(state) - 1;
@@ -244,10 +234,11 @@ export class ChannelStates {
     for (let i = seen.lastSeq + 1 - firstSeq; i < log.length; i++) {
       const record = log[i];
       if (record === undefined) break;
-      seen.lastSeq = record.messageSeq;
-      seen.own.set(record.fromUid, record.messageSeq);
-      if (record.redDot && record.expireS > 0)
-        seen.expiring.push(expiringRow(record));
+      const { bytes, start, messageSeq: seq } = record;
+      seen.lastSeq = seq;
+      seen.own.set(peekText(bytes, start, FROM_UID), seq);
+      if (hasRedDot(bytes, start) && expires(bytes, start))
+        seen.expiring.push({ seq, ...peekTimes(bytes, start) });
     }
     return seen;
   }
@@ -258,18 +249,11 @@ function memtableStart({ active, head }: ChannelState): number {
   return active?.log[0]?.messageSeq ?? head + 1;
 }
 
-function countedRecord(record: MemtableRecord): CountedRecord {
-  const { messageSeq, timestampMs, counted, redDot } = record;
-  const counts = countsForEver(redDot, record);
-  return { seq: messageSeq, timestampMs, counted, counts };
-}
-
-function expiringRow(record: MemtableRecord): ExpiringRow {
-  const { messageSeq, timestampMs } = record;
-  return { seq: messageSeq, timestampMs, expiresAtMs: expiresAtMs(record) };
-}
-
-function headOf(record: MemtableRecord): MessageHead {
-  const { messageId, messageSeq, clientMsgNo, timestampMs } = record;
-  return { messageId, messageSeq, clientMsgNo, timestampMs };
+function countedRecord(
+  seq: number,
+  bytes: Buffer,
+  start: number,
+): CountedRecord {
+  const { timestampMs } = peekTimes(bytes, start);
+  return { seq, timestampMs, ...peekCounted(bytes, start) };
 }
