@@ -192,7 +192,8 @@ export class Checkpoint {
     for (const puts of phases(this.#parts, flush, isFirst))
       await this.#putAll(puts);
     await commit(tables, () => putCheckpointState(tables, state));
-    finishFlush(this.#parts, flush);
+    const finishing = finishFlush(this.#parts, flush);
+    while (!advance(finishing)) await nextTurn();
     conversationRows.kept(channels, (key) => memtable.peek(key));
     this.#done++;
     this.#dropSegments(state.position);

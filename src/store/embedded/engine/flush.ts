@@ -64,13 +64,13 @@ export function startFlush({
   return { channels: memtable.startFlush(), streams: live.startFlush() };
 }
 
-/** Lets go of what is marked, for the database has it. */
-export function finishFlush(
+/** Lets go of what is marked, for the database has it; stops after each channel. */
+export function* finishFlush(
   { memtable, trimQueue }: FlushParts,
   { channels, streams }: Flush,
-): void {
+): Generator<void> {
   for (const channel of channels) trimQueue.grew(channel);
-  memtable.finishFlush(channels);
+  yield* memtable.finishFlush(channels);
   streams.finish();
 }
 

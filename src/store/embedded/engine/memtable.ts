@@ -233,8 +233,8 @@ export class Memtable {
     }));
   }
 
-  /** Lets go of what was written, for the database has it. */
-  finishFlush(flushed: readonly ChannelFlush[]): void {
+  /** Lets go of what was written, for the database has it; stops after each channel. */
+  *finishFlush(flushed: readonly ChannelFlush[]): Generator<void> {
     this.#dirty.splice(0, flushed.length);
     for (const { channel, log, dedupeOnly } of flushed) {
       for (const record of log) this.#drop(record);
@@ -242,6 +242,7 @@ export class Memtable {
       channel.log = behind(channel.log, log.length);
       channel.dedupeOnly = behind(channel.dedupeOnly, dedupeOnly.length);
       if (hasRecords(channel)) this.#dirty.push(channel);
+      yield;
     }
     this.forgetIdle();
   }

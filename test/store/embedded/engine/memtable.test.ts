@@ -4,6 +4,7 @@
 import type { Message } from "../../../../src/broker/model.ts";
 import { hashText } from "../../../../src/lib/text-hash.ts";
 import {
+  type ChannelFlush,
   Memtable,
   type MemtableRecord,
 } from "../../../../src/store/embedded/engine/memtable.ts";
@@ -114,7 +115,7 @@ t.test(
     const flush = memtable.startFlush();
     const late = unsettled.slice(0, 100);
     for (const record of late) memtable.settle(record);
-    memtable.finishFlush(flush);
+    finish(memtable, flush);
     t.equal(
       count(early, (_, i) => memtable.seen(named(i)) === undefined),
       150,
@@ -137,10 +138,36 @@ t.test(
       heads.every(({ counted, headCounted }) => counted === headCounted),
       "and are not counted",
     );
-    memtable.finishFlush(memtable.startFlush());
+    finish(memtable, memtable.startFlush());
     t.same([memtable.records, memtable.bytes], [0, 0], "nothing is held");
   },
 );
+
+t.test(
+  "what is settled while a flush lets go is in the next one, once",
+  async (t) => {
+    const memtable = new Memtable(() => undefined, BOUNDS);
+    let next = 0;
+    const settleInEach = () => {
+      for (let i = 0; i < KEYS; i++)
+        memtable.settle(assign(memtable, named(next++)));
+    };
+    settleInEach();
+    for (const _ of memtable.finishFlush(memtable.startFlush())) settleInEach();
+    const flush = memtable.startFlush();
+    t.equal(flush.length, KEYS, "each channel once");
+    const seqs = flush.map(({ log }) => log.map((one) => one.messageSeq));
+    const wanted = Array.from({ length: KEYS }, (_, i) => i + 2);
+    t.ok(
+      seqs.every((ofOne) => ofOne.join() === wanted.join()),
+      "each message once",
+    );
+  },
+);
+
+function finish(memtable: Memtable, flush: readonly ChannelFlush[]): void {
+  for (const _ of memtable.finishFlush(flush));
+}
 
 function count(
   records: readonly MemtableRecord[],
