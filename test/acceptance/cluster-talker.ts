@@ -13,6 +13,8 @@ import {
 
 const RECONNECT = { minMs: 20, maxMs: 300 };
 const MOST_PAUSE_MS = 25;
+/** Unanswered at a time: fewer than the SDK queues, however long a node takes to start. */
+const MOST_WAITING = 500;
 
 /** What a channel gave a talker: its own messages and those it heard. */
 export interface Heard {
@@ -31,6 +33,7 @@ export class Talker {
   visits = 0;
   readonly #channels: readonly ChannelRef[];
   #count = 0;
+  #waiting = 0;
 
   constructor(
     uid: string,
@@ -55,7 +58,8 @@ export class Talker {
   async run(isOver: () => boolean): Promise<void> {
     const sends: Promise<void>[] = [];
     while (!isOver()) {
-      for (const channel of this.#channels) sends.push(this.#send(channel));
+      if (this.#waiting < MOST_WAITING)
+        for (const channel of this.#channels) sends.push(this.#send(channel));
       await pause(MOST_PAUSE_MS);
     }
     await Promise.all(sends);
@@ -70,6 +74,7 @@ export class Talker {
 
   async #send(channel: ChannelRef): Promise<void> {
     const clientMsgNo = `${this.uid}-${++this.#count}`;
+    this.#waiting += 1;
     try {
       const receipt = await this.client.send(channel, clientMsgNo, {
         clientMsgNo,
@@ -77,6 +82,8 @@ export class Talker {
       this.sent.push({ channel, clientMsgNo, messageSeq: receipt.messageSeq });
     } catch (error) {
       this.surprises.push(`send ${error}`);
+    } finally {
+      this.#waiting -= 1;
     }
   }
 }
