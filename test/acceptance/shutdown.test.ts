@@ -118,8 +118,11 @@ t.test(
     const firstAtMs = closings[0]?.atMs ?? 0;
     const lastAtMs = closings.at(-1)?.atMs ?? 0;
     t.comment(`closed over ${Math.round(lastAtMs - firstAtMs)} ms`);
-    t.ok(lastAtMs - firstAtMs > DRAIN_MS * 0.4, "spread over the drain");
-    t.ok(densest(closings, DRAIN_MS / 10) < 0.6, "never many at once");
+    const heldUpMs = 10 * pace.lostMs(); // what came meanwhile is seen at once
+    const spreadMs = lastAtMs - firstAtMs + heldUpMs;
+    t.ok(spreadMs > DRAIN_MS * 0.4, "spread over the drain");
+    const most = densest(closings, DRAIN_MS / 10);
+    t.ok(most < 0.6 + heldUpMs / DRAIN_MS, `never many at once: ${most}`);
     const tookMs = performance.now() - toldAtMs;
     t.comment(`exit after ${Math.round(tookMs)} ms`);
     t.ok(tookMs < DRAIN_MS * 3 + 10 * pace.lostMs(), "and not much longer");
