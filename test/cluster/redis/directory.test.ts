@@ -524,7 +524,7 @@ t.test(
     for (const one of [judged, waiting]) await a.directory.login(one);
     await a.cluster.listen("u:u");
     const topicsBack: (() => void)[] = [];
-    a.topics.recovery = () =>
+    a.topics.recovers = () =>
       new Promise((resolve) => {
         topicsBack.push(resolve);
       });

@@ -14,6 +14,8 @@ export interface PlainTopics extends ClusterTopics {
   readonly published: readonly ClusterEvent[];
   /** As after a cut of the connection, on which these users' topics came. */
   resubscribed(uids: readonly string[]): void;
+  /** What `recovery` answers. */
+  recovers: () => Promise<void> | undefined;
 }
 
 const AGAIN_MS = 20;
@@ -60,7 +62,8 @@ export function plainTopics(
     barrier: async () => {
       await subscriber.ping();
     },
-    recovery: () => undefined,
+    recovery: () => topics.recovers(),
+    recovers: () => undefined,
     delivered: () => undefined,
     start: async () => {},
     close: async () => {},
