@@ -10,8 +10,8 @@ import {
   GROUP_CHANNEL,
 } from "../broker/model.ts";
 import { ChannelRows } from "../store/embedded/engine/channel-rows.ts";
+import { fieldsOf, type Stored } from "../store/embedded/engine/database.ts";
 import { decodeRecord } from "../store/embedded/engine/record.ts";
-import { fieldsOf, type Stored } from "../store/embedded/engine/tables.ts";
 import * as folder from "../store/embedded/export.ts";
 import {
   commandOf,

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import type { Test } from "tap";
 import type { ChannelKey } from "../../src/broker/model.ts";
 import { Keys } from "../../src/redis/keys.ts";
-import { openTables } from "../../src/store/embedded/engine/database.ts";
+import { openTables } from "../../src/store/embedded/engine/tables.ts";
 import { DRIVER, prefixOf, sharedRedis } from "./driver.ts";
 
 /** Records of messages, and notes of when they expire. */

@@ -10,7 +10,12 @@ import { BrokerError } from "../../broker/errors.ts";
 import type { Message, StreamSnapshot } from "../../broker/model.ts";
 import { ChannelRows, logKey, seqIn } from "./engine/channel-rows.ts";
 import { readCheckpointState } from "./engine/checkpoint.ts";
-import type { Tables } from "./engine/database.ts";
+import {
+  commit,
+  fieldsOf,
+  MAX_TABLES,
+  type Stored,
+} from "./engine/database.ts";
 import {
   countIn,
   LogRows,
@@ -19,7 +24,7 @@ import {
   rowOf,
 } from "./engine/log-rows.ts";
 import { decodeRecord, peekCounted, peekTimes } from "./engine/record.ts";
-import { commit, fieldsOf, MAX_TABLES, type Stored } from "./engine/tables.ts";
+import type { Tables } from "./engine/tables.ts";
 import { type EmbeddedOptions, openStore } from "./open.ts";
 import { seqOfCopy } from "./steps/inbox-rows.ts";
 import { ownerOf } from "./steps/managers.ts";

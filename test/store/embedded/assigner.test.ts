@@ -2,9 +2,9 @@
 
 import { join } from "node:path";
 import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";
-import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { Frame } from "../../../src/store/embedded/engine/frame.ts";
 import { Memtable } from "../../../src/store/embedded/engine/memtable.ts";
+import { openTables } from "../../../src/store/embedded/engine/tables.ts";
 import {
   Assigner,
   MessageIds,

@@ -1,7 +1,7 @@
 // A database that fails when a test says so.
 
 import { ABORT } from "lmdb";
-import type { DatabaseWrites } from "../../../src/store/embedded/engine/tables.ts";
+import type { DatabaseWrites } from "../../../src/store/embedded/engine/database.ts";
 
 /** Real writes of which chosen ones fail: the commit of that number from now on (1 is the next one), and every flush. */
 export function brittleDatabase() {

@@ -2,8 +2,8 @@
 
 import { join } from "node:path";
 import { ChannelRows } from "../../../src/store/embedded/engine/channel-rows.ts";
-import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
+import { openTables } from "../../../src/store/embedded/engine/tables.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { testFolder } from "./folder.ts";

@@ -1,7 +1,6 @@
 // The log's rows, alone and in chunks, against a list. Imports the table's own file: no call of the store says where a row begins.
 
 import { join } from "node:path";
-import { openTables } from "../../../src/store/embedded/engine/database.ts";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";
 import {
   countIn,
@@ -11,6 +10,7 @@ import {
   recordsFrom,
   rowLength,
 } from "../../../src/store/embedded/engine/log-rows.ts";
+import { openTables } from "../../../src/store/embedded/engine/tables.ts";
 import { draftOf } from "../../contract/store-bench.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, seqsIn, testFolder } from "./folder.ts";

@@ -2,8 +2,8 @@
 // of the log and expiry tables. Owns the counter of channel numbers. A number is never used for two channels.
 
 import type { ChannelKey } from "../../../broker/model.ts";
-import type { Tables } from "./database.ts";
-import { commit, fieldsOf } from "./tables.ts";
+import { commit, fieldsOf } from "./database.ts";
+import type { Tables } from "./tables.ts";
 
 const ROW_VERSION = 2;
 const NEXT_VERSION = 1;

@@ -6,7 +6,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
-import type { Tables } from "./database.ts";
+import { commit, fieldsOf, flushed } from "./database.ts";
 import {
   type FlushParts,
   finishFlush,
@@ -16,7 +16,7 @@ import {
 } from "./flush.ts";
 import type { ChannelFlush } from "./memtable.ts";
 import type { WalPosition } from "./segment.ts";
-import { commit, fieldsOf, flushed } from "./tables.ts";
+import type { Tables } from "./tables.ts";
 import type { Wal } from "./wal.ts";
 
 const STATE = "journal";

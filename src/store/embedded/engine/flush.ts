@@ -5,7 +5,6 @@
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
-import type { Tables } from "./database.ts";
 import { type LogRows, MAX_RECORDS, MAX_SEQ, rowLength } from "./log-rows.ts";
 import type { ChannelFlush, Memtable, MemtableRecord } from "./memtable.ts";
 import {
@@ -15,6 +14,7 @@ import {
   peekId,
   peekTimes,
 } from "./record.ts";
+import type { Tables } from "./tables.ts";
 
 const EXPIRY_VALUE = Buffer.from([1]);
 

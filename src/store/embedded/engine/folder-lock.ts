@@ -17,8 +17,8 @@ import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { TransactionFlags } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
+import { type Database, fieldsOf } from "./database.ts";
 import { PRIVATE_FILE } from "./private-files.ts";
-import { type Database, fieldsOf } from "./tables.ts";
 
 const OWNER = "owner";
 const VERSION = 1;

@@ -3,7 +3,7 @@
 // records. Everything that reads or writes the log goes through here. No cursor stays open between two rows. No state.
 
 import { logKey, seqIn } from "./channel-rows.ts";
-import type { Tables } from "./database.ts";
+import type { Tables } from "./tables.ts";
 
 const CHUNK = 0x40;
 /** Of one row. */

@@ -11,9 +11,9 @@ import type {
   MessageDraft,
   Publisher,
 } from "../../../broker/ports.ts";
-import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/database.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
 import { peekId } from "../engine/record.ts";
+import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
 import { Turn, type TurnParts } from "../engine/turn.ts";
 import type { Assigner } from "./assigner.ts";
 import type { FirstMessage, FirstToCome } from "./dedupe.ts";

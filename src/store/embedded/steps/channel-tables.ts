@@ -8,13 +8,13 @@ import {
   GROUP_CHANNEL,
 } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
-import type { Tables } from "../engine/database.ts";
 import {
   fieldsOf,
   type Snapshot,
   type Stored,
   transact,
-} from "../engine/tables.ts";
+} from "../engine/database.ts";
+import type { Tables } from "../engine/tables.ts";
 import { positionKey } from "./conversation-rows.ts";
 
 const VERSION = 1;

@@ -12,13 +12,13 @@ import {
 import type { Appended, Clock, CommandDraft } from "../../../broker/ports.ts";
 import { deferred } from "../../../lib/deferred.ts";
 import type { TimeSlice } from "../../../lib/time-slice.ts";
-import type { Tables } from "../engine/database.ts";
+import { fieldsOf } from "../engine/database.ts";
 import {
   encodeRecord,
   MESSAGE_RECORD,
   maxRecordBytes,
 } from "../engine/record.ts";
-import { fieldsOf } from "../engine/tables.ts";
+import type { Tables } from "../engine/tables.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import type { InboxBatch } from "./inbox-batch.ts";
 import { commandKey, seqOfCopy } from "./inbox-rows.ts";

@@ -7,7 +7,7 @@ import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
 import { logKey, seqIn } from "../engine/channel-rows.ts";
-import type { Tables } from "../engine/database.ts";
+import { commit, fieldsOf } from "../engine/database.ts";
 import type { ChannelFlush, MemtableRecord } from "../engine/memtable.ts";
 import {
   expires,
@@ -17,7 +17,7 @@ import {
   peekTimes,
   type RecordTimes,
 } from "../engine/record.ts";
-import { commit, fieldsOf } from "../engine/tables.ts";
+import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
 const POSITION_VERSION = 1;

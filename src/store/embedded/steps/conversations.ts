@@ -16,8 +16,8 @@ import type {
 } from "../../../broker/ports.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
 import { CONVERSATION_BYTES, contentBytes } from "../../held-bytes.ts";
-import type { Tables } from "../engine/database.ts";
-import { transact } from "../engine/tables.ts";
+import { transact } from "../engine/database.ts";
+import type { Tables } from "../engine/tables.ts";
 import type { ChannelTables } from "./channel-tables.ts";
 import { type ConversationRows, putPosition } from "./conversation-rows.ts";
 import {

@@ -8,7 +8,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
 import { PairFilter } from "../../../lib/pair-filter.ts";
 import { writeText } from "../../../lib/write-text.ts";
-import type { Tables } from "../engine/database.ts";
+import { commit, fieldsOf } from "../engine/database.ts";
 import type { MemtableRecord } from "../engine/memtable.ts";
 import {
   CLIENT_MSG_NO,
@@ -18,7 +18,7 @@ import {
   TEXT_LENGTH_BYTES,
   textAt,
 } from "../engine/record.ts";
-import { commit, fieldsOf } from "../engine/tables.ts";
+import type { Tables } from "../engine/tables.ts";
 
 const STATE = "dedupe";
 const VERSION = 1;

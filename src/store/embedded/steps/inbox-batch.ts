@@ -2,7 +2,7 @@
 // they will be. Only one batch exists at a time: it relies on the tables not changing under it.
 
 import type { TimeSlice } from "../../../lib/time-slice.ts";
-import type { Tables } from "../engine/database.ts";
+import type { Tables } from "../engine/tables.ts";
 import {
   Arena,
   commandOf,

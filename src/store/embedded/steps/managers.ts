@@ -1,8 +1,8 @@
 // Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
 
 import type { Clock, ManagerStore } from "../../../broker/ports.ts";
-import type { Tables } from "../engine/database.ts";
-import { fieldsOf, type Stored, transact } from "../engine/tables.ts";
+import { fieldsOf, type Stored, transact } from "../engine/database.ts";
+import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
 

@@ -14,7 +14,7 @@ import {
   logKey,
   logKeyIn,
 } from "../engine/channel-rows.ts";
-import type { Tables } from "../engine/database.ts";
+import { commit } from "../engine/database.ts";
 import {
   type LogRow,
   type LogRows,
@@ -24,7 +24,7 @@ import {
 } from "../engine/log-rows.ts";
 import type { ChannelFlush, Memtable } from "../engine/memtable.ts";
 import { isStreamRecord, peekTimes } from "../engine/record.ts";
-import { commit } from "../engine/tables.ts";
+import type { Tables } from "../engine/tables.ts";
 import type { Inbox } from "./inbox.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import { isTokenValid } from "./managers.ts";

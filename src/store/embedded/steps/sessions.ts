@@ -27,8 +27,8 @@ import type {
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { toBrokerError } from "../../lifecycle.ts";
-import type { Tables } from "../engine/database.ts";
-import { transact } from "../engine/tables.ts";
+import { transact } from "../engine/database.ts";
+import type { Tables } from "../engine/tables.ts";
 import { place } from "./session-rules.ts";
 import { type NewestLogins, userLock } from "./users.ts";
 

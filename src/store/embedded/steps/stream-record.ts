@@ -11,12 +11,12 @@ import {
   type StreamState,
 } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
-import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/database.ts";
 import {
   assertVersion,
   RECORD_VERSION,
   STREAM_RECORD,
 } from "../engine/record.ts";
+import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
 
 const RECORD_BYTES = 12;
 const BODY_BYTES = 16;

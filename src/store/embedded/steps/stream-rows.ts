@@ -8,9 +8,9 @@ import type {
   StreamSnapshot,
 } from "../../../broker/model.ts";
 import { type ChannelRows, logKey } from "../engine/channel-rows.ts";
-import type { Tables } from "../engine/database.ts";
+import { commit, fieldsOf } from "../engine/database.ts";
 import { decodeRecord } from "../engine/record.ts";
-import { commit, fieldsOf } from "../engine/tables.ts";
+import type { Tables } from "../engine/tables.ts";
 import type { LiveStream, StreamHead } from "./live-stream.ts";
 import {
   decodeBody,

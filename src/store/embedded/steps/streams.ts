@@ -15,7 +15,7 @@ import type {
   StreamStep,
   StreamStore,
 } from "../../../broker/ports.ts";
-import { MAX_LABEL_UNITS } from "../engine/database.ts";
+import { MAX_LABEL_UNITS } from "../engine/tables.ts";
 import type { Appends } from "./append.ts";
 import type { LiveStream } from "./live-stream.ts";
 import { createStreamReads, type StreamReadsParts } from "./stream-reads.ts";

@@ -10,8 +10,8 @@ import {
   type UserStore,
 } from "../../../broker/ports.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
-import type { Tables } from "../engine/database.ts";
-import { fieldsOf, type Stored, transact } from "../engine/tables.ts";
+import { fieldsOf, type Stored, transact } from "../engine/database.ts";
+import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
 /** Rows looked at in one sweep: the next one goes on behind them. */

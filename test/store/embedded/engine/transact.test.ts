@@ -4,12 +4,12 @@
 import { join } from "node:path";
 import type { Test } from "tap";
 import { BrokerError } from "../../../../src/broker/errors.ts";
-import { openTables } from "../../../../src/store/embedded/engine/database.ts";
-import { FolderLock } from "../../../../src/store/embedded/engine/folder-lock.ts";
 import {
   commit,
   transact,
-} from "../../../../src/store/embedded/engine/tables.ts";
+} from "../../../../src/store/embedded/engine/database.ts";
+import { FolderLock } from "../../../../src/store/embedded/engine/folder-lock.ts";
+import { openTables } from "../../../../src/store/embedded/engine/tables.ts";
 import { t } from "../../../support/suite.ts";
 import { brittleDatabase } from "../brittle-database.ts";
 import { testFolder } from "../folder.ts";
