@@ -1,6 +1,8 @@
-// What do more nodes on one Redis bring, and what does the way through it cost? Messages stored and acknowledged, a group of 1000 members spread over
-// 1, 2 and 3 nodes, the time from sending to receiving; beside them an embedded node, and Socket.IO with its Redis adapter, which stores nothing.
-// With `--against`: two nodes of each build. All of it shares one machine, so processor time says more than the clock.
+// What do more nodes on one Redis bring, and what does the way through it cost? Messages stored and
+// acknowledged, a group of 1000 members spread over 1, 2 and 3 nodes, the time from sending to
+// receiving; beside them an embedded node, and Socket.IO with its Redis adapter, which stores
+// nothing. With `--against`: two nodes of each build. All of it shares one machine, so processor
+// time says more than the clock.
 
 import type { Bench, Benchmark, Row, Sample } from "./support/benchmark.ts";
 import {
@@ -38,7 +40,9 @@ const MANY_IN_FLIGHT = 16;
 /** As many in flight as callers send at a time. */
 const PIPELINED = { connections: 4, depth: MANY_IN_FLIGHT };
 const PRIMARIES = 3;
-/** What is taken for a delivery when a quick run is over before the clock of processor time ticks. */
+/**
+ * What is taken for a delivery when a quick run is over before the clock of processor time ticks.
+ */
 const LEAST_US = 0.01;
 
 const STORED = {
@@ -49,7 +53,10 @@ const HOP = {
   title: "from POST to 10 members, one message at a time",
   unit: "µs, median",
 };
-/** Where several are on their way, a busy node writes them together and seems cheaper than one with less to do. */
+/**
+ * Where several are on their way, a busy node writes them together and seems cheaper than one with
+ * less to do.
+ */
 const BUSIEST = {
   title: "fan-out, 1 in flight, per CPU-second of the busiest node",
   unit: "deliveries",
@@ -154,8 +161,8 @@ async function compareSends(
 }
 
 /**
- * One node on Redis beside what Redis alone costs at least, with as many in flight and as many subscribers, and beside an embedded node: a member of
- * the group is connected to each.
+ * One node on Redis beside what Redis alone costs at least, with as many in flight and as many
+ * subscribers, and beside an embedded node: a member of the group is connected to each.
  */
 async function compareLimits(
   setting: Setting,
@@ -205,8 +212,8 @@ async function compareLimits(
 }
 
 /**
- * A node on a Redis Cluster, each of 64 callers at a group of its own, beside what the servers cost at least, with as many in flight and as many
- * subscribers: one member of all groups is connected.
+ * A node on a Redis Cluster, each of 64 callers at a group of its own, beside what the servers cost
+ * at least, with as many in flight and as many subscribers: one member of all groups is connected.
  */
 async function onRedisCluster(setting: Setting): Promise<readonly Row[]> {
   const { bench, load } = setting;
@@ -258,8 +265,8 @@ async function compareFanout(
 }
 
 /**
- * What Redis costs at least where messages come one at a time, as from nodes that have a thousand deliveries to make between two, and all nodes are
- * subscribed.
+ * What Redis costs at least where messages come one at a time, as from nodes that have a thousand
+ * deliveries to make between two, and all nodes are subscribed.
  */
 function leastFanout(
   { members }: Setting,

@@ -1,5 +1,6 @@
-// How fast does one message reach a group of 1000, 100 or 10 members who are all online? The bare server publishes a frame of the same size to as
-// many sockets. One publisher, on a socket or over HTTP, keeps 4 or 16 messages on their way; a message has arrived when all members have it.
+// How fast does one message reach a group of 1000, 100 or 10 members who are all online? The bare
+// server publishes a frame of the same size to as many sockets. One publisher, on a socket or over
+// HTTP, keeps 4 or 16 messages on their way; a message has arrived when all members have it.
 
 import { Backend, TOKEN } from "./support/backend.ts";
 import type {

@@ -1,6 +1,7 @@
-// How many messages does a backend get stored and acknowledged per second over `/message/send`, 64 connections? The bare server parses the
-// same JSON and gives an answer of the same size. Two clients: autocannon, which everybody can repeat, and the load client, because
-// autocannon is itself the limit at these rates.
+// How many messages does a backend get stored and acknowledged per second over `/message/send`, 64
+// connections? The bare server parses the same JSON and gives an answer of the same size. Two
+// clients: autocannon, which everybody can repeat, and the load client, because autocannon is
+// itself the limit at these rates.
 
 import autocannon from "autocannon";
 import type {

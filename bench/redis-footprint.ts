@@ -1,6 +1,8 @@
-// What things take in Redis, in bytes of its memory and in its processor time: a user, a group, a membership, a message, a remembered client_msg_no,
-// a session with its subscriptions; and what a session takes on its node. For the arithmetic of docs/cluster.md.
-// Usage: npx tsx bench/redis-footprint.ts [--count 10000] [-- options of redis-server]. Needs `npm run build`, Linux, a C compiler and redis-server.
+// What things take in Redis, in bytes of its memory and in its processor time: a user, a group, a
+// membership, a message, a remembered client_msg_no, a session with its subscriptions; and what a
+// session takes on its node. For the arithmetic of docs/cluster.md.
+// Usage: npx tsx bench/redis-footprint.ts [--count 10000] [-- options of redis-server]. Needs `npm
+//   run build`, Linux, a C compiler and redis-server.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";

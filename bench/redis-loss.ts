@@ -1,6 +1,8 @@
-// What Redis loses of acknowledged messages when it is killed under load: one server by how it writes its file, a primary with replicas by
-// redis.minReplicas. The figures of docs/cluster.md. A killed process is no power loss: what the kernel had is written.
-// Usage: npx tsx bench/redis-loss.ts [--rounds 3] [--seconds 2] [a word of the cases wanted]. Needs `npm run build`, Linux and redis-server.
+// What Redis loses of acknowledged messages when it is killed under load: one server by how it
+// writes its file, a primary with replicas by redis.minReplicas. The figures of docs/cluster.md. A
+// killed process is no power loss: what the kernel had is written.
+// Usage: npx tsx bench/redis-loss.ts [--rounds 3] [--seconds 2] [a word of the cases wanted]. Needs
+//   `npm run build`, Linux and redis-server.
 
 import { request } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";

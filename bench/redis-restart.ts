@@ -1,6 +1,8 @@
-// What does a restart of Redis cost two nodes with 10,000 connected sessions in two groups each? Until presence is right for all of them and the first
-// message to each group has reached every member, and what Redis does meanwhile: processor time and commands. It is ended in order, killed, and killed
-// and kept away until the nodes count as dead. Each time twice: once left alone, so that the commands are those of the nodes, and once asked.
+// What does a restart of Redis cost two nodes with 10,000 connected sessions in two groups each?
+// Until presence is right for all of them and the first message to each group has reached every
+// member, and what Redis does meanwhile: processor time and commands. It is ended in order, killed,
+// and killed and kept away until the nodes count as dead. Each time twice: once left alone, so that
+// the commands are those of the nodes, and once asked.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { Redis } from "ioredis";
@@ -160,7 +162,10 @@ export const redisRestart: Benchmark = {
   },
 };
 
-/** The first outage with each of the others; with two builds, each outage of the one with that of the other. */
+/**
+ * The first outage with each of the others; with two builds, each outage of the one with that of
+ * the other.
+ */
 function pairs(
   { subjects: [base, ours] }: Bench,
   outages: readonly Outage[],
@@ -259,7 +264,10 @@ async function idleRate(
   return total(watched.commands) / watched.seconds;
 }
 
-/** Each user in two groups that share few members; the members of each are connected to both nodes, which take the users in turn. */
+/**
+ * Each user in two groups that share few members; the members of each are connected to both nodes,
+ * which take the users in turn.
+ */
 function divided(uids: readonly string[]): ReadonlyMap<string, string[]> {
   const half = Math.ceil(uids.length / GROUP_SIZE);
   const groups = new Map<string, string[]>();
@@ -336,7 +344,9 @@ async function untilPresent(
   }
 }
 
-/** How many users a node says to be offline, of all nodes together. Rejects where a node cannot say. */
+/**
+ * How many users a node says to be offline, of all nodes together. Rejects where a node cannot say.
+ */
 async function absent({ servers, uids }: World): Promise<number> {
   let missing = 0;
   for (const { apiPort } of servers) {
@@ -352,7 +362,10 @@ async function absent({ servers, uids }: World): Promise<number> {
   return missing;
 }
 
-/** Sends one message to each group, in turn at each node; seconds until every open session has one of both its groups. */
+/**
+ * Sends one message to each group, in turn at each node; seconds until every open session has one
+ * of both its groups.
+ */
 async function untilEverywhere(
   world: World,
   seconds: () => number,

@@ -1,5 +1,7 @@
-// `npm run bench -- [names] [--quick] [--against <git-ref>] [--rounds N] [--seconds S] [--sessions N] [--profile]`: runs one benchmark or all, prints a table for each
-// and writes bench/results/<name>.json (`<name>-quick.json`). Everything it started is gone when it ends, however it ends. Figures never fail a run.
+// `npm run bench -- [names] [--quick] [--against <git-ref>] [--rounds N] [--seconds S] [--sessions
+// N] [--profile]`: runs one benchmark or all, prints a table for each and writes
+// bench/results/<name>.json (`<name>-quick.json`). Everything it started is gone when it ends,
+// however it ends. Figures never fail a run.
 
 import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";

@@ -1,5 +1,6 @@
-// How fast does a client get its message acknowledged? SEND → SENDACK on the native protocol, durable, 64 messages in flight; the bare
-// server answers a frame of the size of our SEND with one of the size of our SENDACK.
+// How fast does a client get its message acknowledged? SEND → SENDACK on the native protocol,
+// durable, 64 messages in flight; the bare server answers a frame of the size of our SEND with one
+// of the size of our SENDACK.
 
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Subject } from "./support/benchmark.ts";

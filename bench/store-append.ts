@@ -1,5 +1,6 @@
-// What does the embedded store spend on a message: processor time, memory, the longest turn of the event loop? Without a network, against
-// LMDB alone, which answers after its commit (or after the disk has it). Each measurement is a process of its own.
+// What does the embedded store spend on a message: processor time, memory, the longest turn of the
+// event loop? Without a network, against LMDB alone, which answers after its commit (or after the
+// disk has it). Each measurement is a process of its own.
 
 import {
   type AppendFigures,

@@ -1,5 +1,6 @@
-// What does streamed text cost? 1000 streams at once of 20 chunks a second, each with a viewer of its own: how long a chunk takes from its POST
-// to the viewer, and how much processor time. And one stream with 1000 viewers: deliveries per second against a bare publish.
+// What does streamed text cost? 1000 streams at once of 20 chunks a second, each with a viewer of
+// its own: how long a chunk takes from its POST to the viewer, and how much processor time. And one
+// stream with 1000 viewers: deliveries per second against a bare publish.
 
 import { randomUUID } from "node:crypto";
 import { STREAM_START } from "../src/broker/model.ts";
@@ -68,7 +69,7 @@ function namesOf(viewers: number): readonly string[] {
   return Array.from({ length: viewers }, (_, at) => viewerName(at));
 }
 
-// --- Many streams with one viewer each -----------------------------------------------------------------------------------
+// --- Many streams with one viewer each -----------------------------------------------------------
 
 /** Between the producer and one user, who calls it by the producer's name. */
 function personalStream(viewer: string): StreamName {
@@ -133,7 +134,7 @@ async function startMany(
   return { server, backend, opening: viewerOpening() };
 }
 
-// --- One stream with many viewers ----------------------------------------------------------------------------------------
+// --- One stream with many viewers ----------------------------------------------------------------
 
 /** A new one each time: what a stream may hold is bounded. */
 function groupStream(): StreamName {
@@ -195,7 +196,7 @@ async function startOne(
   return { server, backend, opening: viewerOpening() };
 }
 
-// --- Both ----------------------------------------------------------------------------------------------------------------
+// --- Both ----------------------------------------------------------------------------------------
 
 function viewerOpening(): Opening {
   const open = connectFrame(VIEWER, TOKEN);

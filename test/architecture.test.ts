@@ -1,5 +1,6 @@
-// The rules of the code base: who imports whom, how long things are, what form a file has. Part of `npm run check` and of `npm test`.
-// Reads the sources as they are now; the rules themselves are first tried on files that break them.
+// The rules of the code base: who imports whom, how long things are, what form a file has. Part of
+// `npm run check` and of `npm test`. Reads the sources as they are now; the rules themselves are
+// first tried on files that break them.
 
 import { fileURLToPath } from "node:url";
 import t from "tap";
@@ -74,7 +75,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
     packages: ["typebox", "typebox/compile", "typebox/value"],
     node: PURE_NODE,
   },
-  // One server for both drivers: connections, steps in Lua, names of keys, what is written and published.
+  // One server for both drivers: connections, steps in Lua, names of keys, what is written and
+  // published.
   "redis/": {
     local: [...COMMON, ...PORTS],
     packages: ["ioredis", "msgpackr"],

@@ -1,5 +1,6 @@
-// A process that appends messages to a build's embedded store, or to LMDB alone, and prints what they cost. The number of messages is fixed, and
-// what is left in memory is moved into the database before the clocks are read, so that both builds did the same work.
+// A process that appends messages to a build's embedded store, or to LMDB alone, and prints what
+// they cost. The number of messages is fixed, and what is left in memory is moved into the database
+// before the clocks are read, so that both builds did the same work.
 
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
@@ -26,7 +27,10 @@ export interface AppendFigures {
   readonly cpuUs: number;
   readonly perSecond: number;
   readonly longestTurnMs: number;
-  /** By which heap and external memory grow with each message that is not in the database; 0: of LMDB alone. */
+  /**
+   * By which heap and external memory grow with each message that is not in the database; 0: of
+   * LMDB alone.
+   */
   readonly heldBytes: number;
 }
 
@@ -99,7 +103,9 @@ async function measure(order: Order): Promise<void> {
   process.stdout.write(`${JSON.stringify(figures)}\n`);
 }
 
-/** In a store that moves nothing into the database by itself, before anything else leaves garbage. */
+/**
+ * In a store that moves nothing into the database by itself, before anything else leaves garbage.
+ */
 async function measureHeld(order: Order): Promise<number> {
   const { setting, heldMessages } = order;
   const target = await openTarget(order, "held", NEVER_MS);

@@ -1,4 +1,5 @@
-// What a backend does before a bench can run: register users, make groups. Calls over HTTP like any backend, a bounded number at a time.
+// What a backend does before a bench can run: register users, make groups. Calls over HTTP like any
+// backend, a bounded number at a time.
 
 import { Agent, request } from "node:http";
 

@@ -1,10 +1,14 @@
-// The words of the benches: what a benchmark is, what it measures and what it reports. Types and one rule, no state.
-// Ratios are the figures that travel between machines; absolute ones are only true where and when they were taken.
+// The words of the benches: what a benchmark is, what it measures and what it reports. Types and
+// one rule, no state. Ratios are the figures that travel between machines; absolute ones are only
+// true where and when they were taken.
 
 import type { Latency } from "./load.ts";
 import type { Workbench } from "./workbench.ts";
 
-/** Something to be measured: the bare server, or a build of the broker in a directory with `dist/` and `node_modules/`. */
+/**
+ * Something to be measured: the bare server, or a build of the broker in a directory with `dist/`
+ * and `node_modules/`.
+ */
 export type Subject =
   | { readonly kind: "raw"; readonly name: string }
   | {

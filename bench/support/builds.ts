@@ -1,5 +1,6 @@
-// Builds to measure: the working tree's, and with `--against` the one of another commit in a temporary git worktree that shares this
-// tree's installed packages. Adds and removes worktrees of its own only.
+// Builds to measure: the working tree's, and with `--against` the one of another commit in a
+// temporary git worktree that shares this tree's installed packages. Adds and removes worktrees of
+// its own only.
 
 import { execFile } from "node:child_process";
 import { existsSync, symlinkSync } from "node:fs";
@@ -34,7 +35,10 @@ export interface Build {
   remove(): Promise<void>;
 }
 
-/** Compiles `commit` in a worktree. Where its lock file differs from this tree's, its own packages are installed. */
+/**
+ * Compiles `commit` in a worktree. Where its lock file differs from this tree's, its own packages
+ * are installed.
+ */
 export async function buildCommit(
   commit: string,
   workbench: Workbench,

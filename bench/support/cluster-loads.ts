@@ -1,5 +1,5 @@
-// The loads of the cluster bench, and how its contenders are measured: all in turn, round by round, so that whatever else the machine does hits
-// each alike. No state.
+// The loads of the cluster bench, and how its contenders are measured: all in turn, round by round,
+// so that whatever else the machine does hits each alike. No state.
 
 import type { Bench, Question, Row, Sample } from "./benchmark.ts";
 import type { Nodes } from "./clusters.ts";
@@ -64,7 +64,10 @@ export function sends(
   };
 }
 
-/** A group's messages published over HTTP, `inFlight` on their way; members and publishers are spread over all nodes. */
+/**
+ * A group's messages published over HTTP, `inFlight` on their way; members and publishers are
+ * spread over all nodes.
+ */
 export function fanout({ nodes, ...its }: Contender, inFlight: number): Course {
   return {
     name: nodes.name,
@@ -86,7 +89,10 @@ export function fanout({ nodes, ...its }: Contender, inFlight: number): Course {
   };
 }
 
-/** From a POST at the first node to ten members at the last, one message at a time: `value` is the median in microseconds. */
+/**
+ * From a POST at the first node to ten members at the last, one message at a time: `value` is the
+ * median in microseconds.
+ */
 export function hop({ nodes, ...its }: Contender, name: string): Course {
   return {
     name,
@@ -136,7 +142,10 @@ export async function inTurn(
 
 export type Pair = readonly [Course, Course];
 
-/** A row for each pair: the first is what the second is compared with. `as` makes another figure of a sample. */
+/**
+ * A row for each pair: the first is what the second is compared with. `as` makes another figure of
+ * a sample.
+ */
 export function rowsOf(
   measured: Measured,
   pairs: readonly Pair[],

@@ -1,5 +1,6 @@
-// Starting what the cluster bench measures: a private Redis, groups of our nodes on it, each group with a key prefix of its own, and the peer's
-// nodes. All are processes of the workbench, which ends them. No state.
+// Starting what the cluster bench measures: a private Redis, groups of our nodes on it, each group
+// with a key prefix of its own, and the peer's nodes. All are processes of the workbench, which
+// ends them. No state.
 
 import { fileURLToPath } from "node:url";
 import { freePort } from "../../test/support/redis.ts";
@@ -41,7 +42,10 @@ export async function redisPlace({ workbench }: Bench): Promise<RedisPlace> {
   return { port: await freePort(), folder: workbench.folder("redis") };
 }
 
-/** A Redis that logs every write (fsync each second), as docs/cluster.md asks for. It may not be ready yet. */
+/**
+ * A Redis that logs every write (fsync each second), as docs/cluster.md asks for. It may not be
+ * ready yet.
+ */
 export function spawnRedis(
   { workbench }: Bench,
   { port, folder }: RedisPlace,
@@ -119,7 +123,10 @@ export async function startNodes(
   return { name, servers, redis };
 }
 
-/** The peer's groups of 1, 2, … nodes: the first node is of all of them, the last of the largest only. */
+/**
+ * The peer's groups of 1, 2, … nodes: the first node is of all of them, the last of the largest
+ * only.
+ */
 export async function startPeers(
   { workbench }: Bench,
   redis: Redis,

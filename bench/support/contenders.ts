@@ -1,4 +1,5 @@
-// What the cluster bench compares: our nodes with users and groups, or the peer's, each with the bytes that its clients say. No state.
+// What the cluster bench compares: our nodes with users and groups, or the peer's, each with the
+// bytes that its clients say. No state.
 
 import { Backend, TOKEN } from "./backend.ts";
 import type { Nodes } from "./clusters.ts";
@@ -69,7 +70,10 @@ export async function contender(
   };
 }
 
-/** Socket.IO's nodes: `0…` opens its engine, `40` joins and is answered with `40…`, `42[…]` is an event. All who connect are of one room. */
+/**
+ * Socket.IO's nodes: `0…` opens its engine, `40` joins and is answered with `40…`, `42[…]` is an
+ * event. All who connect are of one room.
+ */
 export function peer(nodes: Nodes): Contender {
   return {
     nodes,
@@ -92,7 +96,10 @@ export function peer(nodes: Nodes): Contender {
   };
 }
 
-/** A message of the first ten to their group, all from one of them. `isKeyed`: with a `client_msg_no` of the sender's. */
+/**
+ * A message of the first ten to their group, all from one of them. `isKeyed`: with a
+ * `client_msg_no` of the sender's.
+ */
 export function groupRequest(isKeyed: boolean): Uint8Array {
   return httpRequest(
     "/message/send",

@@ -1,5 +1,6 @@
-// Bytes ready to be sent by the load client: HTTP requests, WebSocket upgrades and frames, and the native protocol's frames with places
-// for numbers in them. Pure. Places have the length of what replaces them, so no length in a frame changes.
+// Bytes ready to be sent by the load client: HTTP requests, WebSocket upgrades and frames, and the
+// native protocol's frames with places for numbers in them. Pure. Places have the length of what
+// replaces them, so no length in a frame changes.
 
 import { randomBytes } from "node:crypto";
 import {
@@ -144,7 +145,10 @@ export const NATIVE_UPGRADE: Uint8Array = upgradeRequest(
   NATIVE_SUBPROTOCOL,
 );
 
-/** A frame as a client sends it, binary unless the payload is text. The mask is zero: legal, and it leaves the places readable. */
+/**
+ * A frame as a client sends it, binary unless the payload is text. The mask is zero: legal, and it
+ * leaves the places readable.
+ */
 export function clientFrame(content: Uint8Array | string): Uint8Array {
   const payload = bytes(content);
   const first = typeof content === "string" ? 0x81 : 0x82;

@@ -1,5 +1,6 @@
-// The load client (load.c) as the benches use it: compiled once per version of its source, then run as a child process for each measurement.
-// State: none but the compiled program in node_modules/.cache.
+// The load client (load.c) as the benches use it: compiled once per version of its source, then run
+// as a child process for each measurement. State: none but the compiled program in
+// node_modules/.cache.
 
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -24,7 +25,10 @@ export interface Latency {
   readonly max: number;
 }
 
-/** What the connections of a run say first, each in bytes ready to be sent; see the head of load.c for the places in them. */
+/**
+ * What the connections of a run say first, each in bytes ready to be sent; see the head of load.c
+ * for the places in them.
+ */
 export interface Opening {
   readonly upgrade: Uint8Array;
   /** The first frame. */
@@ -63,7 +67,9 @@ export interface FanoutRun extends Run {
   readonly publishOpening: Opening | undefined;
 }
 
-/** Each connection views a stream of its own, which is published over an HTTP connection of its own. */
+/**
+ * Each connection views a stream of its own, which is published over an HTTP connection of its own.
+ */
 export interface StreamRun extends Omit<Run, "depth"> {
   readonly opening: Opening;
   readonly replyStart: Uint8Array;
@@ -82,7 +88,10 @@ export interface Held {
 /** What became of held connections. */
 export interface HeldStatus {
   readonly open: number;
-  /** Frames that begin with `replyStart`, of all open connections together, of the one with the fewest and of the one with the most. */
+  /**
+   * Frames that begin with `replyStart`, of all open connections together, of the one with the
+   * fewest and of the one with the most.
+   */
   readonly received: number;
   readonly least: number;
   readonly most: number;
@@ -113,7 +122,10 @@ const SOURCES = [
   "load-template.h",
 ];
 
-/** The path of the compiled load client. Throws with an error message when this machine has no C compiler. */
+/**
+ * The path of the compiled load client. Throws with an error message when this machine has no C
+ * compiler.
+ */
 export async function compileLoad(): Promise<string> {
   const hash = createHash("sha256");
   for (const file of SOURCES) hash.update(readFileSync(join(HERE, file)));
@@ -146,7 +158,10 @@ export class LoadClient {
     this.#files = 0;
   }
 
-  /** Requests per second of a closed loop. Rejects when a connection breaks or a reply is not the expected one. */
+  /**
+   * Requests per second of a closed loop. Rejects when a connection breaks or a reply is not the
+   * expected one.
+   */
   async request(run: RequestRun): Promise<ProcessSample> {
     const args = [...this.#args(run), "mode=request", `kind=${run.kind}`];
     if (run.kind === "ws")
@@ -174,7 +189,10 @@ export class LoadClient {
     return sample(await this.#finish(this.#start(args)));
   }
 
-  /** Messages a second that reached their viewer; latency from when each was due. An open loop: it keeps its pace whatever the server does. */
+  /**
+   * Messages a second that reached their viewer; latency from when each was due. An open loop: it
+   * keeps its pace whatever the server does.
+   */
   async stream(run: StreamRun): Promise<Sample> {
     const args = [
       ...this.#args({ ...run, depth: 1 }),

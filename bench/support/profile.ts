@@ -1,4 +1,5 @@
-// `--profile`: where the broker's JavaScript thread spends its time, from the profiles V8 writes when the process ends. Pure but for reading.
+// `--profile`: where the broker's JavaScript thread spends its time, from the profiles V8 writes
+// when the process ends. Pure but for reading.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -25,7 +26,10 @@ export function profilerArgs(folder: string): readonly string[] {
   return ["--cpu-prof", "--cpu-prof-interval=250", `--cpu-prof-dir=${folder}`];
 }
 
-/** The functions with the largest share of the busy time (their own, without what they called), as lines of text. */
+/**
+ * The functions with the largest share of the busy time (their own, without what they called), as
+ * lines of text.
+ */
 export function hotSpots(folder: string): string {
   const spent = new Map<string, number>();
   for (const file of readdirSync(folder))

@@ -1,5 +1,6 @@
-// The bare minimum of the same work on uWebSockets.js alone, as a process of its own: what the broker is measured against. It stores
-// nothing, checks nothing and knows one answer. Started by servers.ts as `raw-server.ts <kind> <answer in hex>`; prints its port.
+// The bare minimum of the same work on uWebSockets.js alone, as a process of its own: what the
+// broker is measured against. It stores nothing, checks nothing and knows one answer. Started by
+// servers.ts as `raw-server.ts <kind> <answer in hex>`; prints its port.
 
 import {
   App,
@@ -31,7 +32,10 @@ const SERVERS = {
     });
   },
 
-  /** What comes in over `/publish` or HTTP goes out as one fixed frame to every other socket, by a topic. */
+  /**
+   * What comes in over `/publish` or HTTP goes out as one fixed frame to every other socket, by a
+   * topic.
+   */
   fanout(app: TemplatedApp, answer: Uint8Array): void {
     app.ws<{ isPublisher: boolean }>("/*", {
       upgrade: (response, request, context) =>
@@ -86,7 +90,9 @@ const SERVERS = {
     });
   },
 
-  /** Sockets with two topics each, spread as the sessions of the connections bench are over groups. */
+  /**
+   * Sockets with two topics each, spread as the sessions of the connections bench are over groups.
+   */
   topics(app: TemplatedApp, answer: Uint8Array): void {
     let opened = 0;
     app.ws("/*", {

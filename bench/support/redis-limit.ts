@@ -1,5 +1,6 @@
-// What a stored message costs Redis at least, for any client: a counter, an entry of a log and a publication, sent by bare sockets. What the cluster bench
-// compares stored messages with, in the same run. No state.
+// What a stored message costs Redis at least, for any client: a counter, an entry of a log and a
+// publication, sent by bare sockets. What the cluster bench compares stored messages with, in the
+// same run. No state.
 
 import { connect, type Socket } from "node:net";
 import { SLOTS, slotOf } from "../../src/redis/slots.ts";
@@ -22,7 +23,10 @@ export interface LimitLoad {
   readonly subscribers: number;
 }
 
-/** HINCRBY + XADD + SPUBLISH for each message, over a channel of its own for each connection; on a Redis Cluster each is at the server of its channel's slot. */
+/**
+ * HINCRBY + XADD + SPUBLISH for each message, over a channel of its own for each connection; on a
+ * Redis Cluster each is at the server of its channel's slot.
+ */
 export function redisLimit(
   redis: Redis,
   { connections, depth, subscribers }: LimitLoad,

@@ -1,5 +1,5 @@
-// What a Redis server does for a while: its commands by name and its processor time, read from the server itself and from /proc.
-// State: the samples since it began.
+// What a Redis server does for a while: its commands by name and its processor time, read from the
+// server itself and from /proc. State: the samples since it began.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
@@ -66,7 +66,10 @@ export class RedisWatch {
     };
   }
 
-  /** Seconds from the beginning until commands came no faster than `rate` a second, for some time. Rejects after `mostSeconds`. */
+  /**
+   * Seconds from the beginning until commands came no faster than `rate` a second, for some time.
+   * Rejects after `mostSeconds`.
+   */
   async untilRest(rate: number, mostSeconds: number): Promise<number> {
     let [count, atS, restedS, steps] = [0, 0, 0, 0];
     let hasBegun = false; // the nodes may not have found the server yet

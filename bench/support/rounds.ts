@@ -1,9 +1,12 @@
-// Measuring in turn: baseline, ours, baseline, ours … so that whatever else the machine does hits both alike. No state.
+// Measuring in turn: baseline, ours, baseline, ours … so that whatever else the machine does hits
+// both alike. No state.
 
 import type { Bench, Question, Row, Sample, Subject } from "./benchmark.ts";
 import { row } from "./stats.ts";
 
-/** Measures both subjects `plan.rounds` times in turn; the samples of the baseline, then of ours. */
+/**
+ * Measures both subjects `plan.rounds` times in turn; the samples of the baseline, then of ours.
+ */
 export async function alternate<T>(
   bench: Bench,
   measure: (subject: Subject, at: 0 | 1) => Promise<T>,

@@ -1,4 +1,5 @@
-// Starting what is measured: a build of the broker on an empty store, or the raw server. Both are processes of their own. No state.
+// Starting what is measured: a build of the broker on an empty store, or the raw server. Both are
+// processes of their own. No state.
 
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -33,7 +34,10 @@ function addressLimit(directory: string): Record<string, string> {
     : {};
 }
 
-/** Starts the build's `dist/main.js`, as a node on a Redis where one is named. What a bench may send per connection is not limited, nothing else differs from the defaults. */
+/**
+ * Starts the build's `dist/main.js`, as a node on a Redis where one is named. What a bench may send
+ * per connection is not limited, nothing else differs from the defaults.
+ */
 export async function startBroker(
   workbench: Workbench,
   { directory, profileFolder }: Extract<Subject, { kind: "broker" }>,

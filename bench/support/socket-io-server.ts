@@ -1,5 +1,6 @@
-// The peer of the cluster bench: one node of Socket.IO 4 with its Redis adapter, doing what its documentation says. Every socket is in the room
-// of the bench; a POST is emitted to the room. Usage: socket-io-server.ts <redis url> <key> …: a server of its own for each key, which all nodes
+// The peer of the cluster bench: one node of Socket.IO 4 with its Redis adapter, doing what its
+// documentation says. Every socket is in the room of the bench; a POST is emitted to the room.
+// Usage: socket-io-server.ts <redis url> <key> …: a server of its own for each key, which all nodes
 // with that key share; prints their ports as JSON. Nothing is checked or stored.
 
 import { createServer, type IncomingMessage } from "node:http";

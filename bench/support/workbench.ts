@@ -1,5 +1,6 @@
-// What a run leaves behind if nobody cleans up: child processes and temporary folders. State: the living children, the folders.
-// `close` ends and removes them all at once and synchronously, so it works in an exit handler too. Kills only what it started.
+// What a run leaves behind if nobody cleans up: child processes and temporary folders. State: the
+// living children, the folders. `close` ends and removes them all at once and synchronously, so it
+// works in an exit handler too. Kills only what it started.
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -56,7 +57,9 @@ export class Child {
     return this.#process.exitCode !== null || this.#process.signalCode !== null;
   }
 
-  /** The first line of its standard output that has `mark` in it. Rejects when it ends without one. */
+  /**
+   * The first line of its standard output that has `mark` in it. Rejects when it ends without one.
+   */
   async line(mark = ""): Promise<string> {
     for (;;) {
       const lines = this.#stdout.split("\n").slice(0, -1);
@@ -122,8 +125,9 @@ export class Workbench {
   #isPinned = false;
 
   /**
-   * Whether what is measured runs on the first core with all its threads and everything else on the others, so that no background thread hides. Where
-   * this process may use one core only, nothing is pinned. Throws without `taskset` (util-linux).
+   * Whether what is measured runs on the first core with all its threads and everything else on the
+   * others, so that no background thread hides. Where this process may use one core only, nothing
+   * is pinned. Throws without `taskset` (util-linux).
    */
   pin(isPinned: boolean): void {
     const [, ...others] = this.#cores;

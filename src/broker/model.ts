@@ -133,7 +133,7 @@ export function channelSeenBy(
   return { id: fromUid, type: PERSON_CHANNEL };
 }
 
-// --- Streams and events [spec: Event, Streaming text session] ----------------------------------------------------------
+// --- Streams and events [spec: Event, Streaming text session] ------------------------------------
 
 /** The events that make a streaming text message. */
 export const STREAM_START = "___TextMessageStart";
@@ -228,7 +228,7 @@ export function streamPayload(text: string): Uint8Array {
   return UTF8.encode(JSON.stringify({ type: 1, content: text }));
 }
 
-// --- Commands and conversations -----------------------------------------------------------------------------------------
+// --- Commands and conversations ------------------------------------------------------------------
 
 /**
  * One recipient's copy of a command. `inboxSeq` counts the recipient's inbox from 1; 0: pushed

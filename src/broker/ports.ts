@@ -28,7 +28,7 @@ import type {
 /** Unix milliseconds. Tests pass their own. */
 export type Clock = () => number;
 
-// --- Store ---------------------------------------------------------------------------------------------------------
+// --- Store ---------------------------------------------------------------------------------------
 
 /**
  * Every write is durable when its promise resolves: it survives `kill -9` (and power loss where
@@ -642,7 +642,7 @@ export interface Store
   ping(): Promise<void>;
 }
 
-// --- Cluster -------------------------------------------------------------------------------------------------------
+// --- Cluster -------------------------------------------------------------------------------------
 
 /** Events between nodes. A union, so that every receiver handles every kind. */
 export type ClusterEvent =

@@ -1,6 +1,6 @@
 // `jindou/client`: the client SDK for browsers and Node. Its public interface is what this file
-// exports; docs/sdk.md is its guide. Below that the client: its parts, what each lifecycle event and
-// each push means to them, and the calls of the app. State: none but that of its parts.
+// exports; docs/sdk.md is its guide. Below that the client: its parts, what each lifecycle event
+// and each push means to them, and the calls of the app. State: none but that of its parts.
 
 import {
   type ChannelRef,

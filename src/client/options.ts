@@ -27,7 +27,10 @@ export interface ConnectOptions {
    * Other channels begin with live messages.
    */
   readonly cursors?: Iterable<Cursor>;
-  /** Default: the platform's WebSocket, or that of the package `ws` if the platform has no WebSocket. */
+  /**
+   * Default: the platform's WebSocket, or that of the package `ws` if the platform has no
+   * WebSocket.
+   */
   readonly webSocket?: SocketConstructor;
   /** Reconnect delay: grows from about minMs to about maxMs. Default: 500 and 30 000. */
   readonly reconnect?: { readonly minMs?: number; readonly maxMs?: number };

@@ -1,8 +1,8 @@
 // Requests on the connection of the moment. `Calls`, the app's except `send`, are idempotent: each
 // waits for a connection, is repeated after a lost one and after `rate_limited`, and times out.
 // `Background`, the client's own, is paced below the server's frame rate, so that the app's calls
-// are never delayed; what fails temporarily is retried on the same connection, and rejected with it,
-// since its senders start again with the next one. State: the requests without an answer.
+// are never delayed; what fails temporarily is retried on the same connection, and rejected with
+// it, since its senders start again with the next one. State: the requests without an answer.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type {

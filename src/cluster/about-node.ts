@@ -1,4 +1,5 @@
-// A node's description of itself for others. State: what its process had used of the processor when it was last asked.
+// A node's description of itself for others. State: what its process had used of the processor when
+// it was last asked.
 
 import type { NodeInfo } from "../broker/ports.ts";
 
@@ -21,7 +22,10 @@ const NEWER_SHARE = 0.3;
 /** A shorter time says nothing. */
 const MIN_READING_MS = 100;
 
-/** Makes the node's own description; `load` is over the time since it was last asked, smoothed over a few askings. */
+/**
+ * Makes the node's own description; `load` is over the time since it was last asked, smoothed over
+ * a few askings.
+ */
 export function createNodeDescription(about: AboutNode): () => NodeInfo {
   const load = createLoadMeter();
   return () => ({

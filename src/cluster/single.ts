@@ -1,5 +1,5 @@
-// A cluster of one node: events come straight back, and nothing is ever missed. State: who listens, the counters of failed credentials. Same contract as
-// a cluster of many.
+// A cluster of one node: events come straight back, and nothing is ever missed. State: who listens,
+// the counters of failed credentials. Same contract as a cluster of many.
 
 import type {
   Cluster,

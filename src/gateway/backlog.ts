@@ -1,5 +1,6 @@
-// The backlog of one session in one place: a group, or all personal channels of its user. It says how far the session is from being live
-// there and keeps what it has not been given. State: the status, the position in each channel and each stream, the withheld messages and events.
+// The backlog of one session in one place: a group, or all personal channels of its user. It says
+// how far the session is from being live there and keeps what it has not been given. State: the
+// status, the position in each channel and each stream, the withheld messages and events.
 
 import {
   type ChannelEvent,
@@ -25,8 +26,9 @@ import {
 } from "./session.ts";
 
 /**
- * From far to near; a session that is live has no backlog. `expected`: it may be about to join, and gets nothing. `early`: it gets messages one
- * frame at a time. `reading`: messages are left to the store. `holding`: messages are held. `streams`: it gets messages; events are withheld.
+ * From far to near; a session that is live has no backlog. `expected`: it may be about to join, and
+ * gets nothing. `early`: it gets messages one frame at a time. `reading`: messages are left to the
+ * store. `holding`: messages are held. `streams`: it gets messages; events are withheld.
  */
 type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
 
@@ -36,7 +38,10 @@ export interface Place {
   readonly key: ChannelKey | undefined;
   /** Undefined: the session is live, or has nothing to do with the place. */
   backlogOf(session: Session): Backlog | undefined;
-  /** The session has everything before what is held: messages are live from now on, events are withheld. */
+  /**
+   * The session has everything before what is held: messages are live from now on, events are
+   * withheld.
+   */
   add(backlog: Backlog): void;
   /** From now on the events of a session that is live are withheld in `backlog`. */
   fallBehind(backlog: Backlog): void;
@@ -73,7 +78,10 @@ export const PERSONAL: Place = {
 export class Backlog implements Withheld {
   readonly session: Session;
   readonly place: Place;
-  /** It knows no stream but those it was shown or that begin meanwhile; else it has all before the first withheld event. */
+  /**
+   * It knows no stream but those it was shown or that begin meanwhile; else it has all before the
+   * first withheld event.
+   */
   readonly isJoining: boolean;
   status: BacklogStatus;
   /** It resumes from where its client is, not from where its user became a member. */
@@ -86,7 +94,10 @@ export class Backlog implements Withheld {
   /** Messages, and events that are kept nowhere else, in order of arrival. */
   #held: (Message | ChannelEvent)[] = [];
   readonly #events: ChannelEvent[] = [];
-  /** The store is read for the last time: everything is kept. Else of streams only what the store cannot give again. */
+  /**
+   * The store is read for the last time: everything is kept. Else of streams only what the store
+   * cannot give again.
+   */
   #keepsAll = false;
   #bytes = 0;
 
@@ -133,7 +144,10 @@ export class Backlog implements Withheld {
     return this.#given?.get(key)?.seq ?? 0;
   }
 
-  /** The session was given the channel through that seq, or begins there. `id`: of the newest message it was given; 0: none. */
+  /**
+   * The session was given the channel through that seq, or begins there. `id`: of the newest
+   * message it was given; 0: none.
+   */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#given ??= new Map();
     const before = this.#given.get(key)?.id ?? 0;
@@ -148,7 +162,10 @@ export class Backlog implements Withheld {
     return 1;
   }
 
-  /** The same for an event. What the store has of a stream is left to it before the session is `holding`. */
+  /**
+   * The same for an event. What the store has of a stream is left to it before the session is
+   * `holding`.
+   */
   takeEvent(event: ChannelEvent): void {
     const { status, session } = this;
     if (session.ended !== undefined) return;
@@ -166,7 +183,10 @@ export class Backlog implements Withheld {
     this.status = "holding";
   }
 
-  /** Much is missing: messages that are stored are left to the store. Not those of personal channels, as not all of them are read. */
+  /**
+   * Much is missing: messages that are stored are left to the store. Not those of personal
+   * channels, as not all of them are read.
+   */
   leaveToStore(): void {
     if (this.place.key === undefined) return;
     this.status = "reading";
@@ -180,7 +200,10 @@ export class Backlog implements Withheld {
     );
   }
 
-  /** Pushes what was held, except what the session was given or what would come out of order. From now on messages are live. */
+  /**
+   * Pushes what was held, except what the session was given or what would come out of order. From
+   * now on messages are live.
+   */
   release(): void {
     const held = this.#held;
     this.#forget(() => true);
@@ -217,7 +240,10 @@ export class Backlog implements Withheld {
     } else if (found.cursor.index < nextIndex) found.cursor = cursor;
   }
 
-  /** Pushes an active stream that the client has not heard of; what comes of it until `keepAll` is left to the store. */
+  /**
+   * Pushes an active stream that the client has not heard of; what comes of it until `keepAll` is
+   * left to the store.
+   */
   present(snapshot: StreamSnapshot): void {
     const { key, clientMsgNo } = snapshot;
     const cursor = this.#pushSnapshot(snapshot);
@@ -230,7 +256,10 @@ export class Backlog implements Withheld {
     });
   }
 
-  /** Pushes what comes before the stream among what is withheld, and then the stream as it was read; undefined: it was removed. */
+  /**
+   * Pushes what comes before the stream among what is withheld, and then the stream as it was read;
+   * undefined: it was removed.
+   */
   advanceStream(name: StreamName, snapshot: StreamSnapshot | undefined): void {
     const place = this.#events.findIndex(
       (event) =>
@@ -242,8 +271,8 @@ export class Backlog implements Withheld {
   }
 
   /**
-   * Pushes everything there is, given what was read after `keepAll` and, where it joins, what is active. Then it may go live. Returns how many
-   * streams were caught up with from the store.
+   * Pushes everything there is, given what was read after `keepAll` and, where it joins, what is
+   * active. Then it may go live. Returns how many streams were caught up with from the store.
    */
   settle(
     active: readonly StreamSnapshot[],

@@ -1,7 +1,8 @@
-// How a session becomes live, in a group or in all personal channels of its user: it resumes there, joins, was removed and is back, or its socket
-// lagged. Always the same steps: a position, bounded reads of the store while what comes is held or left to the store, each read judged before
-// it is shown, what was held, live. Messages go first; events follow at the pace the client takes them. Backlogs have the state of each; here is
-// only whose turn it is.
+// How a session becomes live, in a group or in all personal channels of its user: it resumes there,
+// joins, was removed and is back, or its socket lagged. Always the same steps: a position, bounded
+// reads of the store while what comes is held or left to the store, each read judged before it is
+// shown, what was held, live. Messages go first; events follow at the pace the client takes them.
+// Backlogs have the state of each; here is only whose turn it is.
 
 import { BrokerError } from "../broker/errors.ts";
 import {
@@ -57,7 +58,10 @@ const LOOKS_AT_ONCE = 512;
 /** Of the bytes that cut a connection off when they wait unread, the part from which on it lags. */
 const LAG_SHARE = 0.25;
 
-/** From so many unread bytes on a connection lags: what of streams it has not been sent comes merged later. */
+/**
+ * From so many unread bytes on a connection lags: what of streams it has not been sent comes merged
+ * later.
+ */
 export function lagBytesOf(maxBufferedBytes: number): number {
   return maxBufferedBytes * LAG_SHARE;
 }
@@ -66,7 +70,9 @@ export class CatchUps {
   readonly #parts: CatchUpParts;
   /** By session: it catches up with the messages of one group at a time. */
   readonly #messageTurns = new KeyedLock();
-  /** By session: catching up with the streams of several channels at once would push all at once. */
+  /**
+   * By session: catching up with the streams of several channels at once would push all at once.
+   */
   readonly #streamTurns = new KeyedLock();
   readonly #reads = new Semaphore(READS_AT_ONCE);
   /** Of the members that others wait for: those that wait hold none of its permits. */
@@ -80,14 +86,18 @@ export class CatchUps {
     this.#maxUnreadBytes = lagBytesOf(parts.limits.maxBufferedBytes) / 2;
   }
 
-  /** From now on what comes in the session's personal channels is held, until `connect`; streams, which may be long, are left to the store. */
+  /**
+   * From now on what comes in the session's personal channels is held, until `connect`; streams,
+   * which may be long, are left to the store.
+   */
   enter(session: Session): void {
     session.personal = new Backlog(session, PERSONAL, "holding");
   }
 
   /**
-   * Makes a session live that entered: in its personal channels after it read these of them, and in the groups it is about to join, at once or
-   * where it resumes after it read what it missed. Rejects `unavailable`.
+   * Makes a session live that entered: in its personal channels after it read these of them, and in
+   * the groups it is about to join, at once or where it resumes after it read what it missed.
+   * Rejects `unavailable`.
    */
   async connect(
     session: Session,
@@ -111,8 +121,9 @@ export class CatchUps {
   }
 
   /**
-   * Makes a live session live in one more group, from where its user became a member or it was before. Resolves when that is done, or its user is
-   * not a member, or was removed meanwhile. Rejects `unavailable`; may be asked again.
+   * Makes a live session live in one more group, from where its user became a member or it was
+   * before. Resolves when that is done, or its user is not a member, or was removed meanwhile.
+   * Rejects `unavailable`; may be asked again.
    */
   async join(session: Session, channelId: string): Promise<void> {
     const { metrics } = this.#parts;
@@ -126,7 +137,10 @@ export class CatchUps {
     }
   }
 
-  /** The same, holding nothing for users who are not members, as nearly all that were removed from the group. */
+  /**
+   * The same, holding nothing for users who are not members, as nearly all that were removed from
+   * the group.
+   */
   async rejoin(session: Session, channelId: string): Promise<void> {
     const [joinSeq] = await this.joinSeqs(channelId, [session.uid]);
     if (joinSeq !== undefined) await this.join(session, channelId);
@@ -141,7 +155,10 @@ export class CatchUps {
     return this.#judgements.run(() => store.joinSeqs(channelId, uids));
   }
 
-  /** The connection of the session lags: from now on events are withheld, until it has drained and caught up with them. */
+  /**
+   * The connection of the session lags: from now on events are withheld, until it has drained and
+   * caught up with them.
+   */
   lag(session: Session): void {
     if (session.ended !== undefined) return;
     void this.#guarded(session, async () => {
@@ -188,7 +205,10 @@ export class CatchUps {
     }
   }
 
-  /** Of a group that is not resumed, the session is shown what was sent since its user became a member. False: the user is not a member. */
+  /**
+   * Of a group that is not resumed, the session is shown what was sent since its user became a
+   * member. False: the user is not a member.
+   */
   async #begin(backlog: Backlog, channelId: string): Promise<boolean> {
     const { store, cluster } = this.#parts;
     const { session } = backlog;
@@ -231,7 +251,10 @@ export class CatchUps {
     );
   }
 
-  /** Holds what comes while no more than a page is missing; else it is left to the store, however long reading takes. */
+  /**
+   * Holds what comes while no more than a page is missing; else it is left to the store, however
+   * long reading takes.
+   */
   async #readToEnd(backlog: Backlog, channel: ChannelRef): Promise<void> {
     const { maxUnreadBytes } = this.#parts.limits;
     const { session } = backlog;
@@ -245,7 +268,10 @@ export class CatchUps {
     } while (!backlog.isHolding && !backlog.isOver);
   }
 
-  /** Pushes the next page; returns whether there is more. A page covers what expired inside it and at its end. */
+  /**
+   * Pushes the next page; returns whether there is more. A page covers what expired inside it and
+   * at its end.
+   */
   async #readPage(backlog: Backlog, channel: ChannelRef): Promise<boolean> {
     const { store, cluster, limits, metrics } = this.#parts;
     const { session } = backlog;
@@ -412,7 +438,10 @@ export class CatchUps {
   }
 }
 
-/** Pushes what was withheld and goes live, in one turn. Returns how many streams were caught up with from the store. */
+/**
+ * Pushes what was withheld and goes live, in one turn. Returns how many streams were caught up with
+ * from the store.
+ */
 function finish(
   backlog: Backlog,
   active: readonly StreamSnapshot[] = [],

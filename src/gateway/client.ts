@@ -1,5 +1,6 @@
-// One client connection from its first byte to its last: decodes frames, limits their rate, opens the session on connect, runs operations.
-// Status: greeting → opening → open → closed. A client's mistake is answered, never thrown; what is thrown here is a bug.
+// One client connection from its first byte to its last: decodes frames, limits their rate, opens
+// the session on connect, runs operations. Status: greeting → opening → open → closed. A client's
+// mistake is answered, never thrown; what is thrown here is a bug.
 
 import {
   BrokerError,
@@ -242,7 +243,9 @@ export class Client implements ConnectionHandler {
     this.#metrics().worked("connect", cost);
   }
 
-  /** Why the session may not go on; its node may have been frozen, and the user logged in elsewhere. */
+  /**
+   * Why the session may not go on; its node may have been frozen, and the user logged in elsewhere.
+   */
   async #endedBy(): Promise<CloseReason | undefined> {
     if (this.#record === undefined || this.#isOver()) return undefined;
     return this.#context.opening.directory.endedBy(this.#record);

@@ -1,5 +1,6 @@
-// Where client sockets come in: which upgrades are accepted, which protocol a connection speaks, and how all of them leave when the node goes.
-// State: how many connections are open, and whether the node is draining.
+// Where client sockets come in: which upgrades are accepted, which protocol a connection speaks,
+// and how all of them leave when the node goes. State: how many connections are open, and whether
+// the node is draining.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import type { Protocol } from "../protocol/protocol.ts";
@@ -17,7 +18,10 @@ interface GatewayOptions {
   readonly maxFrameBytes: number;
   readonly maxBufferedBytes: number;
   readonly idleTimeoutS: number;
-  /** Exact origins or `*.host` patterns; empty: any. Only browsers send one, so a missing origin is accepted. */
+  /**
+   * Exact origins or `*.host` patterns; empty: any. Only browsers send one, so a missing origin is
+   * accepted.
+   */
   readonly allowedOrigins: readonly string[];
   /** 0 = no limit. */
   readonly maxConnections: number;
@@ -25,7 +29,10 @@ interface GatewayOptions {
 
 export interface Gateway {
   readonly endpoint: SocketEndpoint;
-  /** Refuses new connections and ends all sessions with a reconnect code, spread evenly over `spreadMs`. */
+  /**
+   * Refuses new connections and ends all sessions with a reconnect code, spread evenly over
+   * `spreadMs`.
+   */
   drain(spreadMs: number): Promise<void>;
 }
 

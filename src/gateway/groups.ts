@@ -1,6 +1,7 @@
-// The groups of this node: each exists, and its topic is subscribed to, while a session follows it or is about to. A group knows which wire formats its
-// live members speak, two transport topics each, one for messages and one for events, and the backlogs of the sessions that are not live yet.
-// Map: groups by channel id.
+// The groups of this node: each exists, and its topic is subscribed to, while a session follows it
+// or is about to. A group knows which wire formats its live members speak, two transport topics
+// each, one for messages and one for events, and the backlogs of the sessions that are not live
+// yet. Map: groups by channel id.
 
 import {
   type ChannelEvent,
@@ -47,19 +48,28 @@ export class Groups {
     }
   }
 
-  /** The session is about to join the group: the topic stays subscribed to, once the caller has asked for that, until `takeOut`. */
+  /**
+   * The session is about to join the group: the topic stays subscribed to, once the caller has
+   * asked for that, until `takeOut`.
+   */
   expect(session: Session, channelId: string): Backlog {
     const group = this.#byId.get(channelId) ?? new Group(channelId);
     this.#byId.set(channelId, group);
     return group.expect(session);
   }
 
-  /** Once resolved, what is published in the group reaches the node as it comes. Throws `unavailable`. */
+  /**
+   * Once resolved, what is published in the group reaches the node as it comes. Throws
+   * `unavailable`.
+   */
   listen(channelId: string): Promise<void> {
     return this.#cluster.listen(groupTopic(channelId));
   }
 
-  /** The session is about to join these groups: once resolved, what is published there from then on reaches the node. Throws `unavailable`. */
+  /**
+   * The session is about to join these groups: once resolved, what is published there from then on
+   * reaches the node. Throws `unavailable`.
+   */
   async subscribe(
     session: Session,
     channelIds: readonly string[],
@@ -78,7 +88,10 @@ export class Groups {
     });
   }
 
-  /** Of the group nothing more goes to the session. It may come back, and then has what it had. Harmless when it is not in. */
+  /**
+   * Of the group nothing more goes to the session. It may come back, and then has what it had.
+   * Harmless when it is not in.
+   */
   takeOut(session: Session, channelId: string): void {
     const group = this.#byId.get(channelId);
     if (group === undefined) return;
@@ -89,7 +102,10 @@ export class Groups {
       this.#cluster.unlisten(groupTopic(channelId));
   }
 
-  /** Takes a session that ended out of all groups. Its connection is closed: that its groups know it a little longer does no harm. */
+  /**
+   * Takes a session that ended out of all groups. Its connection is closed: that its groups know it
+   * a little longer does no harm.
+   */
   async leave(session: Session): Promise<void> {
     const slice = this.slice();
     for (const ids of [session.joining ?? [], session.groups.keys()])
@@ -149,7 +165,10 @@ export class Group implements Place {
     return backlog;
   }
 
-  /** Makes the session, which has everything before what is held, a live member; its events are withheld until it goes live with them too. */
+  /**
+   * Makes the session, which has everything before what is held, a live member; its events are
+   * withheld until it goes live with them too.
+   */
   add(backlog: Backlog): void {
     const { session } = backlog;
     this.#joined(session);
@@ -191,7 +210,10 @@ export class Group implements Place {
       : undefined;
   }
 
-  /** Encodes once per format and publishes; `origin` gets nothing. Returns how many sessions it went to. */
+  /**
+   * Encodes once per format and publishes; `origin` gets nothing. Returns how many sessions it went
+   * to.
+   */
   deliver(
     message: Message,
     origin: Session | undefined,

@@ -1,5 +1,6 @@
-// The hub owns the sessions of this node and takes every cluster event to the ones it is for. Encodes a message once per wire format and view.
-// Map: sessions by uid. It never reads the store and never waits for a receiver.
+// The hub owns the sessions of this node and takes every cluster event to the ones it is for.
+// Encodes a message once per wire format and view. Map: sessions by uid. It never reads the store
+// and never waits for a receiver.
 
 import {
   type ChannelEvent,
@@ -73,7 +74,10 @@ export class Hub {
     this.#byUid.set(session.uid, others.concat(session)); // exactly as long as needed, unlike a spread
   }
 
-  /** Once resolved, what is published for the session's user from then on reaches the node. Throws `unavailable`. */
+  /**
+   * Once resolved, what is published for the session's user from then on reaches the node. Throws
+   * `unavailable`.
+   */
   async subscribe({ ended, uid }: Session): Promise<void> {
     if (ended === undefined)
       await this.#parts.cluster.subscribe(userTopic(uid));
@@ -189,7 +193,9 @@ export class Hub {
     }
   }
 
-  /** Gives the user nothing more of the group, unless it came back: `isBack`, or as the store says. */
+  /**
+   * Gives the user nothing more of the group, unless it came back: `isBack`, or as the store says.
+   */
   #exclude(uid: string, channelId: string, isBack: boolean): void {
     for (const session of this.sessionsOf(uid)) {
       session.membershipsStale = true;

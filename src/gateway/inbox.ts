@@ -1,5 +1,6 @@
-// Commands on their way to a user's sessions: a new session is given its inbox in order, at the pace it reads, and from then on what comes
-// live. A copy that comes while the inbox is read is found there, so nothing is lost, doubled or overtaken. State: none; it hangs on sessions.
+// Commands on their way to a user's sessions: a new session is given its inbox in order, at the
+// pace it reads, and from then on what comes live. A copy that comes while the inbox is read is
+// found there, so nothing is lost, doubled or overtaken. State: none; it hangs on sessions.
 
 import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
@@ -28,7 +29,10 @@ export interface InboxParts {
   };
 }
 
-/** Gives the session what is in its inbox, then what comes. Call after the connack; what came since the session entered is seen to. */
+/**
+ * Gives the session what is in its inbox, then what comes. Call after the connack; what came since
+ * the session entered is seen to.
+ */
 export async function pullInbox(
   session: Session,
   parts: InboxParts,
@@ -50,7 +54,10 @@ export async function pullInbox(
   parts.metrics.commandsPushed(inbox.unstored.length);
 }
 
-/** Pushes what is read at once: what is acknowledged while the client is waited for must not come. Tells whether there may be more. */
+/**
+ * Pushes what is read at once: what is acknowledged while the client is waited for must not come.
+ * Tells whether there may be more.
+ */
 async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
   const { store, cluster, metrics, limits } = parts;
   const { pageMessages: limit, pageBytes: maxBytes } = limits;
@@ -72,8 +79,9 @@ async function pullPage(session: Session, parts: InboxParts): Promise<boolean> {
 }
 
 /**
- * Takes each copy to the sessions of its user but `origin`, encoded once per format and view; `missed` is called with a session to which one before
- * it did not come. Returns how many were pushed.
+ * Takes each copy to the sessions of its user but `origin`, encoded once per format and view;
+ * `missed` is called with a session to which one before it did not come. Returns how many were
+ * pushed.
  */
 export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,
@@ -117,7 +125,10 @@ function endOf({ inboxSeq }: Session): LiveInbox | undefined {
   return inboxSeq === 0 ? undefined : { from: inboxSeq, to: inboxSeq };
 }
 
-/** Whether the copy follows on what the session has, and then notes it; the first one after an empty inbox was read does. */
+/**
+ * Whether the copy follows on what the session has, and then notes it; the first one after an empty
+ * inbox was read does.
+ */
 function isNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;
   if (inboxSeq <= session.inboxSeq) return false;

@@ -1,5 +1,6 @@
-// How a connect becomes a session: checked, entered in the hub, opened by the broker, subscribed to its topics, welcomed with a connack, caught up.
-// Whatever awaits here may find the session ended afterwards; nothing is sent to one that is.
+// How a connect becomes a session: checked, entered in the hub, opened by the broker, subscribed to
+// its topics, welcomed with a connack, caught up. Whatever awaits here may find the session ended
+// afterwards; nothing is sent to one that is.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import {
@@ -66,7 +67,10 @@ export interface OpeningContext extends LivePorts {
   readonly maxSessionsPerUser: number;
   /** By which tokens are checked. */
   readonly tokens: Pick<TokenGate, "attempt">;
-  /** In which sessions wait to be opened, so that thousands that come at once do not all ask the store at once. */
+  /**
+   * In which sessions wait to be opened, so that thousands that come at once do not all ask the
+   * store at once.
+   */
   inTurn<T>(step: () => Promise<T>): Promise<T>;
   nextSessionId(): string;
 }
@@ -115,8 +119,9 @@ export function prepareSession(
 }
 
 /**
- * Enters the hub before the store, so that a request to end this session finds it; the node listens to the user only once the client proved who it is.
- * The bound is asked last: a session makes room for itself where it replaces or kicks another. Throws `overloaded`, `unavailable` and what
+ * Enters the hub before the store, so that a request to end this session finds it; the node listens
+ * to the user only once the client proved who it is. The bound is asked last: a session makes room
+ * for itself where it replaces or kicks another. Throws `overloaded`, `unavailable` and what
  * `Sessions.open` does.
  */
 export async function admit(
@@ -163,8 +168,9 @@ async function takeRoom(
 }
 
 /**
- * Subscribes the node to the user and the groups, so that the session is live from the connack on, and finds out where each named channel stands.
- * Two round trips: subscribe, then all reads, which show what changed before the node was subscribed. Throws `unavailable`.
+ * Subscribes the node to the user and the groups, so that the session is live from the connack on,
+ * and finds out where each named channel stands. Two round trips: subscribe, then all reads, which
+ * show what changed before the node was subscribed. Throws `unavailable`.
  */
 export async function planJoin(
   session: Session,
@@ -208,7 +214,10 @@ export async function planJoin(
   return { groups: found.length, personal: resumed, results };
 }
 
-/** Of the named channels that the client may resume, the session has what the client has. Returns the personal ones, each once. */
+/**
+ * Of the named channels that the client may resume, the session has what the client has. Returns
+ * the personal ones, each once.
+ */
 function beginWhereNamed(
   session: Session,
   named: readonly Named[],
@@ -231,8 +240,9 @@ function beginWhereNamed(
 }
 
 /**
- * A node that is cut off may catch up from a little before it listened to the user. The client may have got that at another node: of those personal
- * channels that it heard last, what it has is not pushed again.
+ * A node that is cut off may catch up from a little before it listened to the user. The client may
+ * have got that at another node: of those personal channels that it heard last, what it has is not
+ * pushed again.
  */
 function noteNamed(session: Session, named: readonly Named[]): void {
   const personal = named.flatMap(({ point, result: { status } }) => {
@@ -253,8 +263,9 @@ function denied(point: ResumePoint): Named {
 }
 
 /**
- * How a named channel stands. A client may remember more than a restored store has, or what was lost in a fail-over: it gets
- * the seq through which it shares the history before anything else comes, so that no receipt is taken for a sign that it has what precedes it.
+ * How a named channel stands. A client may remember more than a restored store has, or what was
+ * lost in a fail-over: it gets the seq through which it shares the history before anything else
+ * comes, so that no receipt is taken for a sign that it has what precedes it.
  */
 async function stand(
   uid: string,
@@ -272,8 +283,8 @@ async function stand(
 }
 
 /**
- * Sends the connack with the session's name, then what the session missed and its commands, and makes it live. `ref`: of the connect. Harmless
- * when the session is over. Throws `unavailable`.
+ * Sends the connack with the session's name, then what the session missed and its commands, and
+ * makes it live. `ref`: of the connect. Harmless when the session is over. Throws `unavailable`.
  */
 export async function welcome(
   session: Session,
@@ -299,7 +310,10 @@ export async function welcome(
   await goLive(session, plan, context);
 }
 
-/** Gives the session what it missed, and makes it live. Call after the connack. Throws `unavailable`. */
+/**
+ * Gives the session what it missed, and makes it live. Call after the connack. Throws
+ * `unavailable`.
+ */
 export async function goLive(
   session: Session,
   { personal }: Pick<JoinPlan, "personal">,
@@ -316,7 +330,10 @@ export async function goLive(
   }
 }
 
-/** Memberships may have changed since the groups were read: of that, only what ended took effect at once. */
+/**
+ * Memberships may have changed since the groups were read: of that, only what ended took effect at
+ * once.
+ */
 async function connect(
   session: Session,
   personal: readonly ChannelRef[],
@@ -328,7 +345,10 @@ async function connect(
   session.endResume();
 }
 
-/** How the connection closes after a connect that failed with `error`: whether the client should come back. */
+/**
+ * How the connection closes after a connect that failed with `error`: whether the client should
+ * come back.
+ */
 export function refusalReason(error: unknown): CloseReason {
   if (!(error instanceof BrokerError)) return "unavailable";
   switch (error.code) {

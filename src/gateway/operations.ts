@@ -1,5 +1,6 @@
-// The operation table: what each operation of a connected client costs and does. Generic checks (connected, rate, in-flight bound) are the
-// client's; a handler replies, or throws a BrokerError that the client answers with the operation's ref.
+// The operation table: what each operation of a connected client costs and does. Generic checks
+// (connected, rate, in-flight bound) are the client's; a handler replies, or throws a BrokerError
+// that the client answers with the operation's ref.
 
 import type { Conversations } from "../broker/conversations.ts";
 import { BrokerError } from "../broker/errors.ts";
@@ -52,11 +53,17 @@ const MAX_RECVACK_DELAY_MS = 3_600_000;
 type Of<K extends OperationKind> = Extract<Operation, { readonly kind: K }>;
 
 interface OperationRow<K extends OperationKind> {
-  /** Work beside that of its frame, in frames, as far as it is known from what is asked; absent: none. */
+  /**
+   * Work beside that of its frame, in frames, as far as it is known from what is asked; absent:
+   * none.
+   */
   cost?(operation: Of<K>): number;
   /** Bytes that are stored for the user, of a frame of so many; absent: none to speak of. */
   stores?(operation: Of<K>, frameBytes: number): number;
-  /** Resolves to the work it was in the end, which counts in place of `cost`; undefined: `cost` was right. */
+  /**
+   * Resolves to the work it was in the end, which counts in place of `cost`; undefined: `cost` was
+   * right.
+   */
   run(
     session: Session,
     operation: Of<K>,
@@ -242,8 +249,8 @@ export function storedBytes(operation: Operation, frameBytes: number): number {
 }
 
 /**
- * Runs the operation, one that reads when its turn comes. Resolves to its work in the end if that is not what `costOf` says. Rejects or throws
- * with the BrokerError to answer.
+ * Runs the operation, one that reads when its turn comes. Resolves to its work in the end if that
+ * is not what `costOf` says. Rejects or throws with the BrokerError to answer.
  */
 export function operate(
   session: Session,
@@ -258,11 +265,15 @@ export function operate(
 }
 
 function rowOf(operation: Operation): OperationRow<OperationKind> {
-  // the table maps each kind to the row of exactly that kind; the compiler cannot follow the pairing through the index
+  // the table maps each kind to the row of exactly that kind; the compiler cannot follow the
+  // pairing through the index
   return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
 }
 
-/** What `read` gives, unless the user is no member when it was read: a removal before it may not have been delivered here. */
+/**
+ * What `read` gives, unless the user is no member when it was read: a removal before it may not
+ * have been delivered here.
+ */
 async function readAsMember<T>(
   session: Session,
   channel: ChannelRef,

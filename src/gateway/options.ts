@@ -1,9 +1,13 @@
-// The options of client connections (section `client`). A schema only: no state, read by `config/` and by the documentation.
-// Every key has a type, a default, a unit where it counts something, and a sentence.
+// The options of client connections (section `client`). A schema only: no state, read by `config/`
+// and by the documentation. Every key has a type, a default, a unit where it counts something, and
+// a sentence.
 
 import { Type } from "typebox";
 
-/** Section `client`: the listener that clients' sockets come in on, and the limits of each connection. */
+/**
+ * Section `client`: the listener that clients' sockets come in on, and the limits of each
+ * connection.
+ */
 export const clientOptions = Type.Object(
   {
     listen: Type.String({

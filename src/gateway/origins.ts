@@ -1,6 +1,9 @@
 // Which browser origins may open a socket. Pure.
 
-/** `allowed` holds exact origins (`https://app.example.com`) or host patterns (`*.example.com`); empty allows all, an absent origin passes. */
+/**
+ * `allowed` holds exact origins (`https://app.example.com`) or host patterns (`*.example.com`);
+ * empty allows all, an absent origin passes.
+ */
 export function isOriginAllowed(
   origin: string,
   allowed: readonly string[],

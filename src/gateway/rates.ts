@@ -1,7 +1,9 @@
-// How much work connections and users may ask for [decisions: Limits that hold under attack, Rate]. A connection has a bucket of its own and
-// shares that of its user. State: a map of the users' buckets; one that is not full outlives the user's last session, so that a reconnect
-// refills nothing. That map is bounded: of users without a session the earliest are forgotten.
-// Work is counted in frames: one is the work of a PING or a small SEND, about 25 µs of the event loop. docs/protocol/native.md has the same table.
+// How much work connections and users may ask for [decisions: Limits that hold under attack, Rate].
+// A connection has a bucket of its own and shares that of its user. State: a map of the users'
+// buckets; one that is not full outlives the user's last session, so that a reconnect refills
+// nothing. That map is bounded: of users without a session the earliest are forgotten. Work is
+// counted in frames: one is the work of a PING or a small SEND, about 25 µs of the event loop.
+// docs/protocol/native.md has the same table.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
@@ -11,10 +13,16 @@ import { type RateLimit, TokenBucket } from "../lib/token-bucket.ts";
 const ROWS_PER_FRAME = 4;
 /** Copies of a command stored: each is decided, written and delivered by itself. */
 const COPIES_PER_FRAME = 2;
-/** Users whose state is looked up, inbox seqs that are acknowledged, conversations looked at to find the newest. */
+/**
+ * Users whose state is looked up, inbox seqs that are acknowledged, conversations looked at to find
+ * the newest.
+ */
 const LOOKUPS_PER_FRAME = 16;
 const REPLY_BYTES_PER_FRAME = 8192;
-/** Histories are charged for the rows they ask for, before they are read, no more than these; what is not there is given back. */
+/**
+ * Histories are charged for the rows they ask for, before they are read, no more than these; what
+ * is not there is given back.
+ */
 const MAX_ROWS_AHEAD = 500;
 /** The token and the directory. */
 const CONNECT_WORK = 10;
@@ -61,7 +69,10 @@ export interface WorkLimits {
 const BYTES_PER_FRAME = 4096;
 /** A user costs about 500 bytes. */
 const MAX_ABSENT_USERS = 10_000;
-/** Users looked at when one leaves: more than come, so those whose buckets are full again do not pile up. */
+/**
+ * Users looked at when one leaves: more than come, so those whose buckets are full again do not
+ * pile up.
+ */
 const SWEPT_AT_ONCE = 4;
 
 /** Of all sessions of one user. */
@@ -97,7 +108,10 @@ export class ConnectionRate implements Rate {
     this.#own = new TokenBucket(limits.connection, clock());
   }
 
-  /** Takes what a frame of so many bytes costs by itself. 0, or the milliseconds to wait: then it must be refused. */
+  /**
+   * Takes what a frame of so many bytes costs by itself. 0, or the milliseconds to wait: then it
+   * must be refused.
+   */
   frame(bytes: number, nowMs: number): number {
     const cost = frameCost(bytes);
     const waitMs = this.#own.take(nowMs, cost);
@@ -114,7 +128,10 @@ export class ConnectionRate implements Rate {
     this.#user?.work.charge(cost);
   }
 
-  /** Takes the work of so many copies of a command, unless earlier work is not paid for. Throws `rate_limited`. */
+  /**
+   * Takes the work of so many copies of a command, unless earlier work is not paid for. Throws
+   * `rate_limited`.
+   */
   admit(copies: number): void {
     this.requirePaid();
     this.charge(copying(copies));
@@ -129,7 +146,10 @@ export class ConnectionRate implements Rate {
       throw new BrokerError("rate_limited", { retryAfterMs: waitMs });
   }
 
-  /** Takes bytes that are to be stored for the user; 0, or the milliseconds to wait: then nothing may be stored. */
+  /**
+   * Takes bytes that are to be stored for the user; 0, or the milliseconds to wait: then nothing
+   * may be stored.
+   */
   store(bytes: number, nowMs: number): number {
     const { stored } = this.#limits;
     if (stored.perSecond === 0 || this.#user === undefined) return 0;

@@ -1,5 +1,5 @@
-// Reading for a session what it may no longer be allowed to see: a node that missed events does not know yet whom it must not show what the store has.
-// State: none.
+// Reading for a session what it may no longer be allowed to see: a node that missed events does not
+// know yet whom it must not show what the store has. State: none.
 
 import {
   type ChannelKey,
@@ -33,8 +33,9 @@ export function concernOfAll(key: ChannelKey): Concern {
 }
 
 /**
- * What `read` gives at a time when the node misses nothing of the topics that concern it: a right that ended before what was read was stored has ended
- * here, too. Rejects `unavailable` where the node does not recover in time.
+ * What `read` gives at a time when the node misses nothing of the topics that concern it: a right
+ * that ended before what was read was stored has ended here, too. Rejects `unavailable` where the
+ * node does not recover in time.
  */
 export async function readJudged<T>(
   cluster: Pick<Cluster, "recovery" | "delivered">,

@@ -1,6 +1,7 @@
-// The queue in which the reads of one session wait: their answers may be large, so few are made at once, and none is made while much of the
-// earlier ones is not taken yet. Histories also begin in turns between the users of the node. State: the waiting reads. How many may wait is the
-// client's bound on operations.
+// The queue in which the reads of one session wait: their answers may be large, so few are made at
+// once, and none is made while much of the earlier ones is not taken yet. Histories also begin in
+// turns between the users of the node. State: the waiting reads. How many may wait is the client's
+// bound on operations.
 
 import { BrokerError } from "../broker/errors.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
@@ -12,7 +13,10 @@ import type { Rate } from "./rates.ts";
 const READS_AT_ONCE = 4;
 /** A list goes through all conversations of the user. */
 const LISTS_AT_ONCE = 1;
-/** Histories of all sessions of a node that begin in one turn of the event loop; a store in the process takes up to 4 ms for each. */
+/**
+ * Histories of all sessions of a node that begin in one turn of the event loop; a store in the
+ * process takes up to 4 ms for each.
+ */
 const HISTORIES_PER_TURN = 8;
 /** More than the sessions of a user have under way by default. */
 const MAX_HISTORIES_WAITING = 1000;
@@ -31,7 +35,10 @@ export function isRead(kind: OperationKind): boolean {
 
 type Read = () => Promise<number | undefined> | undefined;
 
-/** The queue of all histories that are read over sockets of a node: they begin in turns between users. */
+/**
+ * The queue of all histories that are read over sockets of a node: they begin in turns between
+ * users.
+ */
 export function createHistoryTurns(): FairSemaphore {
   const full = () =>
     new BrokerError("overloaded", {
@@ -46,7 +53,9 @@ interface Reader {
   readonly rate: Rate | undefined;
   /** Set when it is over. */
   readonly ended: unknown;
-  /** Resolves when no more than `bytes` wait to be taken by the client, or when the session is over. */
+  /**
+   * Resolves when no more than `bytes` wait to be taken by the client, or when the session is over.
+   */
   writable(bytes: number): Promise<void>;
 }
 
@@ -65,8 +74,9 @@ export class Reads {
   }
 
   /**
-   * Reads when its turn comes, unless the session is over then. Rejects as `read` does; with `overloaded` when too many reads of the user wait;
-   * with `rate_limited` a list whose session has yet to pay for the one before, as what a list costs is known when it is made.
+   * Reads when its turn comes, unless the session is over then. Rejects as `read` does; with
+   * `overloaded` when too many reads of the user wait; with `rate_limited` a list whose session has
+   * yet to pay for the one before, as what a list costs is known when it is made.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {
@@ -84,7 +94,10 @@ export class Reads {
     return this.#answer(read);
   }
 
-  /** A place is held for one turn of the event loop, not for a round trip: where one shard is slow, the histories of the others go on. */
+  /**
+   * A place is held for one turn of the event loop, not for a round trip: where one shard is slow,
+   * the histories of the others go on.
+   */
   async #history(read: Read): Promise<number | undefined> {
     const begin = () => ({ work: read() });
     const begun = await this.#turns.run(this.#reader.uid, begin);

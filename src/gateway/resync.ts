@@ -1,6 +1,7 @@
-// What sessions read again because events may be lost: their memberships and their inbox, where these have changed. However many users it is about, the
-// store is asked by few at a time, and again until it answers; meanwhile sessions stay as they are. State: the users to be looked at, the reads that
-// have not begun, the sessions whose memberships are being read.
+// What sessions read again because events may be lost: their memberships and their inbox, where
+// these have changed. However many users it is about, the store is asked by few at a time, and
+// again until it answers; meanwhile sessions stay as they are. State: the users to be looked at,
+// the reads that have not begun, the sessions whose memberships are being read.
 
 import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
@@ -51,7 +52,10 @@ export class Resync {
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
-  /** Events of the user may be lost: its sessions read again what they have otherwise than the user stands. Many users are read at once, each once. */
+  /**
+   * Events of the user may be lost: its sessions read again what they have otherwise than the user
+   * stands. Many users are read at once, each once.
+   */
   missed(uid: string, sessionsOf: SessionsOf): void {
     this.#missed.set(uid, sessionsOf);
     if (this.#missed.size === 1) setImmediate(() => this.#readMissed());
@@ -68,8 +72,9 @@ export class Resync {
   }
 
   /**
-   * Resolves when the session follows exactly the groups that the store has, and has what was sent in them since its user joined, or another call
-   * sees to that, or it is over. One that is joining does so when it has joined. Never rejects.
+   * Resolves when the session follows exactly the groups that the store has, and has what was sent
+   * in them since its user joined, or another call sees to that, or it is over. One that is joining
+   * does so when it has joined. Never rejects.
    */
   async memberships(session: Session): Promise<void> {
     session.membershipsStale = true;
@@ -106,7 +111,10 @@ export class Resync {
       for (const session of sessionsOf(uid)) this.#compare(session, states[at]);
   }
 
-  /** `state`: of the session's user; undefined: that cannot be found out. A removal is published on the group's topic, too. */
+  /**
+   * `state`: of the session's user; undefined: that cannot be found out. A removal is published on
+   * the group's topic, too.
+   */
   #compare(session: Session, state: UserState | undefined): void {
     if (state === undefined || mayLackCommands(session, state.inboxSeq))
       this.inbox(session);
@@ -130,7 +138,10 @@ export class Resync {
     );
   }
 
-  /** Makes the session follow exactly these groups. Stops when a membership changes meanwhile: the caller reads them again. */
+  /**
+   * Makes the session follow exactly these groups. Stops when a membership changes meanwhile: the
+   * caller reads them again.
+   */
   async #adopt(session: Session, channelIds: readonly string[]): Promise<void> {
     const isOutdated = () =>
       session.membershipsStale || session.ended !== undefined;

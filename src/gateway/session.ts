@@ -1,6 +1,7 @@
-// An authenticated device session on this node: its connection, its wire format, the groups it follows, and how much is held back for it while
-// it catches up. Pushes go out here; who gets which push is the hub's business. Ten thousands exist: what only a session at work needs is
-// made when it is needed.
+// An authenticated device session on this node: its connection, its wire format, the groups it
+// follows, and how much is held back for it while it catches up. Pushes go out here; who gets which
+// push is the hub's business. Ten thousands exist: what only a session at work needs is made when
+// it is needed.
 
 import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
 import {
@@ -17,7 +18,10 @@ import type { Connection } from "../transport/types.ts";
 import type { Rate } from "./rates.ts";
 import type { Reads } from "./reads.ts";
 
-/** What a held message or event costs beside its payload, about: without it, tiny ones would be held without bound. */
+/**
+ * What a held message or event costs beside its payload, about: without it, tiny ones would be held
+ * without bound.
+ */
 export const HELD_OVERHEAD_BYTES = 256;
 
 /** A group as its sessions see it. */
@@ -105,7 +109,10 @@ export class Session {
   reads: Reads | undefined;
   /** The work it may ask for; undefined: any. */
   rate: Rate | undefined;
-  /** Of content and overhead. A small payload may keep 8 KiB of memory that it shared with others when it was read (`redis/wire.ts`). */
+  /**
+   * Of content and overhead. A small payload may keep 8 KiB of memory that it shared with others
+   * when it was read (`redis/wire.ts`).
+   */
   readonly #maxHeldBytes: number;
   #groups: Map<string, FollowedGroup> | undefined;
   #heldBytes = 0;
@@ -113,7 +120,10 @@ export class Session {
   /** Of groups it got messages of and was removed from: what it has. */
   #had: BoundedMap<string, Had> | undefined;
   #waiting: (() => void)[] | undefined;
-  /** Newest message that it has of personal channels it resumed, and end of each personal stream that was read, by `streamName`. */
+  /**
+   * Newest message that it has of personal channels it resumed, and end of each personal stream
+   * that was read, by `streamName`.
+   */
   #readThrough: Map<ChannelKey, MessagePlace> | undefined;
   #readStreams: BoundedMap<string, StreamCursor> | undefined;
 
@@ -157,7 +167,9 @@ export class Session {
     this.connection.send(frame);
   }
 
-  /** Resolves when no more than `bytes` wait to be read by the client, or when the session is over. */
+  /**
+   * Resolves when no more than `bytes` wait to be read by the client, or when the session is over.
+   */
   async writable(bytes: number): Promise<void> {
     await new Promise<void>((resolve) => setImmediate(resolve)); // frames of this turn leave first
     while (this.#ended === undefined && this.connection.bufferedBytes() > bytes)
@@ -175,19 +187,28 @@ export class Session {
     for (const wake of waiting) wake();
   }
 
-  /** Counts what is held back for it (negative: no more), in bytes. More than the bound ends it; it then resumes from where it was. */
+  /**
+   * Counts what is held back for it (negative: no more), in bytes. More than the bound ends it; it
+   * then resumes from where it was.
+   */
   charge(bytes: number): void {
     this.#heldBytes += bytes;
     if (this.#heldBytes > this.#maxHeldBytes) this.end("slow_reader");
   }
 
-  /** Its client has a personal channel through this message: what is published later of that is not pushed. */
+  /**
+   * Its client has a personal channel through this message: what is published later of that is not
+   * pushed.
+   */
   noteRead(key: ChannelKey, { messageSeq, messageId }: MessagePlace): void {
     this.#readThrough ??= new Map();
     this.#readThrough.set(key, { messageSeq, messageId });
   }
 
-  /** False: the client has the message of a personal channel. Equal seqs alone prove nothing: a fail-over may have given them out again. */
+  /**
+   * False: the client has the message of a personal channel. Equal seqs alone prove nothing: a
+   * fail-over may have given them out again.
+   */
   lacks({ key, messageId, messageSeq }: Message): boolean {
     const through = this.#readThrough?.get(key);
     if (through === undefined || messageSeq === 0) return true;
@@ -197,7 +218,10 @@ export class Session {
     return true;
   }
 
-  /** A stream of a personal channel was read through `cursor`: what is published later of that is not pushed. */
+  /**
+   * A stream of a personal channel was read through `cursor`: what is published later of that is
+   * not pushed.
+   */
   noteReadStream(name: StreamName, cursor: StreamCursor): void {
     this.#readStreams ??= new BoundedMap(MAX_READ_STREAMS);
     this.#readStreams.set(streamName(name), cursor);
@@ -215,7 +239,10 @@ export class Session {
     return rest;
   }
 
-  /** Tells the client why (unless it was replaced, which is silent) and closes. Harmless when it ended before. */
+  /**
+   * Tells the client why (unless it was replaced, which is silent) and closes. Harmless when it
+   * ended before.
+   */
   end(reason: CloseReason): void {
     if (this.#ended !== undefined) return;
     this.#ended = reason;
@@ -231,7 +258,10 @@ export class Session {
     this.drained();
   }
 
-  /** It has that of a group it leaves: the notifications of its leaving and coming back may be later than those messages. */
+  /**
+   * It has that of a group it leaves: the notifications of its leaving and coming back may be later
+   * than those messages.
+   */
   rememberSeq(channelId: string, had: Had): void {
     this.#had ??= new BoundedMap(MAX_GROUPS_LEFT);
     const before = this.#had.get(channelId)?.seq ?? 0;

@@ -1,5 +1,5 @@
-// What goes to users' sessions and not to a group's: personal and restricted messages, events of personal channels, changes of conversations.
-// Encoded once per wire format and view. State: none.
+// What goes to users' sessions and not to a group's: personal and restricted messages, events of
+// personal channels, changes of conversations. Encoded once per wire format and view. State: none.
 
 import {
   type ChannelEvent,
@@ -53,7 +53,9 @@ export function deliverMessage(
   return count;
 }
 
-/** Takes an event of a personal channel to all sessions of both users. Returns how many they are. */
+/**
+ * Takes an event of a personal channel to all sessions of both users. Returns how many they are.
+ */
 export function deliverEvent(
   event: ChannelEvent,
   sessionsOf: SessionsOf,
@@ -81,8 +83,8 @@ export function deliverEvent(
 }
 
 /**
- * Tells the user's sessions but the one that did it, and `shown` of each that its client has the newest message with its stream. One without
- * its connack will read the conversation as it is then.
+ * Tells the user's sessions but the one that did it, and `shown` of each that its client has the
+ * newest message with its stream. One without its connack will read the conversation as it is then.
  */
 export function deliverConversation(
   { uid, conversation, change, origin }: ConversationEvent,

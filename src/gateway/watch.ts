@@ -1,6 +1,7 @@
-// Whose online state the sessions of this node want to know: sends each session the state of its users, and then every change once. All reads of
-// the directory go one after the other, so an older answer never comes after a newer one. State: watchers by uid, what each was last sent,
-// the uids and requests that wait for the next read.
+// Whose online state the sessions of this node want to know: sends each session the state of its
+// users, and then every change once. All reads of the directory go one after the other, so an older
+// answer never comes after a newer one. State: watchers by uid, what each was last sent, the uids
+// and requests that wait for the next read.
 
 import { BrokerError } from "../broker/errors.ts";
 import { type Presence, presenceTopic } from "../broker/model.ts";
@@ -43,8 +44,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Watches these users in place of those before, and hands how they stand to `answer`, in order; changes from then on are pushed. Rejects
-   * with `unavailable`, and then watches nobody.
+   * Watches these users in place of those before, and hands how they stand to `answer`, in order;
+   * changes from then on are pushed. Rejects with `unavailable`, and then watches nobody.
    */
   async watch(
     session: Session,

@@ -1,5 +1,5 @@
-// A map with a bound: the oldest entry is dropped first. To set a key anew does not make it younger;
-// to delete it before does.
+// A map with a bound: the oldest entry is dropped first. To set a key anew does not make it
+// younger; to delete it before does.
 
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();

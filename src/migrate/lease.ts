@@ -81,8 +81,8 @@ export class Lease {
   }
 
   /**
-   * To be called when a write got no answer: it may reach its server until the fence ends. The lease
-   * is then not given back before.
+   * To be called when a write got no answer: it may reach its server until the fence ends. The
+   * lease is then not given back before.
    */
   noteUnanswered(): void {
     this.#mayBeWriting = true;

@@ -1,4 +1,5 @@
-// What the topics of a node on Redis read from its store to catch up with what they missed. Types only.
+// What the topics of a node on Redis read from its store to catch up with what they missed. Types
+// only.
 
 import type { ChannelKey, StreamSnapshot } from "../broker/model.ts";
 import type { HistoryRange, HistorySlice } from "../broker/ports.ts";
@@ -13,7 +14,10 @@ export interface ChannelPosition {
   readonly lastId: number;
   /** The id of the newest message that is kept; 0: none is. */
   readonly newestId: number;
-  /** Of the marks that were named, those with this id or a greater one are not in the channel: lost by a fail-over, or forged. Infinity: all may be. */
+  /**
+   * Of the marks that were named, those with this id or a greater one are not in the channel: lost
+   * by a fail-over, or forged. Infinity: all may be.
+   */
   readonly lostFromId: number;
   /** Its active stream and the requested ones, if they exist. */
   readonly streams: readonly StreamSnapshot[];
@@ -38,10 +42,16 @@ export interface Known {
 /** All throw `unavailable`. */
 export interface ChannelFeed {
   position(key: ChannelKey, known: Known): Promise<ChannelPosition>;
-  /** Number of its newest publication, 0: none. Cheap: shows, for many channels, where something was missed. */
+  /**
+   * Number of its newest publication, 0: none. Cheap: shows, for many channels, where something was
+   * missed.
+   */
   publicationSeqOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
-  /** Personal channels of `uid` with a message since about that time (a few seconds more is harmless), Unix milliseconds. */
+  /**
+   * Personal channels of `uid` with a message since about that time (a few seconds more is
+   * harmless), Unix milliseconds.
+   */
   personalChannelsSince(
     uid: string,
     sinceMs: number,

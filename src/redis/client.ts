@@ -1,5 +1,6 @@
-// How a connection to Redis is made: one server, Sentinels or a Cluster, with or without TLS. The only place that knows ioredis' options.
-// Nothing is queued while Redis is away and nothing is sent twice: a call whose fate is unknown is refused, and its caller retries.
+// How a connection to Redis is made: one server, Sentinels or a Cluster, with or without TLS. The
+// only place that knows ioredis' options. Nothing is queued while Redis is away and nothing is sent
+// twice: a call whose fate is unknown is refused, and its caller retries.
 
 import { readFileSync } from "node:fs";
 import type { ConnectionOptions } from "node:tls";
@@ -27,13 +28,18 @@ export interface RedisSettings {
 
 export type RedisClient = Redis | Cluster;
 
-/** A connection on which something is awaited and nothing came for so long beyond a call's time is dead, and left for a new one. */
+/**
+ * A connection on which something is awaited and nothing came for so long beyond a call's time is
+ * dead, and left for a new one.
+ */
 const SILENCE_GRACE_MS = 500;
 /** Bytes a server may leave unread before it is given no more. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
-/** At start all Sentinels may refuse for so long: they may be given their primaries a little later. */
+/**
+ * At start all Sentinels may refuse for so long: they may be given their primaries a little later.
+ */
 const REFUSED_MS = 1000;
 
 const reconnectMs = (times: number): number =>
@@ -49,8 +55,9 @@ export function isClustered({
 }
 
 /**
- * A client that is not connected yet (`connect()`). `name` shows in CLIENT LIST. That of a Cluster takes commands only, no subscriptions.
- * Throws an Error with a message for the operator when the address cannot be read.
+ * A client that is not connected yet (`connect()`). `name` shows in CLIENT LIST. That of a Cluster
+ * takes commands only, no subscriptions. Throws an Error with a message for the operator when the
+ * address cannot be read.
  */
 export function createClient(
   settings: RedisSettings,
@@ -87,9 +94,10 @@ export function createClient(
 }
 
 /**
- * Resolves when the client is ready to be used. Its own promise is never settled when the first look
- * at a Cluster fails, or while Sentinels know of no primary: it then tries again by itself. Throws
- * when it is not ready in time, or when all Sentinels refuse, with the reason as far as it is known.
+ * Resolves when the client is ready to be used. Its own promise is never settled when the first
+ * look at a Cluster fails, or while Sentinels know of no primary: it then tries again by itself.
+ * Throws when it is not ready in time, or when all Sentinels refuse, with the reason as far as it
+ * is known.
  */
 export async function connected(
   client: RedisClient,
@@ -147,8 +155,8 @@ function refusalsIn(said: string): readonly string[] {
 }
 
 /**
- * Whether as much as may be waits for the server's answers: also what its callers have given up, which a server that hangs would still run, and
- * which takes memory until the connection is left.
+ * Whether as much as may be waits for the server's answers: also what its callers have given up,
+ * which a server that hangs would still run, and which takes memory until the connection is left.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
   const queues = client as unknown as Record<
@@ -162,13 +170,21 @@ export function isFull(client: Redis, maxCommands: number): boolean {
 
 /** How a command goes out. */
 export interface Sending {
-  /** How long its answer is waited for, where that is less than for all commands of the connection. */
+  /**
+   * How long its answer is waited for, where that is less than for all commands of the connection.
+   */
   readonly timeoutMs?: number;
-  /** It gathers what came in a turn of the event loop: it leaves with what this callback sends, and waits for no further turn. */
+  /**
+   * It gathers what came in a turn of the event loop: it leaves with what this callback sends, and
+   * waits for no further turn.
+   */
   readonly isGathered?: boolean;
 }
 
-/** Sends a command, named in lower case. Replies are Buffers, numbers, null or arrays of these; rejects with the library's errors. */
+/**
+ * Sends a command, named in lower case. Replies are Buffers, numbers, null or arrays of these;
+ * rejects with the library's errors.
+ */
 export function send(
   client: Redis,
   name: string,
@@ -183,8 +199,9 @@ export function send(
 }
 
 /**
- * What is sent in one turn of the event loop leaves in one write. ioredis' automatic pipelining would do that too, but it holds everything back while
- * an earlier pipeline waits for its answers, and takes a fifth more processor time.
+ * What is sent in one turn of the event loop leaves in one write. ioredis' automatic pipelining
+ * would do that too, but it holds everything back while an earlier pipeline waits for its answers,
+ * and takes a fifth more processor time.
  */
 function gather({ stream }: Redis, isGathered: boolean): void {
   if (!stream || stream.writableCorked > 0) return;
@@ -266,8 +283,9 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
 }
 
 /**
- * A command as bytes, made in one go: ioredis would measure and copy every argument on its own, at three times the cost, for each message. Named in
- * lower case; it is answered with Buffers, numbers, null or arrays of these.
+ * A command as bytes, made in one go: ioredis would measure and copy every argument on its own, at
+ * three times the cost, for each message. Named in lower case; it is answered with Buffers,
+ * numbers, null or arrays of these.
  */
 export class EncodedCommand extends Command {
   readonly #bytes: Buffer;

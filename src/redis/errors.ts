@@ -13,14 +13,20 @@ export function isMissingScript(error: unknown): boolean {
   return error instanceof Error && error.message.startsWith("NOSCRIPT");
 }
 
-/** The server said nothing to it in time, or its connection ended: a wait, where every other failure comes at once. */
+/**
+ * The server said nothing to it in time, or its connection ended: a wait, where every other failure
+ * comes at once.
+ */
 export function isUnanswered(error: unknown): boolean {
   if (!(error instanceof BrokerError) || error.code !== "unavailable")
     return false;
   return error.cause instanceof Error && error.cause.name !== "ReplyError";
 }
 
-/** `unavailable` for everything of the connection and the server's state, `internal` for a step that is wrong. */
+/**
+ * `unavailable` for everything of the connection and the server's state, `internal` for a step that
+ * is wrong.
+ */
 export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;
   const isReply = cause instanceof Error && cause.name === "ReplyError";

@@ -1,4 +1,5 @@
-// Whose data a Redis holds and of which format. Written once by the first node; a node that cannot read it must not start.
+// Whose data a Redis holds and of which format. Written once by the first node; a node that cannot
+// read it must not start.
 
 import type { Redis } from "ioredis";
 import type { RedisClient } from "./client.ts";
@@ -12,7 +13,10 @@ const OLDEST_FORMAT = 2;
 /** A server or data that this build cannot use: no retry helps. */
 export class UnusableRedis extends Error {}
 
-/** Marks an unmarked server's prefix as ours; `server`: one that is connected. Answers sentences of warning, and throws an Error with one, for the operator. */
+/**
+ * Marks an unmarked server's prefix as ours; `server`: one that is connected. Answers sentences of
+ * warning, and throws an Error with one, for the operator.
+ */
 export async function assertCompatible(
   client: RedisClient,
   keys: Keys,
@@ -45,7 +49,10 @@ export async function assertCompatible(
   return warningsOf(info);
 }
 
-/** What ends by itself (who logged in, inboxes, what retries are answered) counts as evictable with any policy but one. */
+/**
+ * What ends by itself (who logged in, inboxes, what retries are answered) counts as evictable with
+ * any policy but one.
+ */
 function warningsOf(info: string): readonly string[] {
   const policy = /maxmemory_policy:([\w-]+)/.exec(info)?.[1] ?? "noeviction";
   if (policy === "noeviction") return [];

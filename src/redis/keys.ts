@@ -1,7 +1,8 @@
-// The names of everything in Redis. A channel's keys share the hash tag of its bucket, a user's keys the user's, so that what one step touches is
-// in one slot. There are 64 buckets: on a Redis Cluster each has its own counter of message ids (`store/redis/steps/channel-names.ts`), which makes ids
-// unique and growing without any clock or lease.
-// State: the hash tags of the channels named lately: each message needs them several times.
+// The names of everything in Redis. A channel's keys share the hash tag of its bucket, a user's
+// keys the user's, so that what one step touches is in one slot. There are 64 buckets: on a Redis
+// Cluster each has its own counter of message ids (`store/redis/steps/channel-names.ts`), which
+// makes ids unique and growing without any clock or lease. State: the hash tags of the channels
+// named lately: each message needs them several times.
 
 import {
   type ChannelKey,
@@ -37,7 +38,10 @@ export class Keys {
     return `${this.#tag(key)}${part}:${key}${tail === "" ? "" : `\n${tail}`}`;
   }
 
-  /** What the names of all keys of a channel and its bucket begin with, for steps that make them by themselves. */
+  /**
+   * What the names of all keys of a channel and its bucket begin with, for steps that make them by
+   * themselves.
+   */
   ofChannel(key: ChannelKey): string {
     return this.#tag(key);
   }

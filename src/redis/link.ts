@@ -1,5 +1,6 @@
-// The node's connection for commands. State: whether it is up (connected, the right data), what is in flight, which scripts each connection has loaded. It
-// never queues: while Redis is away every call is refused at once. Listeners hear when it comes up and goes down.
+// The node's connection for commands. State: whether it is up (connected, the right data), what is
+// in flight, which scripts each connection has loaded. It never queues: while Redis is away every
+// call is refused at once. Listeners hear when it comes up and goes down.
 
 import { Cluster, type Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -19,7 +20,10 @@ import { Keys } from "./keys.ts";
 import { Primaries } from "./primaries.ts";
 import type { Arg, Script } from "./script.ts";
 
-/** At start: how long all servers of a Cluster, or Sentinels, may take in all. One server that is away fails at once. */
+/**
+ * At start: how long all servers of a Cluster, or Sentinels, may take in all. One server that is
+ * away fails at once.
+ */
 const START_MS = 10_000;
 const CONNECTION_FAILED = "The connection to Redis failed";
 
@@ -30,10 +34,14 @@ interface LinkParts {
   readonly onError: (error: unknown, what: string) => void;
 }
 
-/** How a step goes out. Of one that is `isGathered` its parts have places among the calls in flight that `admit` gave. */
+/**
+ * How a step goes out. Of one that is `isGathered` its parts have places among the calls in flight
+ * that `admit` gave.
+ */
 interface StepSending extends Sending {
   /**
-   * However much waits for an answer: a sign of life, or a busy node would pass for a dead one, and what follows a step that is done.
+   * However much waits for an answer: a sign of life, or a busy node would pass for a dead one, and
+   * what follows a step that is done.
    */
   readonly isVital?: boolean;
 }
@@ -91,8 +99,9 @@ export class RedisLink {
   }
 
   /**
-   * Connects, and refuses a server that is too old or data of another program or a newer format: then throws an Error with a message for the
-   * operator. Redis away: throws as well. Safe to call twice.
+   * Connects, and refuses a server that is too old or data of another program or a newer format:
+   * then throws an Error with a message for the operator. Redis away: throws as well. Safe to call
+   * twice.
    */
   start(): Promise<void> {
     this.#starting ??= this.#open();
@@ -141,7 +150,10 @@ export class RedisLink {
     await this.call("ping");
   }
 
-  /** Runs a step. Replies are Buffers, numbers, null or arrays of these. Throws `unavailable` (it may or may not have run), `overloaded`, `internal`. */
+  /**
+   * Runs a step. Replies are Buffers, numbers, null or arrays of these. Throws `unavailable` (it
+   * may or may not have run), `overloaded`, `internal`.
+   */
   run(
     script: Script,
     keys: readonly string[],
@@ -152,14 +164,17 @@ export class RedisLink {
     return this.#send("evalsha", numbered, how, script);
   }
 
-  /** Sends one command, named in lower case; its first key decides the slot. Replies and errors as of `run`. */
+  /**
+   * Sends one command, named in lower case; its first key decides the slot. Replies and errors as
+   * of `run`.
+   */
   call(command: string, ...args: readonly Arg[]): Promise<unknown> {
     return this.#send(command, args, {});
   }
 
   /**
-   * Takes a place among the calls in flight for something that goes out with others in one call (`isGathered`); `release` gives it back.
-   * Throws `unavailable`, `overloaded`.
+   * Takes a place among the calls in flight for something that goes out with others in one call
+   * (`isGathered`); `release` gives it back. Throws `unavailable`, `overloaded`.
    */
   admit(): void {
     this.#enter({});
@@ -271,7 +286,8 @@ export class RedisLink {
   }
 
   #joined(node: Redis): void {
-    // Not while the Cluster itself connects: it takes what it asks a node that is not ready yet for a failure.
+    // Not while the Cluster itself connects: it takes what it asks a node that is not ready yet for
+    // a failure.
     if (node.status === "wait" && this.#client.status === "ready")
       node.connect().catch((error: unknown) => {
         this.#report(asBrokerError(error), CONNECTION_FAILED);

@@ -1,4 +1,5 @@
-// The configuration keys of the Redis that nodes share. A schema only: values reach the drivers as plain numbers and strings.
+// The configuration keys of the Redis that nodes share. A schema only: values reach the drivers as
+// plain numbers and strings.
 
 import { Type } from "typebox";
 

@@ -1,6 +1,8 @@
-// Which server of a Redis Cluster takes a command. Commands go straight to the connection of their slot's primary and ioredis redirects none: it
-// would send a refused pipeline again, possibly behind later ones, and calls for one channel must keep their order. A command that came to the wrong
-// server is refused, and the map of slots is read anew, as it is from time to time. State: the connections by address, two timers.
+// Which server of a Redis Cluster takes a command. Commands go straight to the connection of their
+// slot's primary and ioredis redirects none: it would send a refused pipeline again, possibly
+// behind later ones, and calls for one channel must keep their order. A command that came to the
+// wrong server is refused, and the map of slots is read anew, as it is from time to time. State:
+// the connections by address, two timers.
 
 import type { Cluster, Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -40,7 +42,10 @@ export class Primaries {
     clearInterval(this.#looking);
   }
 
-  /** The connection for a command with this first key, or for one without a key. Throws `unavailable`. */
+  /**
+   * The connection for a command with this first key, or for one without a key. Throws
+   * `unavailable`.
+   */
   of(key: string | undefined): Redis {
     const node =
       key === undefined

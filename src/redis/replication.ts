@@ -1,5 +1,6 @@
-// Replication barrier: waits until replicas have what was written (WAIT), for as many as `redis.minReplicas` says. All callers that come to a primary
-// while a WAIT is under way share its next one. State: for each primary the WAIT under way and the connection that it has for itself.
+// Replication barrier: waits until replicas have what was written (WAIT), for as many as
+// `redis.minReplicas` says. All callers that come to a primary while a WAIT is under way share its
+// next one. State: for each primary the WAIT under way and the connection that it has for itself.
 
 import type { Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -24,8 +25,9 @@ export class ReplicationBarrier {
   }
 
   /**
-   * Resolves once `minReplicas` replicas have all that was written and answered before the call: of the primary that holds `key`, or of all.
-   * Undefined: none is asked for. Throws `unavailable` when they are not that many in time, or when the primary is another one meanwhile.
+   * Resolves once `minReplicas` replicas have all that was written and answered before the call: of
+   * the primary that holds `key`, or of all. Undefined: none is asked for. Throws `unavailable`
+   * when they are not that many in time, or when the primary is another one meanwhile.
    */
   wait(key?: string): Promise<void> | undefined {
     const link = this.#link;
@@ -75,8 +77,8 @@ export class ReplicationBarrier {
 }
 
 /**
- * WAIT holds up its connection and counts what that connection wrote: so it has one of its own, where a small write just before it counts for all that
- * the primary did until then.
+ * WAIT holds up its connection and counts what that connection wrote: so it has one of its own,
+ * where a small write just before it counts for all that the primary did until then.
  */
 class PrimaryWaits {
   readonly #primary: Redis;

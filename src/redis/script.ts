@@ -1,4 +1,5 @@
-// A step that runs inside Redis: one Lua file, with what it needs of what all steps share in front. Read once, when its room is loaded.
+// A step that runs inside Redis: one Lua file, with what it needs of what all steps share in front.
+// Read once, when its room is loaded.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -19,8 +20,8 @@ const shared = readFileSync(
 );
 
 /**
- * The script of a Lua file, behind what it shares with others of its room: files, or text that was made. Its header says what KEYS, ARGV and the
- * reply are.
+ * The script of a Lua file, behind what it shares with others of its room: files, or text that was
+ * made. Its header says what KEYS, ARGV and the reply are.
  */
 export function loadScript(
   file: URL,
@@ -35,7 +36,10 @@ export function loadScript(
   return { name: file.pathname.split("/").at(-1) ?? "", source, sha };
 }
 
-/** From `local function` to an `end` that closes it, as our files are written: both at the beginning of a line, or on one. */
+/**
+ * From `local function` to an `end` that closes it, as our files are written: both at the beginning
+ * of a line, or on one.
+ */
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
 /** A name for a number or text, as our files are written: on a line of its own, in capitals. */
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')(?: +--.*)?\n/gm;
@@ -45,7 +49,10 @@ const PLAIN_TEXT = /'[^',(){}[\]\n]*'|"[^",(){}[\]\n]*"/g;
 const COMMENT = /^ *--.*\n/gm;
 const WORD = /\w+/g;
 
-/** Puts what constants stand for in their place: each one that a function names is made anew at each call. */
+/**
+ * Puts what constants stand for in their place: each one that a function names is made anew at each
+ * call.
+ */
 function withConstants(source: string): string {
   const values = new Map<string, string>();
   const rest = source.replace(
@@ -58,7 +65,10 @@ function withConstants(source: string): string {
   return rest.replace(WORD, (word) => values.get(word) ?? word);
 }
 
-/** Puts in place of a call of a function that only calls another one what it calls, if it names each of its parameters once. */
+/**
+ * Puts in place of a call of a function that only calls another one what it calls, if it names each
+ * of its parameters once.
+ */
 function withForwards(source: string): string {
   const names = [...source.matchAll(FORWARD)].map(([, name = ""]) => name);
   return names.reduce((made, name) => {
@@ -87,7 +97,10 @@ function isOneCall(body: string): boolean {
   return true;
 }
 
-/** `made` of what each call of the function is given in place of the call. Throws where texts among the arguments look like more of them. */
+/**
+ * `made` of what each call of the function is given in place of the call. Throws where texts among
+ * the arguments look like more of them.
+ */
 function withCalls(
   source: string,
   name: string,
@@ -119,7 +132,10 @@ function withCalls(
   return result + source.slice(done);
 }
 
-/** Leaves out the functions that nothing names, for Redis makes all that a step has anew at each call. */
+/**
+ * Leaves out the functions that nothing names, for Redis makes all that a step has anew at each
+ * call.
+ */
 function withoutUnused(source: string): string {
   const words = new Map<string, readonly string[]>();
   const rest = source.replace(FUNCTION, (body, name: string) => {

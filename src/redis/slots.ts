@@ -1,4 +1,5 @@
-// Which slot of a Redis Cluster a key is in: CRC-16 (XMODEM) of its hash tag [Redis Cluster specification]. Pure, except for its table.
+// Which slot of a Redis Cluster a key is in: CRC-16 (XMODEM) of its hash tag [Redis Cluster
+// specification]. Pure, except for its table.
 
 export const SLOTS = 16_384;
 
@@ -9,7 +10,10 @@ const table = new Uint16Array(256).map((_, byte) => {
   return crc;
 });
 
-/** `0` to `16383`. The tag is what stands between the first `{` and the next `}`, when that is not empty; else the whole key. */
+/**
+ * `0` to `16383`. The tag is what stands between the first `{` and the next `}`, when that is not
+ * empty; else the whole key.
+ */
 export function slotOf(key: string): number {
   const open = key.indexOf("{");
   const close = open < 0 ? -1 : key.indexOf("}", open + 1);

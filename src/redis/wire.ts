@@ -1,16 +1,22 @@
-// What nodes write into Redis and send each other through it: records of messages and events, and the frames published on topics. The one place
-// that knows their bytes; `lua/shared.lua` is the other half of the frames. Every frame and record begins with a version: a newer one is refused.
+// What nodes write into Redis and send each other through it: records of messages and events, and
+// the frames published on topics. The one place that knows their bytes; `lua/shared.lua` is the
+// other half of the frames. Every frame and record begins with a version: a newer one is refused.
 // What is read may be anything: every field is checked, so that nothing behind it has to. Pure.
 //
 // Frames, numbers big-endian (doubles are integers below 2^53):
-//   u8 version, u8 MESSAGE, f64 publicationSeq, f64 messageId, f64 messageSeq, MessagePack string of the record, MessagePack string of the extra
-//   (list: session that sent it, recipients, a stream's start, id of the channel's message before it; the last one only where publications may overtake)
-//   u8 version, u8 EVENT,   f64 publicationSeq, f64 messageSeq, f64 index, f64 textOffset, u8 state, event record
+//   u8 version, u8 MESSAGE, f64 publicationSeq, f64 messageId, f64 messageSeq, MessagePack string
+//     of the record, MessagePack string of the extra
+//   (list: session that sent it, recipients, a stream's start, id of the channel's message before
+//     it; the last one only where publications may overtake)
+//   u8 version, u8 EVENT,   f64 publicationSeq, f64 messageSeq, f64 index, f64 textOffset, u8
+//     state, event record
 //   u8 version, u8 LOOSE,   msgpack [id, event]
 //   u8 version, u8 MARK,    bytes of who published it
 //   u8 version, u8 REMOVAL, f64 publicationSeq, msgpack [group, uids or false]
-//   u8 version, u8 COMMAND, f64 messageId, f64 inboxSeq, u32 record length, record, u16 uid length, uid, origin (empty: none)
-// A publication is a frame that is no MESSAGE, or a MessagePack list of strings: of each MESSAGE in it the part before its record, record and extra.
+//   u8 version, u8 COMMAND, f64 messageId, f64 inboxSeq, u32 record length, record, u16 uid length,
+//     uid, origin (empty: none)
+// A publication is a frame that is no MESSAGE, or a MessagePack list of strings: of each MESSAGE in
+// it the part before its record, record and extra.
 
 import { Packr } from "msgpackr";
 import { BrokerError } from "../broker/errors.ts";
@@ -97,7 +103,10 @@ interface MessageExtra {
   readonly origin: string | undefined;
   readonly recipients: readonly string[] | undefined;
   readonly isStream?: boolean;
-  /** Of a personal channel whose users are in other slots of a Redis Cluster: id of the channel's message before it; 0: not known. */
+  /**
+   * Of a personal channel whose users are in other slots of a Redis Cluster: id of the channel's
+   * message before it; 0: not known.
+   */
   readonly idBefore?: number | undefined;
 }
 
@@ -122,7 +131,10 @@ export function encodeRecord(
   ]);
 }
 
-/** The message of a record at its place. Throws `internal` on a newer format and on anything else that is no record. */
+/**
+ * The message of a record at its place. Throws `internal` on a newer format and on anything else
+ * that is no record.
+ */
 export function decodeRecord(
   record: Uint8Array,
   place: {
@@ -160,7 +172,10 @@ export function decodeRecord(
   };
 }
 
-/** Plain bytes, in memory of Buffer's pool: memory of its own costs more than all else that reading a record does. */
+/**
+ * Plain bytes, in memory of Buffer's pool: memory of its own costs more than all else that reading
+ * a record does.
+ */
 function copied(bytes: Uint8Array): Uint8Array {
   const { buffer, byteOffset, length } = Buffer.from(bytes);
   return new Uint8Array(buffer, byteOffset, length);
@@ -201,8 +216,8 @@ export function encodeExtra(extra: MessageExtra): Buffer {
 }
 
 /**
- * A frame on a topic. `publicationSeq` counts the publications of the channel from 1 without gaps: messages, kept or not, events of streams, and removals of a
- * group's members.
+ * A frame on a topic. `publicationSeq` counts the publications of the channel from 1 without gaps:
+ * messages, kept or not, events of streams, and removals of a group's members.
  */
 export type Publication =
   | {
@@ -218,7 +233,10 @@ export type Publication =
     }
   | { readonly kind: "mark"; readonly mark: string };
 
-/** What the steps in Lua publish of a message, for a node that publishes it itself (Redis Cluster: a user's topic is not in the channel's slot). */
+/**
+ * What the steps in Lua publish of a message, for a node that publishes it itself (Redis Cluster: a
+ * user's topic is not in the channel's slot).
+ */
 export function messagePublication(parts: {
   readonly publicationSeq: number;
   readonly messageId: number;
@@ -288,7 +306,10 @@ export const publicationSeqOf = (frame: Buffer): number =>
 export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
-/** Of a message's frame: the id of the channel's message before it, 0 where that is not known; undefined where its topic has an order of its own. */
+/**
+ * Of a message's frame: the id of the channel's message before it, 0 where that is not known;
+ * undefined where its topic has an order of its own.
+ */
 export function idBeforeOf(frame: Buffer): number | undefined {
   const from = endOfString(frame, MESSAGE_RECORD_AT);
   const at = contentAt(frame, from);
@@ -297,7 +318,10 @@ export function idBeforeOf(frame: Buffer): number | undefined {
   return uint(unpackList(extra)[MAX_EXTRA - 1]);
 }
 
-/** Reads a frame. Throws on a newer format, an unknown kind and anything else that is no frame; of an unordered event only its id is checked. */
+/**
+ * Reads a frame. Throws on a newer format, an unknown kind and anything else that is no frame; of
+ * an unordered event only its id is checked.
+ */
 export function decodeFrame(frame: Buffer): Publication {
   assertVersion(frame[0]);
   switch (frame[1]) {
@@ -328,7 +352,10 @@ export function isMessages(publication: Buffer): boolean {
   return (first & 0xf0) === FIXED_LIST || first === LIST_16;
 }
 
-/** The frames of a list of messages, in order, and whether it ends where one does: what is behind that cannot be read. */
+/**
+ * The frames of a list of messages, in order, and whether it ends where one does: what is behind
+ * that cannot be read.
+ */
 export function framesOf(messages: Buffer): {
   readonly frames: readonly Buffer[];
   readonly isWhole: boolean;
@@ -490,7 +517,10 @@ function decodeCommandFrame(frame: Buffer): Publication {
   };
 }
 
-/** The fields of what begins with its version. Throws `internal` on a newer one, and on what is no list. */
+/**
+ * The fields of what begins with its version. Throws `internal` on a newer one, and on what is no
+ * list.
+ */
 export function unpackVersioned(record: Uint8Array): readonly unknown[] {
   const fields = unpackList(record);
   assertVersion(fields[0]);

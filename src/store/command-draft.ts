@@ -1,9 +1,13 @@
-// What of a command no store keeps: names that fit no key or label, a time to live that fits no record. Pure.
+// What of a command no store keeps: names that fit no key or label, a time to live that fits no
+// record. Pure.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { CommandDraft } from "../broker/ports.ts";
 
-/** Longest uid or label of a command: an inbox's key and a label fit a key of the database. Edges refuse far shorter ones. */
+/**
+ * Longest uid or label of a command: an inbox's key and a label fit a key of the database. Edges
+ * refuse far shorter ones.
+ */
 const MAX_LABEL_UNITS = 256;
 const MAX_EXPIRE_S = 0xffff_ffff;
 

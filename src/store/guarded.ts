@@ -1,4 +1,5 @@
-// The methods of a store's port, taken while the store runs and refused otherwise: made from the names, for both drivers. No state.
+// The methods of a store's port, taken while the store runs and refused otherwise: made from the
+// names, for both drivers. No state.
 
 import type { Lifecycle } from "./lifecycle.ts";
 

@@ -1,4 +1,5 @@
-// What messages, conversations and events of streams count against the bounds of what is kept and read at once, alike in every store. Pure.
+// What messages, conversations and events of streams count against the bounds of what is kept and
+// read at once, alike in every store. Pure.
 
 import {
   type Message,
@@ -31,8 +32,9 @@ type CountedEvent = Pick<StreamNote, "type" | "data"> & {
 };
 
 /**
- * Bytes an event counts against the bound of its stream: what it adds to what a viewer who joins is sent, where text may come as JSON. Never 0,
- * so that the bound holds for empty ones too. The same event always counts the same, or a replay would judge otherwise.
+ * Bytes an event counts against the bound of its stream: what it adds to what a viewer who joins is
+ * sent, where text may come as JSON. Never 0, so that the bound holds for empty ones too. The same
+ * event always counts the same, or a replay would judge otherwise.
  */
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;

@@ -1,5 +1,6 @@
-// The lifecycle of a store: new → starting → running → closing → closed, and again where the driver can. Owns the status, what the store runs on from
-// start to close, and the count of calls that use it: it is shut when none does any more. Must never let an error of a call through that is not a
+// The lifecycle of a store: new → starting → running → closing → closed, and again where the driver
+// can. Owns the status, what the store runs on from start to close, and the count of calls that use
+// it: it is shut when none does any more. Must never let an error of a call through that is not a
 // BrokerError.
 
 import { BrokerError } from "../broker/errors.ts";

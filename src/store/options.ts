@@ -1,4 +1,5 @@
-// The store's configuration keys. A schema only: values reach the drivers as plain numbers and strings.
+// The store's configuration keys. A schema only: values reach the drivers as plain numbers and
+// strings.
 
 import { Type } from "typebox";
 

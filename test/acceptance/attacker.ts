@@ -1,5 +1,6 @@
-// Throws frames at a broker over real sockets and judges what comes back: only errors of the broker's table, only its own close codes.
-// State: the socket while it lasts; each attacker opens a new one when the broker has closed the last.
+// Throws frames at a broker over real sockets and judges what comes back: only errors of the
+// broker's table, only its own close codes. State: the socket while it lasts; each attacker opens a
+// new one when the broker has closed the last.
 
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";

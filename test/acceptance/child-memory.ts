@@ -1,5 +1,6 @@
-// The memory of a broker process, for tests of what it keeps. Counts what the process owns (RssAnon: heap, buffers, stacks); pages of the
-// store's mapped file belong to the kernel's cache and come and go with it.
+// The memory of a broker process, for tests of what it keeps. Counts what the process owns
+// (RssAnon: heap, buffers, stacks); pages of the store's mapped file belong to the kernel's cache
+// and come and go with it.
 
 import { readFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
@@ -10,9 +11,11 @@ const STEP_MS = 200;
 const CALM_LOOKS = 15;
 
 /**
- * Settings of a broker whose memory is measured: it collects garbage at SIGUSR2, keeps 1 MiB for young objects, and glibc gives every freed
- * block of 16 KiB and more back to the kernel. By default V8 holds up to 32 MiB for young objects until it has been idle for long, and glibc
- * keeps freed blocks for later (40 to 80 MiB here, and no more however long it runs): that would hide what this looks for, memory in use.
+ * Settings of a broker whose memory is measured: it collects garbage at SIGUSR2, keeps 1 MiB for
+ * young objects, and glibc gives every freed block of 16 KiB and more back to the kernel. By
+ * default V8 holds up to 32 MiB for young objects until it has been idle for long, and glibc keeps
+ * freed blocks for later (40 to 80 MiB here, and no more however long it runs): that would hide
+ * what this looks for, memory in use.
  */
 export const MEASURED: Settings = {
   MALLOC_ARENA_MAX: "1",
@@ -38,8 +41,8 @@ export function memoryMib(pid: number | undefined): number {
 }
 
 /**
- * What it owns, in MiB, once that stops falling: garbage is collected until it has found no new low for 3 s,
- * or owns no more than `enoughMib`. The process needs `MEASURED`.
+ * What it owns, in MiB, once that stops falling: garbage is collected until it has found no new low
+ * for 3 s, or owns no more than `enoughMib`. The process needs `MEASURED`.
  */
 export async function settledMib(
   pid: number | undefined,

@@ -1,5 +1,6 @@
-// A TCP balancer in front of the nodes, as operators have one: one address for all clients, each connection goes to the next node that is ready, as
-// health checks told last. State: the connections, whose turn it is, who is ready. It knows nothing of what passes through.
+// A TCP balancer in front of the nodes, as operators have one: one address for all clients, each
+// connection goes to the next node that is ready, as health checks told last. State: the
+// connections, whose turn it is, who is ready. It knows nothing of what passes through.
 
 import { once } from "node:events";
 import {

@@ -1,5 +1,5 @@
-// Commands that are sent while nodes and Redis fail: a backend insists on each, devices on any node take and acknowledge them. State: the ledger of who
-// was sent, shown and acknowledged what.
+// Commands that are sent while nodes and Redis fail: a backend insists on each, devices on any node
+// take and acknowledge them. State: the ledger of who was sent, shown and acknowledged what.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { textPayload } from "../support/broker.ts";

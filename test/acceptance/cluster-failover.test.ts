@@ -1,5 +1,7 @@
-// Issue 4, line 2, fail-overs: messages, streams and commands over three nodes on a Redis Cluster whose primaries are killed. With redis.minReplicas = 1
-// nothing acknowledged is missing; without, what asynchronous replication cost is told. JINDOU_FAULT_SECONDS, JINDOU_TEST_SEED as in the others.
+// Issue 4, line 2, fail-overs: messages, streams and commands over three nodes on a Redis Cluster
+// whose primaries are killed. With redis.minReplicas = 1 nothing acknowledged is missing; without,
+// what asynchronous replication cost is told. JINDOU_FAULT_SECONDS, JINDOU_TEST_SEED as in the
+// others.
 
 import t, { type Test } from "tap";
 import { startRedisCluster } from "../support/redis.ts";

@@ -1,4 +1,5 @@
-// Fail-overs in a Redis Cluster: a primary is killed, its replica takes over, the dead one comes back as a replica. State: connections to all servers.
+// Fail-overs in a Redis Cluster: a primary is killed, its replica takes over, the dead one comes
+// back as a replica. State: connections to all servers.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";

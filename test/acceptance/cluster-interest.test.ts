@@ -1,5 +1,6 @@
-// Issue 4, line 4, by Redis' own statistics: a message to a group with members on three nodes is published once, whoever sends it, and a fourth node,
-// without a member, is told nothing. One user's message costs the nodes of the two users, no others.
+// Issue 4, line 4, by Redis' own statistics: a message to a group with members on three nodes is
+// published once, whoever sends it, and a fourth node, without a member, is told nothing. One
+// user's message costs the nodes of the two users, no others.
 
 import t from "tap";
 import { Keys } from "../../src/redis/keys.ts";
@@ -55,7 +56,10 @@ async function statistics(): Promise<Statistics> {
   };
 }
 
-/** To how many topics a node is subscribed; one more name is its own, by which it knows that it hears. */
+/**
+ * To how many topics a node is subscribed; one more name is its own, by which it knows that it
+ * hears.
+ */
 async function topicsOf(at: number): Promise<number> {
   const list = String(await client.client("LIST"));
   const name = `name=jindou-n${at}-subscriber `;
@@ -97,7 +101,10 @@ async function cost(
   };
 }
 
-/** So many for each message, and beside that at most one a second by each node: a sign of life to itself. */
+/**
+ * So many for each message, and beside that at most one a second by each node: a sign of life to
+ * itself.
+ */
 function isForEach(times: number, { publishes, seconds }: Statistics): boolean {
   const signs = nodes.count * Math.ceil(seconds + 1);
   const least = times * MESSAGES;

@@ -1,5 +1,6 @@
-// Issue 4, line 3: main devices of one user that log in on different nodes at the same instant. One survives each time, the others are told that they are
-// kicked, and the directory in Redis and what every node says of the user agree. JINDOU_TEST_ROUNDS sets the rounds.
+// Issue 4, line 3: main devices of one user that log in on different nodes at the same instant. One
+// survives each time, the others are told that they are kicked, and the directory in Redis and what
+// every node says of the user agree. JINDOU_TEST_ROUNDS sets the rounds.
 
 import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";

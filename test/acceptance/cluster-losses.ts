@@ -1,5 +1,6 @@
-// What a fail-over cost, by what users can know: acknowledgements against history, and what readers were shown against history. A primary that dies may
-// take with it what its replica did not have yet; here that is told apart from what may never be. Pure.
+// What a fail-over cost, by what users can know: acknowledgements against history, and what readers
+// were shown against history. A primary that dies may take with it what its replica did not have
+// yet; here that is told apart from what may never be. Pure.
 
 import type {
   Acknowledgement,
@@ -13,7 +14,10 @@ export interface Losses {
   readonly lost: readonly string[];
   /** Shown to somebody and not in history: what nobody acknowledged, or what was lost. */
   readonly takenBack: number;
-  /** What may never be: numbers twice in history, another order, a message that a reader was not shown, or twice. */
+  /**
+   * What may never be: numbers twice in history, another order, a message that a reader was not
+   * shown, or twice.
+   */
   readonly wrong: readonly string[];
 }
 

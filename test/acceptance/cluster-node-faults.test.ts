@@ -1,5 +1,6 @@
-// Issue 4, line 2, the nodes' part: messages, streams and commands over three nodes while nodes are killed and frozen. JINDOU_FAULT_SECONDS sets how
-// long each kind of fault goes on (give tap a longer --timeout with it), JINDOU_TEST_SEED repeats the choice of faults.
+// Issue 4, line 2, the nodes' part: messages, streams and commands over three nodes while nodes are
+// killed and frozen. JINDOU_FAULT_SECONDS sets how long each kind of fault goes on (give tap a
+// longer --timeout with it), JINDOU_TEST_SEED repeats the choice of faults.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

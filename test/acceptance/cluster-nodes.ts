@@ -1,5 +1,6 @@
-// The nodes of a cluster as processes of their own that may be killed, frozen and started again under those who use them, each time on the same
-// ports. State: the processes. Who asks it for a node is given any, also one that is not there just now: clients do not know either.
+// The nodes of a cluster as processes of their own that may be killed, frozen and started again
+// under those who use them, each time on the same ports. State: the processes. Who asks it for a
+// node is given any, also one that is not there just now: clients do not know either.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";

@@ -1,5 +1,6 @@
-// Who reads while nodes and Redis fail: one session that follows its channels, goes to any node when its connection ends, and resumes from what it has.
-// State: the client, how far it is per channel, the runs not judged yet, its streams.
+// Who reads while nodes and Redis fail: one session that follows its channels, goes to any node
+// when its connection ends, and resumes from what it has. State: the client, how far it is per
+// channel, the runs not judged yet, its streams.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
@@ -17,7 +18,10 @@ import type { ClusterNodes } from "./cluster-nodes.ts";
 import { isRetryable } from "./cluster-sender.ts";
 import { runOf } from "./crash-reader.ts";
 
-/** `steady`: stays where it is while it is let. `watchful`: leaves a node that does not answer. `roaming`: breaks off and comes back. */
+/**
+ * `steady`: stays where it is while it is let. `watchful`: leaves a node that does not answer.
+ * `roaming`: breaks off and comes back.
+ */
 export type Temper = "steady" | "watchful" | "roaming";
 
 const CONNECT_MS = 2500;
@@ -110,7 +114,10 @@ export class ClusterReader {
     this.#client?.kill();
   }
 
-  /** Resolves once it was shown every channel through its head; rejects when that takes too long, telling what is missing. */
+  /**
+   * Resolves once it was shown every channel through its head; rejects when that takes too long,
+   * telling what is missing.
+   */
   async level(heads: ReadonlyMap<string, number>): Promise<void> {
     const deadline = Date.now() + LEVEL_MS;
     for (;;) {

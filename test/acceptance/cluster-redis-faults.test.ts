@@ -1,5 +1,6 @@
-// Issue 4, line 2, Redis' part: messages, streams and commands over three nodes while one Redis server is restarted and the nodes' subscriber
-// connections are cut. JINDOU_FAULT_SECONDS sets how long each kind of fault goes on, JINDOU_TEST_SEED repeats the choice of faults.
+// Issue 4, line 2, Redis' part: messages, streams and commands over three nodes while one Redis
+// server is restarted and the nodes' subscriber connections are cut. JINDOU_FAULT_SECONDS sets how
+// long each kind of fault goes on, JINDOU_TEST_SEED repeats the choice of faults.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -13,7 +14,10 @@ const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const MOST_AWAY_MS = 600;
 const MOST_BETWEEN_CUTS_MS = 150;
 
-/** What its append-only file promises, and the ends it may come to by that promise: a crash may cost a second of `everysec`. */
+/**
+ * What its append-only file promises, and the ends it may come to by that promise: a crash may cost
+ * a second of `everysec`.
+ */
 const RESTARTS = [
   { fsync: "always", ends: ["SIGKILL", "SIGTERM"] },
   { fsync: "everysec", ends: ["SIGTERM"] },

@@ -1,5 +1,6 @@
-// Issue 4, line 5: three nodes are exchanged one after the other under load, by SIGTERM and a new start, with apps on the SDK behind a balancer. Apps notice
-// nothing but that they reconnect: no error, no refused send, no message lost, doubled or out of order.
+// Issue 4, line 5: three nodes are exchanged one after the other under load, by SIGTERM and a new
+// start, with apps on the SDK behind a balancer. Apps notice nothing but that they reconnect: no
+// error, no refused send, no message lost, doubled or out of order.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";

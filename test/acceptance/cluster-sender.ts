@@ -1,5 +1,6 @@
-// Who sends while nodes and Redis fail: over HTTP, each try at any node, or over a socket that goes to any node when it breaks. Every message is tried
-// again until it is acknowledged, some go out twice at once. State: the socket, the number of the next message.
+// Who sends while nodes and Redis fail: over HTTP, each try at any node, or over a socket that goes
+// to any node when it breaks. Every message is tried again until it is acknowledged, some go out
+// twice at once. State: the socket, the number of the next message.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";

@@ -1,5 +1,6 @@
-// Streams that are written while nodes and Redis fail: one producer per stage plays one stream after the other, each event until it is answered, by any
-// node. State: the streams played so far. What the viewers hold of them is compared with the script and with what is stored.
+// Streams that are written while nodes and Redis fail: one producer per stage plays one stream
+// after the other, each event until it is answered, by any node. State: the streams played so far.
+// What the viewers hold of them is compared with the script and with what is stored.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { ChannelRef } from "../../src/broker/model.ts";
@@ -51,7 +52,10 @@ export class ClusterStreams {
     }
   }
 
-  /** What is wrong with what is stored, and with what the viewers hold. `viewers`: who sees a stage, and how it names it. */
+  /**
+   * What is wrong with what is stored, and with what the viewers hold. `viewers`: who sees a stage,
+   * and how it names it.
+   */
   async problems(
     viewers: (
       channel: ChannelRef,

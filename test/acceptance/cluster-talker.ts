@@ -1,5 +1,5 @@
-// An app on the SDK that talks without pause, in a group and to one other user, and keeps all that it sent and heard. State: the client, what was sent,
-// heard and told.
+// An app on the SDK that talks without pause, in a group and to one other user, and keeps all that
+// it sent and heard. State: the client, what was sent, heard and told.
 
 import { setTimeout as pause } from "node:timers/promises";
 import {

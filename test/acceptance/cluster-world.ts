@@ -1,5 +1,6 @@
-// The world of the fault tests: three nodes on one Redis, senders, readers, streams and commands spread over them. A driver makes faults; then everything
-// settles and is judged. State: all of that.
+// The world of the fault tests: three nodes on one Redis, senders, readers, streams and commands
+// spread over them. A driver makes faults; then everything settles and is judged. State: all of
+// that.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
@@ -117,7 +118,9 @@ export class ClusterWorld {
     return world;
   }
 
-  /** Makes a fault again and again for so long, twice at least. Resolves with how many there were. */
+  /**
+   * Makes a fault again and again for so long, twice at least. Resolves with how many there were.
+   */
   async suffer(seconds: number, fault: () => Promise<void>): Promise<number> {
     const untilMs = Date.now() + seconds * 1000;
     let count = 0;

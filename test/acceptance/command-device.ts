@@ -1,5 +1,6 @@
-// A device of a user that takes commands: it connects, is shown its inbox, acknowledges in random batches, breaks off now and then right
-// after an acknowledgement, and comes back. State: the client, what it has not acknowledged yet.
+// A device of a user that takes commands: it connects, is shown its inbox, acknowledges in random
+// batches, breaks off now and then right after an acknowledgement, and comes back. State: the
+// client, what it has not acknowledged yet.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
@@ -41,7 +42,10 @@ export class CommandDevice {
     this.#parts = parts;
   }
 
-  /** Takes and acknowledges commands, over restarts of the broker, until `stop`; with `cuts` it breaks off now and then. */
+  /**
+   * Takes and acknowledges commands, over restarts of the broker, until `stop`; with `cuts` it
+   * breaks off now and then.
+   */
   async run(cuts: boolean): Promise<void> {
     this.#isWanted = true;
     while (this.#isWanted) {

@@ -1,5 +1,6 @@
-// Judges command inboxes by what users can know: which commands were sent to whom, what each device was shown, what it acknowledged and what
-// the server counted. State: all of that per user, and the problems found. It never asks the broker anything.
+// Judges command inboxes by what users can know: which commands were sent to whom, what each device
+// was shown, what it acknowledged and what the server counted. State: all of that per user, and the
+// problems found. It never asks the broker anything.
 
 import type { Message } from "../../src/broker/model.ts";
 

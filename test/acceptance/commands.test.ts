@@ -1,5 +1,6 @@
-// Issue 3, line 4: each user's command is acknowledged once and none is lost, with two devices, an offline user, users who come and go,
-// retries of every send, acknowledgements whose replies are lost, and kill -9. JINDOU_TEST_ROUNDS raises the kills, JINDOU_TEST_SEED repeats.
+// Issue 3, line 4: each user's command is acknowledged once and none is lost, with two devices, an
+// offline user, users who come and go, retries of every send, acknowledgements whose replies are
+// lost, and kill -9. JINDOU_TEST_ROUNDS raises the kills, JINDOU_TEST_SEED repeats.
 
 import t, { type Test } from "tap";
 import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
@@ -108,7 +109,9 @@ async function sendToAll(): Promise<string> {
   return command.no;
 }
 
-/** Several senders at once; the broker is killed somewhere among it, unless `round` is undefined. */
+/**
+ * Several senders at once; the broker is killed somewhere among it, unless `round` is undefined.
+ */
 async function send(
   commands: number,
   round: number | undefined,

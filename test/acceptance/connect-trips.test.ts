@@ -1,5 +1,6 @@
-// How many round trips to Redis a connect waits for, one after the other: every answer of Redis is late by a fixed time, and the quickest of a few
-// connects took so many of it. And what another node changes between them: nothing of that is missed.
+// How many round trips to Redis a connect waits for, one after the other: every answer of Redis is
+// late by a fixed time, and the quickest of a few connects took so many of it. And what another
+// node changes between them: nothing of that is missed.
 
 import { createConnection, createServer, type Socket } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";

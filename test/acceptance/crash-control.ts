@@ -1,5 +1,6 @@
-// The backend of the crash test: keeps changing tokens, members, flags, channels and manager logins while the broker is killed, and then
-// asks whether everything that was answered still holds. State: what was answered for certain, and the one change that was broken off.
+// The backend of the crash test: keeps changing tokens, members, flags, channels and manager logins
+// while the broker is killed, and then asks whether everything that was answered still holds.
+// State: what was answered for certain, and the one change that was broken off.
 
 import type { Test } from "tap";
 import { GROUP_CHANNEL } from "../../src/broker/model.ts";
@@ -17,7 +18,10 @@ const CAROL = "carol";
 const CLUB = { channel_id: "club", channel_type: GROUP_CHANNEL };
 const HALL = { channel_id: "hall", channel_type: GROUP_CHANNEL };
 
-/** A value that is changed by calls: after a crash it is what was last answered, or what the broken-off call asked for. */
+/**
+ * A value that is changed by calls: after a crash it is what was last answered, or what the
+ * broken-off call asked for.
+ */
 class Cell<T> {
   #possible: readonly T[];
 

@@ -1,5 +1,6 @@
-// The senders of the crash test: each sends over HTTP or a socket without pause until the broker dies, and tells the checker what it sent
-// and what was acknowledged. State: per sender a counter of messages and the last ones acknowledged.
+// The senders of the crash test: each sends over HTTP or a socket without pause until the broker
+// dies, and tells the checker what it sent and what was acknowledged. State: per sender a counter
+// of messages and the last ones acknowledged.
 
 import {
   type ChannelRef,
@@ -19,7 +20,10 @@ import { NativeClientError } from "../support/native-session.ts";
 import type { Random } from "../support/random.ts";
 import { STATIC_TOKEN, TOKEN } from "./crash-names.ts";
 
-/** Sends once; undefined: the broker asks for a retry. Rejects when the broker is gone, or refuses for good. */
+/**
+ * Sends once; undefined: the broker asks for a retry. Rejects when the broker is gone, or refuses
+ * for good.
+ */
 type Wire = (sending: Sending) => Promise<Acknowledgement | undefined>;
 
 /** How it stands with the broker's end. */
@@ -75,7 +79,10 @@ export class Sender {
     this.#wire = socketWire(this.#client);
   }
 
-  /** Sends until doom is here, or is near and calls fail. Resolves when every call is answered or broken off. */
+  /**
+   * Sends until doom is here, or is near and calls fail. Resolves when every call is answered or
+   * broken off.
+   */
   async run(doom: Doom): Promise<void> {
     const worker = async () => {
       let works = true;
@@ -90,7 +97,9 @@ export class Sender {
     await Promise.all(Array.from({ length: count }, one));
   }
 
-  /** Sends everything unanswered again until it is answered, and some of what was answered before. */
+  /**
+   * Sends everything unanswered again until it is answered, and some of what was answered before.
+   */
   async retry(): Promise<void> {
     const mine = ({ fromUid }: Sending) => fromUid === this.uid;
     const again = [...this.#acknowledged];

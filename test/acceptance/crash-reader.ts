@@ -1,5 +1,6 @@
-// The readers of the crash test: one user each, who follows its channels live, resumes from what it has seen, and keeps every run it was
-// shown for the checker. State: the client, the cursors, the runs not judged yet.
+// The readers of the crash test: one user each, who follows its channels live, resumes from what it
+// has seen, and keeps every run it was shown for the checker. State: the client, the cursors, the
+// runs not judged yet.
 
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import type { Push } from "../../src/protocol/protocol.ts";

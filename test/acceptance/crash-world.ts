@@ -1,5 +1,5 @@
-// The crash test's world: one data folder, its senders, readers and backend, and the broker that is killed under them. State: all of that.
-// One round = load, kill -9, restart, retry, judge.
+// The crash test's world: one data folder, its senders, readers and backend, and the broker that is
+// killed under them. State: all of that. One round = load, kill -9, restart, retry, judge.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";
@@ -50,7 +50,10 @@ const persons = (uids: readonly string[]): readonly ChannelRef[] =>
 const LOAD_BEGUN = 20;
 /** The kill falls at a random moment of this time after that. */
 const MOST_LOAD_MS = 400;
-/** Messages every sender sends at once just before the kill, so that some are under way wherever it falls. */
+/**
+ * Messages every sender sends at once just before the kill, so that some are under way wherever it
+ * falls.
+ */
 const VOLLEY = 12;
 const MOST_VOLLEY_MS = 4;
 const WAIT_MS = 120_000;
@@ -100,7 +103,10 @@ export class CrashWorld {
     return world;
   }
 
-  /** Kills the broker under load, starts it with these settings and proves that nothing it said was lost. */
+  /**
+   * Kills the broker under load, starts it with these settings and proves that nothing it said was
+   * lost.
+   */
   async round(settings: Settings, launch?: Launch): Promise<void> {
     await this.#loadUntilKilled();
     this.interrupted += this.checker.unanswered.length;
@@ -182,7 +188,10 @@ export class CrashWorld {
     this.#t.same(online, [0, 0], "nobody is online after a crash");
   }
 
-  /** One reader is there before the retries, one comes after them: both see everything once and in order. */
+  /**
+   * One reader is there before the retries, one comes after them: both see everything once and in
+   * order.
+   */
   async #comeBack(): Promise<void> {
     const [early, late] = this.#followers;
     await early.connect(this.#broker);

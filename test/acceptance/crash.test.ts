@@ -1,5 +1,6 @@
-// kill -9 under load, again and again on one growing data folder: what was acknowledged stays, what was not is sent again and stored once.
-// JINDOU_TEST_ROUNDS raises the number of kills (give tap a longer --timeout with it), JINDOU_TEST_SEED repeats the choice of messages.
+// kill -9 under load, again and again on one growing data folder: what was acknowledged stays, what
+// was not is sent again and stored once. JINDOU_TEST_ROUNDS raises the number of kills (give tap a
+// longer --timeout with it), JINDOU_TEST_SEED repeats the choice of messages.
 
 import t, { type Test } from "tap";
 import { BUSY_STORE, type Settings } from "../support/broker.ts";

@@ -1,4 +1,5 @@
-// What clients and a load balancer see of a node that is told to go. State: when which socket closed, what /readyz answered.
+// What clients and a load balancer see of a node that is told to go. State: when which socket
+// closed, what /readyz answered.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Broker, ChildBroker } from "../support/broker.ts";
@@ -16,7 +17,10 @@ export interface Closing {
   readonly atMs: number;
 }
 
-/** Opens so many sockets of as many users; every tenth never says CONNECT. The broker asks no client for a token. */
+/**
+ * Opens so many sockets of as many users; every tenth never says CONNECT. The broker asks no client
+ * for a token.
+ */
 export async function openCrowd(
   broker: Broker,
   count: number,

@@ -1,5 +1,7 @@
-// A node that freezes right after a main device's CONNACK, while devices of the same users join, log in and log out elsewhere: when it wakes, the
-// older main session is ended as kicked and does not come back, even where the newer one is gone. JINDOU_TEST_FREEZES raises the number of freezes.
+// A node that freezes right after a main device's CONNACK, while devices of the same users join,
+// log in and log out elsewhere: when it wakes, the older main session is ended as kicked and does
+// not come back, even where the newer one is gone. JINDOU_TEST_FREEZES raises the number of
+// freezes.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -91,8 +93,9 @@ async function onlineOf(uids: readonly string[]): Promise<string> {
 }
 
 /**
- * Freezes the node while `meanwhile` goes on, and devices of the users come and go elsewhere. `isCut`: its subscriptions are cut before, so that it has
- * to ask what it missed; else it reads that its sessions were ended.
+ * Freezes the node while `meanwhile` goes on, and devices of the users come and go elsewhere.
+ * `isCut`: its subscriptions are cut before, so that it has to ask what it missed; else it reads
+ * that its sessions were ended.
  */
 async function freeze(
   uids: readonly string[],

@@ -11,7 +11,10 @@ import { STATIC_TOKEN } from "./crash-names.ts";
 
 const PAGE = 500;
 
-/** Reads a channel from the reader's cursor to its end over HTTP, oldest or newest first, has it judged, and returns the head. */
+/**
+ * Reads a channel from the reader's cursor to its end over HTTP, oldest or newest first, has it
+ * judged, and returns the head.
+ */
 export async function judgeHistory(
   broker: Pick<Broker, "call">,
   { checker, reader }: { checker: HistoryChecker; reader: Reader },

@@ -1,5 +1,5 @@
-// HTTP bodies a backend should never send, for every call that reads one: of wrong kinds, cut short, damaged, deep, huge, with ids nobody
-// may have. Seeded where random. No state.
+// HTTP bodies a backend should never send, for every call that reads one: of wrong kinds, cut
+// short, damaged, deep, huge, with ids nobody may have. Seeded where random. No state.
 
 import { Random } from "../support/random.ts";
 
@@ -207,7 +207,10 @@ export function damagedBody(path: string, seed: number): Uint8Array {
   return bytes;
 }
 
-/** `fields` as JSON, with keys that reach the prototype of all objects where a server merges carelessly. */
+/**
+ * `fields` as JSON, with keys that reach the prototype of all objects where a server merges
+ * carelessly.
+ */
 export function polluting(fields: Fields): string {
   const poison = JSON.stringify({
     ban: 1,

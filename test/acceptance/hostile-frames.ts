@@ -1,5 +1,5 @@
-// Frames a native client should never send: every operation with values of every wrong kind, damaged, cut short, and plain noise.
-// Seeded: the same seed makes the same frame. No state.
+// Frames a native client should never send: every operation with values of every wrong kind,
+// damaged, cut short, and plain noise. Seeded: the same seed makes the same frame. No state.
 
 import { Packr } from "msgpackr";
 import { Random } from "../support/random.ts";
@@ -118,7 +118,8 @@ function hostileValue(random: Random): unknown {
   const choice = random.below(10);
   if (choice < 2) return random.text(140);
   if (choice < 4) return random.uint(53);
-  // Foreign ones and big ones seldom: the first end the connection, the second cost time without trying anything else.
+  // Foreign ones and big ones seldom: the first end the connection, the second cost time without
+  // trying anything else.
   return random.pick(random.below(20) === 0 ? HOSTILE_VALUES : SMALL_VALUES);
 }
 

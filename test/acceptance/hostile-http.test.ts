@@ -1,5 +1,6 @@
-// Acceptance 6, HTTP: whatever is sent to either port is refused with a 4xx and a stable code, or cut off; the broker goes on serving and
-// keeps nothing. One broker process of its own. JINDOU_TEST_BODIES raises the count of damaged bodies per call.
+// Acceptance 6, HTTP: whatever is sent to either port is refused with a 4xx and a stable code, or
+// cut off; the broker goes on serving and keeps nothing. One broker process of its own.
+// JINDOU_TEST_BODIES raises the count of damaged bodies per call.
 
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
@@ -32,7 +33,10 @@ const AT_ONCE = 8;
 /** Two of the transport's time-outs, and then some. */
 const SLOW_MS = 60_000;
 
-/** What the process may own more at the end than after the first of the hostile bodies, in MiB. A kept megabyte of the big ones would show. */
+/**
+ * What the process may own more at the end than after the first of the hostile bodies, in MiB. A
+ * kept megabyte of the big ones would show.
+ */
 const MEMORY_TOLERANCE_MIB = 8;
 
 const CODES: ReadonlySet<string> = new Set([
@@ -215,7 +219,9 @@ function isCutOrRefused(status: number | undefined): boolean {
   return status >= 400 && status < 500;
 }
 
-/** Posts every body; resolves with the replies that are not `sound`, and the bodies they were to. */
+/**
+ * Posts every body; resolves with the replies that are not `sound`, and the bodies they were to.
+ */
 async function attack(
   path: string,
   bodies: Iterable<string | Uint8Array>,
@@ -243,7 +249,10 @@ async function inParallel<T>(
   await Promise.all(Array.from({ length: AT_ONCE }, lane));
 }
 
-/** Sends bytes on a connection of their own and stops; the status of the first answer, or undefined when there was none. */
+/**
+ * Sends bytes on a connection of their own and stops; the status of the first answer, or undefined
+ * when there was none.
+ */
 async function statusOf(
   port: number,
   bytes: Uint8Array | string,
@@ -258,7 +267,10 @@ async function statusOf(
   return status === null ? undefined : Number(status[1]);
 }
 
-/** Clients that send a head or a body a byte at a time, or nothing; resolves with the milliseconds after which all had been cut off. */
+/**
+ * Clients that send a head or a body a byte at a time, or nothing; resolves with the milliseconds
+ * after which all had been cut off.
+ */
 async function dawdle(): Promise<number> {
   const startMs = performance.now();
   const post = "POST /user/onlinestatus HTTP/1.1\r\nHost: x\r\n";

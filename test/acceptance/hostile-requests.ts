@@ -1,4 +1,5 @@
-// What is no sound HTTP request, as bytes: broken heads, lies about lengths, other protocols, noise. No state.
+// What is no sound HTTP request, as bytes: broken heads, lies about lengths, other protocols,
+// noise. No state.
 
 import { Random } from "../support/random.ts";
 

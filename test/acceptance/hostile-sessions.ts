@@ -1,5 +1,6 @@
-// A process of hostile sessions: each writes frames that cost the broker work as fast as its socket takes them, whatever is answered, and
-// connects again at once when it is closed. Started by hostile-work.test.ts; "at work" is printed when it has begun, counts as one line of JSON when
+// A process of hostile sessions: each writes frames that cost the broker work as fast as its socket
+// takes them, whatever is answered, and connects again at once when it is closed. Started by
+// hostile-work.test.ts; "at work" is printed when it has begun, counts as one line of JSON when
 // stdin ends.
 
 import { connect, type Socket } from "node:net";

@@ -1,6 +1,8 @@
-// Issue 8, done when: ten hostile sessions that send what costs the broker most, as fast as they can, do not slow a good client down by more than
-// the times seen without them explain. JINDOU_TEST_QUIET=1 also holds the promised 250 ms, on a machine that does nothing else.
-// JINDOU_TEST_ATTACK_MS lengthens the attack, JINDOU_TEST_CONVERSATIONS the lists, JINDOU_TEST_ATTACK selects one kind, or `all` of them, with commands.
+// Issue 8, done when: ten hostile sessions that send what costs the broker most, as fast as they
+// can, do not slow a good client down by more than the times seen without them explain.
+// JINDOU_TEST_QUIET=1 also holds the promised 250 ms, on a machine that does nothing else.
+// JINDOU_TEST_ATTACK_MS lengthens the attack, JINDOU_TEST_CONVERSATIONS the lists,
+// JINDOU_TEST_ATTACK selects one kind, or `all` of them, with commands.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -29,7 +31,10 @@ const PAUSE_MS = 20;
 const TIMEOUT_MS = 60_000;
 /** The promise, on a machine that does nothing else. */
 const MAX_P99_MS = 250;
-/** The median under attack, on any machine: by the times of the same machine without the attack. Without limits of work no answer comes for a minute. */
+/**
+ * The median under attack, on any machine: by the times of the same machine without the attack.
+ * Without limits of work no answer comes for a minute.
+ */
 const SLOWDOWN = 10;
 const ALLOWANCE_MS = 20_000;
 const IS_QUIET = process.env.JINDOU_TEST_QUIET === "1";
@@ -126,7 +131,10 @@ t.test("ten hostile sessions do not slow a good client down", async (t) => {
   t.equal(await broker.terminate(), 0, "it ends in order");
 });
 
-/** Sends, commands and their acknowledgements between alice and bob, one after the other; milliseconds of each. */
+/**
+ * Sends, commands and their acknowledgements between alice and bob, one after the other;
+ * milliseconds of each.
+ */
 async function roundTrips(
   alice: NativeClient,
   bob: NativeClient,
@@ -177,7 +185,8 @@ async function startAttack(t: Test) {
   const file = fileURLToPath(new URL("./hostile-sessions.ts", import.meta.url));
   const args = ["attack", `${broker.clientPort}`, `${SESSIONS}`, ONLY];
   const child = spawn(
-    // Attackers come from other machines: what they take of this one's processors is not the broker's to give.
+    // Attackers come from other machines: what they take of this one's processors is not the
+    // broker's to give.
     ...endsWithParent("nice", [
       "-n",
       "19",

@@ -1,5 +1,6 @@
-// Acceptance 6, client sockets: whatever bytes come, they are answered with an error or a close of the broker's own tables; it goes on serving
-// and keeps nothing. One broker process of its own. JINDOU_TEST_FRAMES and JINDOU_TEST_CONNECTS raise the counts.
+// Acceptance 6, client sockets: whatever bytes come, they are answered with an error or a close of
+// the broker's own tables; it goes on serving and keeps nothing. One broker process of its own.
+// JINDOU_TEST_FRAMES and JINDOU_TEST_CONNECTS raise the counts.
 
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -27,8 +28,9 @@ const TIMEOUT_MS = 120_000;
 const TEXT_REFUSED = CLOSE_REASONS.protocol_error.code;
 
 /**
- * What the process may own more at the end than after the warm-up (15 % of everything), in MiB. Measured: 2 to 3, also with three times the
- * frames and connections; it is compiled code. 300 bytes kept per connection or 80 per frame would be found.
+ * What the process may own more at the end than after the warm-up (15 % of everything), in MiB.
+ * Measured: 2 to 3, also with three times the frames and connections; it is compiled code. 300
+ * bytes kept per connection or 80 per frame would be found.
  */
 const MEMORY_TOLERANCE_MIB = 6;
 
@@ -43,7 +45,8 @@ const { pid } = broker.process;
 const fuzzers = Array.from({ length: ATTACKERS }, (_, i) => `fuzzer-${i}`);
 for (const uid of fuzzers)
   await broker.call("/user/token", { uid, token: "t", device_flag: 0 });
-// Those that the frames of test/wire/native-samples.ts speak of, so that some of what is thrown is right.
+// Those that the frames of test/wire/native-samples.ts speak of, so that some of what is thrown is
+// right.
 await broker.call("/user/token", {
   uid: "bob",
   token: "secret",
@@ -242,7 +245,10 @@ async function comeAndGo(connects: number): Promise<void> {
   await Promise.all([...fuzzers, ...fuzzers].map(work));
 }
 
-/** Opens connections that say too little, too slowly or nothing; resolves with the milliseconds after which the broker had closed them all. */
+/**
+ * Opens connections that say too little, too slowly or nothing; resolves with the milliseconds
+ * after which the broker had closed them all.
+ */
 async function dawdle(t: Test): Promise<number> {
   const startMs = performance.now();
   const timers = new Set<NodeJS.Timeout>();
@@ -287,7 +293,10 @@ function member(i = 0): Attacker {
   return new Attacker(port, { uid: `fuzzer-${i}`, token: "t" });
 }
 
-/** Only codes of the table, none of them ours to be ashamed of; and `expected` ones, else nothing was attacked. */
+/**
+ * Only codes of the table, none of them ours to be ashamed of; and `expected` ones, else nothing
+ * was attacked.
+ */
 function judgeErrors(
   t: Test,
   { errors }: Attacker,

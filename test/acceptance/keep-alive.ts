@@ -1,5 +1,6 @@
-// JSON calls over kept connections, many at once and quick: what a busy backend does. State: the connections, and which of them are free.
-// Knows just as much of HTTP as the broker's answers need; the client of node:http takes longer for a call than the broker does.
+// JSON calls over kept connections, many at once and quick: what a busy backend does. State: the
+// connections, and which of them are free. Knows just as much of HTTP as the broker's answers need;
+// the client of node:http takes longer for a call than the broker does.
 
 import { connect, type Socket } from "node:net";
 
@@ -15,7 +16,10 @@ export class KeepAlive {
   readonly #free = new Map<number, Line[]>();
   readonly #all = new Set<Line>();
 
-  /** POSTs JSON; without a body: GETs. Rejects when the connection breaks before the answer is whole. */
+  /**
+   * POSTs JSON; without a body: GETs. Rejects when the connection breaks before the answer is
+   * whole.
+   */
   async call(port: number, path: string, body?: unknown): Promise<JsonAnswer> {
     const free = this.#free.get(port) ?? [];
     this.#free.set(port, free);

@@ -1,5 +1,6 @@
-// Devices that log in at the same instant [spec: Rule, decisions: Kick rule]: who remains, what the others are told, and that the online
-// status and the metrics say the same. JINDOU_TEST_ROUNDS raises the number of rounds.
+// Devices that log in at the same instant [spec: Rule, decisions: Kick rule]: who remains, what the
+// others are told, and that the online status and the metrics say the same. JINDOU_TEST_ROUNDS
+// raises the number of rounds.
 
 import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";

@@ -1,5 +1,6 @@
-// A reconnect is no login [decisions: resume is no login]: main devices whose networks come and go, on three nodes and on one that restarts. Whatever
-// breaks, the device that logged in last stays, and the others are told that they are kicked. JINDOU_TEST_ROUNDS raises the number of rounds,
+// A reconnect is no login [decisions: resume is no login]: main devices whose networks come and go,
+// on three nodes and on one that restarts. Whatever breaks, the device that logged in last stays,
+// and the others are told that they are kicked. JINDOU_TEST_ROUNDS raises the number of rounds,
 // JINDOU_TEST_SEED repeats one.
 
 import { setTimeout as pause } from "node:timers/promises";

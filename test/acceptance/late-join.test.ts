@@ -1,5 +1,6 @@
-// Issue 3, line 2: whoever joins a stream late, drops, lags or asks has in the end exactly the text that is stored and was acknowledged, also
-// when the broker is killed in the middle. JINDOU_TEST_VIEWERS and JINDOU_TEST_CHUNKS scale it, JINDOU_TEST_SEED repeats its choices.
+// Issue 3, line 2: whoever joins a stream late, drops, lags or asks has in the end exactly the text
+// that is stored and was acknowledged, also when the broker is killed in the middle.
+// JINDOU_TEST_VIEWERS and JINDOU_TEST_CHUNKS scale it, JINDOU_TEST_SEED repeats its choices.
 
 import t, { type Test } from "tap";
 import {
@@ -31,7 +32,10 @@ const CHUNKS = Number(process.env.JINDOU_TEST_CHUNKS ?? 2000);
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 const HTTP_READERS = 3;
 
-/** From a quarter of it on a connection lags, and only then its reads wait: with more, they would wait earlier. */
+/**
+ * From a quarter of it on a connection lags, and only then its reads wait: with more, they would
+ * wait earlier.
+ */
 const SETTINGS: Settings = { JINDOU_CLIENT_MAX_BUFFERED_BYTES: "524288" };
 const PRODUCER = "bot";
 
@@ -62,7 +66,9 @@ t.test("they do when the broker is killed in the middle", (t) =>
   perform(t, SEED + 1, [0.35, 0.7]),
 );
 
-/** All streams at once, with their audiences; the broker is killed when the first show is so far. */
+/**
+ * All streams at once, with their audiences; the broker is killed when the first show is so far.
+ */
 async function perform(
   t: Test,
   seed: number,
@@ -142,7 +148,10 @@ function seat(show: Show, hallAt: number, random: Random): Spectator[] {
   });
 }
 
-/** Readers of server-sent events, from the first event and from random ones on; each begins when the stream is there. */
+/**
+ * Readers of server-sent events, from the first event and from random ones on; each begins when the
+ * stream is there.
+ */
 function addReaders(
   show: Show,
   random: Random,

@@ -1,6 +1,7 @@
-// A publication that comes after its message was read: on a Redis Cluster a personal message is published to its users by a step of its own, which may be
-// late or be repeated. A session that read the message when it resumed, or the stream when it joined, is not pushed it again. The same of what its node
-// reads of before the session, once it was cut off. Two broker processes.
+// A publication that comes after its message was read: on a Redis Cluster a personal message is
+// published to its users by a step of its own, which may be late or be repeated. A session that
+// read the message when it resumed, or the stream when it joined, is not pushed it again. The same
+// of what its node reads of before the session, once it was cut off. Two broker processes.
 
 import { Cluster } from "ioredis";
 import t from "tap";

@@ -1,6 +1,7 @@
-// One node hears its topics late, or not at all, while its commands reach Redis at once. Nobody who reads there sees what was stored after a removal,
-// a kick or a token change was answered elsewhere (I3); and where the last thing that was published was lost, it is noticed though nothing follows (I6).
-// JINDOU_TEST_LATE_ROUNDS sets the rounds.
+// One node hears its topics late, or not at all, while its commands reach Redis at once. Nobody who
+// reads there sees what was stored after a removal, a kick or a token change was answered elsewhere
+// (I3); and where the last thing that was published was lost, it is noticed though nothing follows
+// (I6). JINDOU_TEST_LATE_ROUNDS sets the rounds.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -104,7 +105,10 @@ class Scene {
     await this.client.waitFor(() => this.#pushed.includes("early"), "early");
   }
 
-  /** Takes the right away, sends what is not for the user, and has the user's session read all it can. Gives what it saw of that. */
+  /**
+   * Takes the right away, sends what is not for the user, and has the user's session read all it
+   * can. Gives what it saw of that.
+   */
   async play(): Promise<readonly string[]> {
     const group = { channel_id: this.group, channel_type: 2 };
     if (this.loss === "token") await setToken(this.uid, "another");

@@ -1,5 +1,6 @@
-// Sessions that end in the middle of something: a kick while the loser resumes or sends, a token change or a device quit at the instant of
-// a login. Whatever comes first, in the end only who holds the valid token is online.
+// Sessions that end in the middle of something: a kick while the loser resumes or sends, a token
+// change or a device quit at the instant of a login. Whatever comes first, in the end only who
+// holds the valid token is online.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -202,7 +203,10 @@ interface Race {
   readonly reason: CloseReason;
 }
 
-/** Logs in with the token and makes the call at once, one of both a little earlier; in the end nobody may be online. */
+/**
+ * Logs in with the token and makes the call at once, one of both a little earlier; in the end
+ * nobody may be online.
+ */
 async function raceLogin(t: Test, broker: Broker, race: Race): Promise<void> {
   const random = new Random(ROUNDS);
   const endings = new Map<string, number>();

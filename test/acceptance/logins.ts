@@ -1,4 +1,5 @@
-// Logging devices in at the same instant, and what became of each: shared by the tests of kicks. No state.
+// Logging devices in at the same instant, and what became of each: shared by the tests of kicks. No
+// state.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { CloseReason } from "../../src/broker/errors.ts";
@@ -31,11 +32,17 @@ export interface Contender {
 export interface AtOnce {
   /** How many will remain. Default: 1. */
   readonly survivors?: number;
-  /** Each says CONNECT as soon as its own socket is open. Default: when all are open, in one turn of the event loop. */
+  /**
+   * Each says CONNECT as soon as its own socket is open. Default: when all are open, in one turn of
+   * the event loop.
+   */
   readonly impatient?: boolean;
 }
 
-/** Logs all devices in at the same instant and resolves when the survivors are connected and the others are over. */
+/**
+ * Logs all devices in at the same instant and resolves when the survivors are connected and the
+ * others are over.
+ */
 export async function logInAtOnce(
   broker: Pick<Broker, "clientPort">,
   devices: readonly Device[],
@@ -104,7 +111,10 @@ export function logIn(broker: Broker, device: Device): Promise<NativeClient> {
   return connectNative(undefined, { timeoutMs: TIMEOUT_MS, ...device, port });
 }
 
-/** Why the server says it ended the client; undefined: it did not say. Throws when it said anything after that. */
+/**
+ * Why the server says it ended the client; undefined: it did not say. Throws when it said anything
+ * after that.
+ */
 export function farewellOf(client: NativeClient): CloseReason | undefined {
   const at = client.pushes.findIndex(({ kind }) => kind === "disconnect");
   if (at === -1) return undefined;

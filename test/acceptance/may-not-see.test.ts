@@ -1,7 +1,9 @@
-// Nobody sees what they may not [decisions: who may still see]: the node of a user loses its subscriptions, or freezes, while a member is removed or a
-// token replaced at another node, or a main device logs in there; what is sent after that was answered never reaches the old session, nor a reader of a
-// stream. JINDOU_TEST_ROUNDS sets the rounds of short cuts, JINDOU_TEST_LONG_CUTS and _FREEZES how often ten of them share a long interruption,
-// JINDOU_TEST_CUT_MS how long a cut is then.
+// Nobody sees what they may not [decisions: who may still see]: the node of a user loses its
+// subscriptions, or freezes, while a member is removed or a token replaced at another node, or a
+// main device logs in there; what is sent after that was answered never reaches the old session,
+// nor a reader of a stream. JINDOU_TEST_ROUNDS sets the rounds of short cuts, JINDOU_TEST_LONG_CUTS
+// and _FREEZES how often ten of them share a long interruption, JINDOU_TEST_CUT_MS how long a cut
+// is then.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
@@ -51,7 +53,10 @@ t.setTimeout(
     LONG_CUTS * (LONG_CUT_MS + 10_000) * 2,
 );
 
-/** `readded`: removed, and added again after a while. `replaced`: left out of a new list of members. `kicked`: by a later main device. */
+/**
+ * `readded`: removed, and added again after a while. `replaced`: left out of a new list of members.
+ * `kicked`: by a later main device.
+ */
 type Loss =
   | "removed"
   | "readded"

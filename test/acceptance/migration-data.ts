@@ -1,5 +1,5 @@
-// A large folder of an embedded store, and a checksum of each channel and user as the Store port tells them, so that two stores can be compared without
-// holding either. State: none.
+// A large folder of an embedded store, and a checksum of each channel and user as the Store port
+// tells them, so that two stores can be compared without holding either. State: none.
 
 import { channelKey } from "../../src/broker/model.ts";
 import type { Store } from "../../src/broker/ports.ts";

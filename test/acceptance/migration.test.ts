@@ -1,5 +1,6 @@
-// The data of an embedded node moves into Redis while the node that does it is killed three times: everything is there afterwards, and
-// /migrate/result was true all along. JINDOU_MIGRATE_MESSAGES sets how much.
+// The data of an embedded node moves into Redis while the node that does it is killed three times:
+// everything is there afterwards, and /migrate/result was true all along. JINDOU_MIGRATE_MESSAGES
+// sets how much.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";

@@ -1,5 +1,6 @@
-// What a cluster says of a node that others take for dead: its sessions are offline although their entries are still there, and a node whose own
-// heartbeat fails is not ready. Two broker processes on a Redis of their own.
+// What a cluster says of a node that others take for dead: its sessions are offline although their
+// entries are still there, and a node whose own heartbeat fails is not ready. Two broker processes
+// on a Redis of their own.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

@@ -1,4 +1,5 @@
-// Acceptance 6, ids: what is legal and looks dangerous just works, as uid, token, group, device and client message number alike.
+// Acceptance 6, ids: what is legal and looks dangerous just works, as uid, token, group, device and
+// client message number alike.
 
 import t from "tap";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";

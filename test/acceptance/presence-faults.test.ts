@@ -1,5 +1,6 @@
-// What other nodes and those who watch a user are told when a node dies, freezes or loses its Redis, and when Redis forgets: presence ends right, and
-// a session that may not go on does not. Broker processes on a Redis of their own.
+// What other nodes and those who watch a user are told when a node dies, freezes or loses its
+// Redis, and when Redis forgets: presence ends right, and a session that may not go on does not.
+// Broker processes on a Redis of their own.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -47,7 +48,9 @@ async function connect(
   return connectNative(t, { ...known, port, deviceId });
 }
 
-/** A session on the node `here` that watches these users, and what it was told of them, newest last. */
+/**
+ * A session on the node `here` that watches these users, and what it was told of them, newest last.
+ */
 async function watcherOf(uids: readonly string[]) {
   const uid = `watcher of ${uids[0]}`;
   await register(uid);

@@ -1,5 +1,6 @@
-// A bare TCP connection that can also speak just enough WebSocket [RFC 6455] to be rude in it: frames go out as told, whole or not.
-// State: the socket, what came in and is not taken yet, and how it ended. It answers nothing by itself.
+// A bare TCP connection that can also speak just enough WebSocket [RFC 6455] to be rude in it:
+// frames go out as told, whole or not. State: the socket, what came in and is not taken yet, and
+// how it ended. It answers nothing by itself.
 
 import { connect, type Socket } from "node:net";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";

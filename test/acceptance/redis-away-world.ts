@@ -1,5 +1,5 @@
-// Two nodes on a Redis of their own, senders that insist on every message over HTTP and sockets, and two who only read. State: the
-// connections, what was sent, how far each reader is.
+// Two nodes on a Redis of their own, senders that insist on every message over HTTP and sockets,
+// and two who only read. State: the connections, what was sent, how far each reader is.
 
 import type { Test } from "tap";
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
@@ -159,7 +159,9 @@ export class AwayWorld {
       });
   }
 
-  /** Ends the senders once all they sent is acknowledged, and judges what the readers were pushed. */
+  /**
+   * Ends the senders once all they sent is acknowledged, and judges what the readers were pushed.
+   */
   async finish(): Promise<void> {
     this.#isOver = true;
     await Promise.all(this.#loops);

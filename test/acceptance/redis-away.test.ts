@@ -1,5 +1,6 @@
-// Redis goes away under two busy nodes, three times and each time otherwise: ended, frozen, killed. Meanwhile everything is refused quickly and
-// retryably, sockets stay and nothing piles up; afterwards everybody catches up: nothing acknowledged is missing, doubled or out of order.
+// Redis goes away under two busy nodes, three times and each time otherwise: ended, frozen, killed.
+// Meanwhile everything is refused quickly and retryably, sockets stay and nothing piles up;
+// afterwards everybody catches up: nothing acknowledged is missing, doubled or out of order.
 
 import t from "tap";
 import { watchPace } from "../support/pace.ts";

@@ -1,5 +1,6 @@
-// Garbage on Redis' channels: real frames of every kind are captured, damaged and published to every topic that a node listens to. The node lives,
-// counts what it cannot read, and goes on delivering in order. Knows no byte of a frame. JINDOU_TEST_GARBAGE sets how many frames,
+// Garbage on Redis' channels: real frames of every kind are captured, damaged and published to
+// every topic that a node listens to. The node lives, counts what it cannot read, and goes on
+// delivering in order. Knows no byte of a frame. JINDOU_TEST_GARBAGE sets how many frames,
 // JINDOU_TEST_SEED which.
 
 import { setTimeout as pause } from "node:timers/promises";
@@ -26,7 +27,10 @@ const SETTINGS = {
   JINDOU_CLIENT_MAX_FRAMES_PER_SECOND: "0",
 };
 
-/** A group's, a user's, what those hear who watch a user, and the node's own for marks: by tag and part of the name. */
+/**
+ * A group's, a user's, what those hear who watch a user, and the node's own for marks: by tag and
+ * part of the name.
+ */
 const TOPIC_KINDS = ["c:topic", "u:topic", "u:presence", "m:mark"];
 
 /** A frame as it was published. */
@@ -226,7 +230,10 @@ async function speak({ alice }: People, text: string): Promise<void> {
   await Promise.all([alice.send(TEAM, text), alice.send(BOB, text)]);
 }
 
-/** All of them, each first after the one before it; both clients have what they are to have. A forged copy of an earlier one may stand between. */
+/**
+ * All of them, each first after the one before it; both clients have what they are to have. A
+ * forged copy of an earlier one may stand between.
+ */
 async function arrive(
   t: Test,
   { alice, bob }: People,
@@ -304,7 +311,8 @@ function* forgeries(): Iterable<(frame: Buffer) => Buffer> {
   for (let one = 0; one < 3; one++)
     for (const change of changes)
       yield (frame) => changed(frame, [one, change]);
-  // The next number and an id of long ago or of days ahead. One of about now is a message as any node may send it.
+  // The next number and an id of long ago or of days ahead. One of about now is a message as any
+  // node may send it.
   for (const change of changes.slice(2))
     yield (frame) => changed(frame, [0, (value) => value + 1], [1, change]);
 }

@@ -1,5 +1,6 @@
-// What a node asks Redis when it may have missed events of its users: a little of each user, many at once, however many sessions and groups the
-// users have; the rest only where something has changed. After a restart of Redis, too. One broker process, commands counted at Redis.
+// What a node asks Redis when it may have missed events of its users: a little of each user, many
+// at once, however many sessions and groups the users have; the rest only where something has
+// changed. After a restart of Redis, too. One broker process, commands counted at Redis.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";

@@ -1,5 +1,6 @@
-// A user's device for tests of logins: an app with the SDK on a network that comes and goes, and that may lose a connection without the server's
-// noticing. State: the app's client, the sockets it opened, what it was told at its end.
+// A user's device for tests of logins: an app with the SDK on a network that comes and goes, and
+// that may lose a connection without the server's noticing. State: the app's client, the sockets it
+// opened, what it was told at its end.
 
 import { WebSocket } from "ws";
 import {
@@ -35,7 +36,9 @@ export class SdkDevice {
     this.#options = options;
   }
 
-  /** What the app was told when its client was ended by the server: a reason; undefined: it was not. */
+  /**
+   * What the app was told when its client was ended by the server: a reason; undefined: it was not.
+   */
   get endedBy(): string | undefined {
     return this.#endedBy;
   }
@@ -44,7 +47,10 @@ export class SdkDevice {
     return this.#client?.status === "online";
   }
 
-  /** Starts the app, again if it runs: it is gone then without a goodbye. Resolves when the user is logged in. */
+  /**
+   * Starts the app, again if it runs: it is gone then without a goodbye. Resolves when the user is
+   * logged in.
+   */
   async logIn(): Promise<void> {
     this.kill();
     this.#endedBy = undefined;

@@ -1,5 +1,6 @@
-// A native client that reads one channel and keeps of each message only whether its seq was the next one: 50 MB may pass through it.
-// State: the seq it has, and the first thing that was out of order. Never reconnects; a reader that goes on takes over `lastSeq`.
+// A native client that reads one channel and keeps of each message only whether its seq was the
+// next one: 50 MB may pass through it. State: the seq it has, and the first thing that was out of
+// order. Never reconnects; a reader that goes on takes over `lastSeq`.
 
 import { WebSocket } from "ws";
 import type { ChannelRef, Message } from "../../src/broker/model.ts";
@@ -101,7 +102,10 @@ export class SeqReader {
     return this.waitFor(() => this.#lastSeq >= seq, `seq ${seq}`);
   }
 
-  /** Resolves when `holds()`, tried after every frame; rejects on a fault, when the connection ends without it, or after the time-out. */
+  /**
+   * Resolves when `holds()`, tried after every frame; rejects on a fault, when the connection ends
+   * without it, or after the time-out.
+   */
   async waitFor(holds: () => boolean, what: string): Promise<void> {
     await this.#waiters.until(`${what} (${this.uid})`, () => {
       if (this.#fault !== undefined) throw new Error(this.#fault);

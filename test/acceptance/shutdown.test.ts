@@ -1,4 +1,5 @@
-// The orderly end [issue 2, line 7; option drain.timeoutMs]: SIGTERM and SIGINT at a busy node, at an idle one, while it starts, and twice.
+// The orderly end [issue 2, line 7; option drain.timeoutMs]: SIGTERM and SIGINT at a busy node, at
+// an idle one, while it starts, and twice.
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
@@ -43,7 +44,10 @@ const drainWithin = (ms: number) => ({
   JINDOU_CLIENT_AUTH_TIMEOUT_MS: "120000", // a tenth of the crowd never says CONNECT, and a busy machine is late
 });
 
-/** Senders over HTTP and sockets that go on until the node is gone, and the checker of what they were told. */
+/**
+ * Senders over HTTP and sockets that go on until the node is gone, and the checker of what they
+ * were told.
+ */
 async function startSending(broker: ChildBroker, doom: Doom) {
   const uids = ["http-0", "http-1", "socket-0", "socket-1"];
   const team = { channel_id: "team", channel_type: GROUP_CHANNEL };
@@ -60,7 +64,10 @@ async function startSending(broker: ChildBroker, doom: Doom) {
   return { checker, senders, done };
 }
 
-/** Starts on the same folder, sends again what was not answered, and proves that all of it is in history. */
+/**
+ * Starts on the same folder, sends again what was not answered, and proves that all of it is in
+ * history.
+ */
 async function judgeAfterRestart(
   t: Test,
   before: ChildBroker,

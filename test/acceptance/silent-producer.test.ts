@@ -1,5 +1,6 @@
-// Issue 3, line 3: a producer that dies leaves an interrupted stream: viewers are told within the time-out and a second, the text is kept, a
-// new stream can start; also when the broker itself was killed in between.
+// Issue 3, line 3: a producer that dies leaves an interrupted stream: viewers are told within the
+// time-out and a second, the text is kept, a new stream can start; also when the broker itself was
+// killed in between.
 
 import t, { type Test } from "tap";
 import {

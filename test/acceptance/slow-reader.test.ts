@@ -1,5 +1,6 @@
-// Acceptance 5: who does not read is cut off and can come back, nobody else notices, and the server's memory returns to where it was.
-// One broker process of its own for all tests; the readers run here. 50 MB of messages are sent in each run.
+// Acceptance 5: who does not read is cut off and can come back, nobody else notices, and the
+// server's memory returns to where it was. One broker process of its own for all tests; the readers
+// run here. 50 MB of messages are sent in each run.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -25,13 +26,17 @@ const STALLED = Array.from({ length: 8 }, (_, i) => `stalled-${i}`);
 const GROUP = { type: 2, id: "team" } as const;
 const TIMEOUT_MS = 120_000;
 
-/** A run is compared with one beside it, and the medians of both: more of them where what else the machine does was in the way. */
+/**
+ * A run is compared with one beside it, and the medians of both: more of them where what else the
+ * machine does was in the way.
+ */
 const LEAST_PAIRS = 2;
 const MOST_PAIRS = 12;
 
 /**
- * What the process may own more at the end than after the warm-up, in MiB. Measured: 2 to 4, mostly compiled code. To be found: the buffers of
- * 13 readers that were cut off (1 to 2 each), the pages of 8 HTTP clients (11 each), a run (50).
+ * What the process may own more at the end than after the warm-up, in MiB. Measured: 2 to 4, mostly
+ * compiled code. To be found: the buffers of 13 readers that were cut off (1 to 2 each), the pages
+ * of 8 HTTP clients (11 each), a run (50).
  */
 const MEMORY_TOLERANCE_MIB = 10;
 
@@ -169,7 +174,10 @@ t.test("the server's memory returns to where it was", async (t) => {
   );
 });
 
-/** Sends a run to the group while `stalled` users do not read; they must be cut off and come back. Resolves with the members' p99 in ms. */
+/**
+ * Sends a run to the group while `stalled` users do not read; they must be cut off and come back.
+ * Resolves with the members' p99 in ms.
+ */
 async function timedRun(t: Test, stalled: readonly string[]): Promise<number> {
   const lastSeq = await headSeq();
   const sentAtMs = new Map<string, number>();
@@ -193,7 +201,9 @@ async function timedRun(t: Test, stalled: readonly string[]): Promise<number> {
   return percentile(delaysMs, 0.99);
 }
 
-/** Sends 50 MB, some at a time in flight, and resolves with the last seq once all are acknowledged. */
+/**
+ * Sends 50 MB, some at a time in flight, and resolves with the last seq once all are acknowledged.
+ */
 async function sendRun(
   channel: ChannelRef,
   sentAtMs = new Map<string, number>(),
@@ -213,7 +223,10 @@ async function sendRun(
   return head;
 }
 
-/** The stalled reader finds itself cut off short of `head`, resumes by its last seq without a gap or a repeat, and is live again. */
+/**
+ * The stalled reader finds itself cut off short of `head`, resumes by its last seq without a gap or
+ * a repeat, and is live again.
+ */
 async function comesBack(
   t: Test,
   stalled: SeqReader,
@@ -244,7 +257,10 @@ async function comesBack(
   await back.closed();
 }
 
-/** Asks for so many pages of history without reading an answer until cut off. Resolves with the most memory the server owned, in MiB. */
+/**
+ * Asks for so many pages of history without reading an answer until cut off. Resolves with the most
+ * memory the server owned, in MiB.
+ */
 async function pipelineHistory(t: Test, requests: number): Promise<number> {
   const head = await headSeq();
   const reader = await openReader(t, {
@@ -299,7 +315,10 @@ async function stalledGet(t: Test, path: string): Promise<number | undefined> {
   return socket.localPort;
 }
 
-/** Client ports of the open connections to `port` of this machine; who does not read is not told that one is over, the kernel knows. */
+/**
+ * Client ports of the open connections to `port` of this machine; who does not read is not told
+ * that one is over, the kernel knows.
+ */
 function peersOf(port: number): readonly number[] {
   const hex = port.toString(16).toUpperCase().padStart(4, "0");
   const open = new RegExp(`:${hex} [0-9A-F]+:([0-9A-F]{4}) 01 `, "g");

@@ -1,5 +1,6 @@
-// Issue 8, points 5, 7, 12 and 14: connections that say nothing, half-sent bodies and heads that can be read in two ways, from outside. One
-// broker of its own with 256 descriptors; hostile peers have addresses of their own. JINDOU_TEST_SOCKETS and JINDOU_TEST_HALF_BODIES raise the counts.
+// Issue 8, points 5, 7, 12 and 14: connections that say nothing, half-sent bodies and heads that
+// can be read in two ways, from outside. One broker of its own with 256 descriptors; hostile peers
+// have addresses of their own. JINDOU_TEST_SOCKETS and JINDOU_TEST_HALF_BODIES raise the counts.
 
 import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
@@ -245,7 +246,7 @@ t.test("a slow reader that was cut off is counted as one", async (t) => {
   t.equal(await ended("goodbye"), 0);
 });
 
-// --- Peers -----------------------------------------------------------------------------------------------------------
+// --- Peers ---------------------------------------------------------------------------------------
 
 interface Peer {
   readonly socket: Socket;
@@ -274,7 +275,10 @@ function openSockets(
   });
 }
 
-/** One request on a connection of its own, and all that comes back until the server has answered or closed. */
+/**
+ * One request on a connection of its own, and all that comes back until the server has answered or
+ * closed.
+ */
 async function rawRequest(
   port: number,
   request: string,
@@ -329,7 +333,7 @@ async function until(
   }
 }
 
-// --- The process -----------------------------------------------------------------------------------------------------
+// --- The process ---------------------------------------------------------------------------------
 
 /** The share of a core that the process takes while nobody asks anything. */
 async function idleShare(pid: number): Promise<number> {

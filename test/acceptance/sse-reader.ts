@@ -1,5 +1,6 @@
-// A reader of a stream's server-sent events as `curl` or a browser's EventSource is one. State: the text since its first event, the id to go
-// on from, how it ended. A gap or a repeat is a fault that throws.
+// A reader of a stream's server-sent events as `curl` or a browser's EventSource is one. State: the
+// text since its first event, the id to go on from, how it ended. A gap or a repeat is a fault that
+// throws.
 
 import { type ClientRequest, get } from "node:http";
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
@@ -32,7 +33,10 @@ export class SseReader {
     return this.#isDone;
   }
 
-  /** Reads until the stream is over, the connection breaks, or `drop`. Goes on by Last-Event-ID where it was before. */
+  /**
+   * Reads until the stream is over, the connection breaks, or `drop`. Goes on by Last-Event-ID
+   * where it was before.
+   */
   async read(port: number, path: string): Promise<void> {
     const isAgain = this.#nextIndex > this.#from;
     const mark = path.includes("?") ? "&" : "?";

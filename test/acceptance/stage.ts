@@ -1,5 +1,5 @@
-// A broker process that may be killed and started again under those who use it, who wait until it is back. State: the process that runs
-// now, the kept HTTP connections, how often it was killed.
+// A broker process that may be killed and started again under those who use it, who wait until it
+// is back. State: the process that runs now, the kept HTTP connections, how often it was killed.
 
 import type { Test } from "tap";
 import {
@@ -17,7 +17,9 @@ const SETTINGS: Settings = {
 };
 
 export class Stage {
-  /** Kills so far: an answer that did not come is excused when this has changed since the question. */
+  /**
+   * Kills so far: an answer that did not come is excused when this has changed since the question.
+   */
   kills = 0;
   readonly #t: Test;
   readonly #settings: Settings;
@@ -67,7 +69,9 @@ export class Stage {
     return this.#back;
   }
 
-  /** kill -9 and a start on the same data; then `look`, while everybody else still waits in `up`. */
+  /**
+   * kill -9 and a start on the same data; then `look`, while everybody else still waits in `up`.
+   */
   restart(look: () => Promise<void> = async () => undefined): Promise<void> {
     this.kills += 1;
     this.#back = (async () => {
@@ -89,7 +93,10 @@ export class Stage {
     return this.#http.call(this.apiPort, path, body);
   }
 
-  /** Calls until it is answered with anything but "later", over kills; another broken call is no excuse. */
+  /**
+   * Calls until it is answered with anything but "later", over kills; another broken call is no
+   * excuse.
+   */
   async insist(path: string, body?: unknown): Promise<JsonAnswer> {
     for (;;) {
       await this.up();

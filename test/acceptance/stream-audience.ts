@@ -1,5 +1,6 @@
-// The audience of a show: viewers who join at random places, drop and come back, stop reading and go on, read slowly, ask; readers of
-// server-sent events. State: per member what it still has to do. What they saw is judged against the script when the show is over.
+// The audience of a show: viewers who join at random places, drop and come back, stop reading and
+// go on, read slowly, ask; readers of server-sent events. State: per member what it still has to
+// do. What they saw is judged against the script when the show is over.
 
 import { GROUP_CHANNEL } from "../../src/broker/model.ts";
 import type { Random } from "../support/random.ts";
@@ -24,7 +25,10 @@ export const HABITS: readonly Habit[] = [
 ];
 
 const TRICKLE_BYTES_PER_SECOND = 8_000_000;
-/** Together more than the kernel keeps for one who does not read (up to about 5 MB) and the broker's lag bound, less than would cut it off. */
+/**
+ * Together more than the kernel keeps for one who does not read (up to about 5 MB) and the broker's
+ * lag bound, less than would cut it off.
+ */
 const PAD_PAGES = 120;
 const PADDED = { id: "padded", type: GROUP_CHANNEL } as const;
 const PAD_MESSAGES = 1;
@@ -122,7 +126,10 @@ export class Spectator {
     });
   }
 
-  /** Connects, also over a restart of the broker. What went on while it was away it has to be told without asking, unless it was the end. */
+  /**
+   * Connects, also over a restart of the broker. What went on while it was away it has to be told
+   * without asking, unless it was the end.
+   */
   async #come(): Promise<void> {
     const { stage, clientMsgNo } = this.#show.parts;
     this.#isWanted = true;
@@ -144,14 +151,18 @@ export class Spectator {
   }
 }
 
-/** Reads server-sent events from a random index on, breaks off twice and goes on. Resolves with what was wrong. */
+/**
+ * Reads server-sent events from a random index on, breaks off twice and goes on. Resolves with what
+ * was wrong.
+ */
 export async function readOverHttp(
   show: Show,
   { from, drops }: { readonly from: number; readonly drops: readonly number[] },
 ): Promise<string | undefined> {
   const { stage, script } = show.parts;
   const reader = new SseReader(from);
-  // What is due already runs with the next event: behind the last one it would cut off who reads the end.
+  // What is due already runs with the next event: behind the last one it would cut off who reads
+  // the end.
   for (const at of drops)
     if (at < show.length - 1 && from < show.length - 2)
       show.cue(at, () => reader.drop());

@@ -1,5 +1,6 @@
-// A stream as anybody may come to know it, in one shape: from its producer's script, a viewer's frames, GET /stream or history. Pure.
-// Pictures are compared whole; nothing here explains a difference away.
+// A stream as anybody may come to know it, in one shape: from its producer's script, a viewer's
+// frames, GET /stream or history. Pure. Pictures are compared whole; nothing here explains a
+// difference away.
 
 import {
   STREAM_CONTENT,
@@ -9,7 +10,9 @@ import {
 } from "../../src/broker/model.ts";
 import type { Random } from "../support/random.ts";
 
-/** What a producer says, in order: the index of each event in its stream is its place in the script. */
+/**
+ * What a producer says, in order: the index of each event in its stream is its place in the script.
+ */
 export interface ScriptEvent {
   readonly type: string;
   readonly data: string;
@@ -36,7 +39,10 @@ const TOOL_CALL = [
   "___ToolCallResult",
 ] as const;
 
-/** Start, `chunks` contents of up to `maxUnits` UTF-16 units with a tool call here and there, End. Some chunks are empty. */
+/**
+ * Start, `chunks` contents of up to `maxUnits` UTF-16 units with a tool call here and there, End.
+ * Some chunks are empty.
+ */
 export function writeScript(
   random: Random,
   { chunks, maxUnits }: { readonly chunks: number; readonly maxUnits: number },

@@ -1,5 +1,6 @@
-// One stream of the late-join test: its producer plays a script event by event, and what the audience is to do happens at its place in the
-// script. State: how far it was acknowledged. Every event has an id of its own and is sent until it is answered, some of them again.
+// One stream of the late-join test: its producer plays a script event by event, and what the
+// audience is to do happens at its place in the script. State: how far it was acknowledged. Every
+// event has an id of its own and is sent until it is answered, some of them again.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import type { Random } from "../support/random.ts";
@@ -68,7 +69,10 @@ export class Show<S extends Producing = Stage> {
     this.#runCues(Number.POSITIVE_INFINITY);
   }
 
-  /** What GET /stream shows against what was acknowledged; undefined: it holds all of that and nothing else. */
+  /**
+   * What GET /stream shows against what was acknowledged; undefined: it holds all of that and
+   * nothing else.
+   */
   async lossOf(): Promise<string | undefined> {
     const { acknowledged } = this;
     if (acknowledged === 0) return undefined;
@@ -101,7 +105,10 @@ export class Show<S extends Producing = Stage> {
       throw new Error(`event ${index}: ${JSON.stringify(body)}`);
   }
 
-  /** An acknowledged event once more: answered like the first time, and nothing happens. A start is refused once the stream has ended. */
+  /**
+   * An acknowledged event once more: answered like the first time, and nothing happens. A start is
+   * refused once the stream has ended.
+   */
   async #repeat(index: number): Promise<void> {
     const event = this.parts.script[index];
     if (this.isEnding && index === 0) return;

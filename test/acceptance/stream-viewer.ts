@@ -1,5 +1,6 @@
-// A viewer of streams: one user's device on the native protocol that follows one channel, drops and comes back, stops reading and goes on.
-// State: the socket, the newest seq of the channel, a view per stream, the first fault. It never repairs what comes wrong.
+// A viewer of streams: one user's device on the native protocol that follows one channel, drops and
+// comes back, stops reading and goes on. State: the socket, the newest seq of the channel, a view
+// per stream, the first fault. It never repairs what comes wrong.
 
 import { WebSocket } from "ws";
 import type {

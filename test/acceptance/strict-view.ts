@@ -1,5 +1,6 @@
-// One viewer's picture of one stream by the rules of docs/protocol/native.md: a snapshot replaces, an event must follow what is there, and
-// what was shown is never taken back. State: the picture. A gap, or a repeat that no answer explains, throws; nothing is repaired.
+// One viewer's picture of one stream by the rules of docs/protocol/native.md: a snapshot replaces,
+// an event must follow what is there, and what was shown is never taken back. State: the picture. A
+// gap, or a repeat that no answer explains, throws; nothing is repaired.
 
 import {
   type ChannelEvent,
@@ -25,7 +26,9 @@ export class StrictView {
   #startData = "";
   #endData: string | undefined;
   #notes: PictureNote[] = [];
-  /** An answer told everything before this index, perhaps before the events that tell it as well. */
+  /**
+   * An answer told everything before this index, perhaps before the events that tell it as well.
+   */
   #answeredIndex = 0;
 
   constructor(clientMsgNo: string) {
@@ -51,7 +54,9 @@ export class StrictView {
     };
   }
 
-  /** A snapshot in answer to a question, or in a message: it does not come in turn with the events. */
+  /**
+   * A snapshot in answer to a question, or in a message: it does not come in turn with the events.
+   */
   answer(snapshot: StreamSnapshot): void {
     if (snapshot.nextIndex < this.#nextIndex) return;
     this.replace(snapshot);

@@ -1,5 +1,6 @@
-// A plain model of conversations: every message and every member in lists, everything counted anew each time it is asked. State: those lists.
-// It is what `ConversationStore` promises, written as slowly and as simply as can be.
+// A plain model of conversations: every message and every member in lists, everything counted anew
+// each time it is asked. State: those lists. It is what `ConversationStore` promises, written as
+// slowly and as simply as can be.
 
 import {
   type ChannelRef,

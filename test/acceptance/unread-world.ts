@@ -1,5 +1,6 @@
-// The broker and the model of the unread test, to which everything is done alike. State: both, two devices of each user, what was done how
-// often. Steps come one after the other; only sends go several at once.
+// The broker and the model of the unread test, to which everything is done alike. State: both, two
+// devices of each user, what was done how often. Steps come one after the other; only sends go
+// several at once.
 
 import type { Test } from "tap";
 import {
@@ -138,7 +139,10 @@ export class UnreadWorld {
     this.#model.add(channel, message);
   }
 
-  /** Resolves with what the device was answered and what the user's other device was told; undefined: the change was not certain. */
+  /**
+   * Resolves with what the device was answered and what the user's other device was told;
+   * undefined: the change was not certain.
+   */
   async changeOnDevice(): Promise<
     { readonly own: object; readonly other: object } | undefined
   > {

@@ -1,5 +1,6 @@
-// Issue 3, line 5: over HTTP and sockets, random sends, reads on two devices, unread set up and down, joins, leaves, deletes, streams, expiry
-// and kill -9 agree with a plain model after every step. JINDOU_TEST_STEPS lengthens it, JINDOU_TEST_SEED repeats its choices.
+// Issue 3, line 5: over HTTP and sockets, random sends, reads on two devices, unread set up and
+// down, joins, leaves, deletes, streams, expiry and kill -9 agree with a plain model after every
+// step. JINDOU_TEST_STEPS lengthens it, JINDOU_TEST_SEED repeats its choices.
 
 import { isDeepStrictEqual } from "node:util";
 import t, { type Test } from "tap";

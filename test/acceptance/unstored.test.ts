@@ -1,5 +1,6 @@
-// Unstored messages that reach a frozen node's socket are not delivered when it wakes: the user may have had them at another node meanwhile, and
-// would see them twice there. The same for a channel that the node knows and for one that it hears of first then.
+// Unstored messages that reach a frozen node's socket are not delivered when it wakes: the user may
+// have had them at another node meanwhile, and would see them twice there. The same for a channel
+// that the node knows and for one that it hears of first then.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
@@ -32,7 +33,10 @@ async function send(to: string, text: string, over = {}): Promise<void> {
   if (answer.status !== 200) throw new Error(JSON.stringify(answer.body));
 }
 
-/** A node that got no processor for as long as the others wait for it refuses a connect: it is to come back (4102). */
+/**
+ * A node that got no processor for as long as the others wait for it refuses a connect: it is to
+ * come back (4102).
+ */
 async function connected(uid: string): Promise<NativeClient> {
   const port = nodes.clientPortOf(FROZEN);
   for (;;)

@@ -1,4 +1,5 @@
-// The calls about channels: /channel, /channel/info, /channel/subscriber_add, /channel/subscriber_remove.
+// The calls about channels: /channel, /channel/info, /channel/subscriber_add,
+// /channel/subscriber_remove.
 
 import { BrokerError, type ErrorCode } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";

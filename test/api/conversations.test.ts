@@ -1,4 +1,5 @@
-// The calls about conversations: /conversation/sync, /conversations/clearUnread, setUnread, delete. What they count is the broker's.
+// The calls about conversations: /conversation/sync, /conversations/clearUnread, setUnread, delete.
+// What they count is the broker's.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { Conversation, Message } from "../../src/broker/model.ts";

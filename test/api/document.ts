@@ -1,4 +1,5 @@
-// Holds replies to the OpenAPI document and to the headers every reply has. State: the document of an open control plane, read once.
+// Holds replies to the OpenAPI document and to the headers every reply has. State: the document of
+// an open control plane, read once.
 
 import assert from "node:assert/strict";
 import type { TSchema } from "typebox";

@@ -1,5 +1,5 @@
-// What holds for every endpoint: bodies, unknown paths, wrong methods, unexpected exceptions, what is logged and counted
-// [decisions: Error body, Other statuses].
+// What holds for every endpoint: bodies, unknown paths, wrong methods, unexpected exceptions, what
+// is logged and counted [decisions: Error body, Other statuses].
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";

@@ -1,5 +1,5 @@
-// The call that posts an event: /event [spec: POST /event, Event, Error messages of /event]. What the events do is the broker's; here is how
-// they are read and answered.
+// The call that posts an event: /event [spec: POST /event, Event, Error messages of /event]. What
+// the events do is the broker's; here is how they are read and answered.
 
 import { BrokerError, ERRORS } from "../../src/broker/errors.ts";
 import type { EventInput } from "../../src/broker/streams.ts";

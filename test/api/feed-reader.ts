@@ -1,4 +1,5 @@
-// A reader of server-sent events for tests: a raw HTTP client that can stop reading, vanish and come back where it was. Checks nothing itself.
+// A reader of server-sent events for tests: a raw HTTP client that can stop reading, vanish and
+// come back where it was. Checks nothing itself.
 
 import type { Test } from "tap";
 import { RawClient, until } from "../transport/support.ts";

@@ -1,4 +1,5 @@
-// Streams followed over real sockets: the control plane and the viewers' endpoint, over the broker's followers and a store of one stream.
+// Streams followed over real sockets: the control plane and the viewers' endpoint, over the
+// broker's followers and a store of one stream.
 
 import type { Test } from "tap";
 import {

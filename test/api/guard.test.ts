@@ -1,4 +1,5 @@
-// Who may call what: protected mode, the static token, access tokens and permissions [decisions: Access token, Who needs it, Roles].
+// Who may call what: protected mode, the static token, access tokens and permissions [decisions:
+// Access token, Who needs it, Roles].
 
 import { bearerToken } from "../../src/api/guard.ts";
 import {

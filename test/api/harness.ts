@@ -1,5 +1,6 @@
-// The control plane in-process: real endpoint and managers over small use cases that note what they were asked and answer as told.
-// `inject` also holds every reply to the OpenAPI document: its status is documented, its body fits the documented schema.
+// The control plane in-process: real endpoint and managers over small use cases that note what they
+// were asked and answer as told. `inject` also holds every reply to the OpenAPI document: its
+// status is documented, its body fits the documented schema.
 
 import { scryptSync } from "node:crypto";
 import pino from "pino";

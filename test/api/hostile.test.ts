@@ -1,5 +1,5 @@
-// Hostile bodies against every endpoint that reads one: whatever is sent, the answer is a refusal, never a crash [decisions: Limits].
-// Seeded, so that a failure can be repeated.
+// Hostile bodies against every endpoint that reads one: whatever is sent, the answer is a refusal,
+// never a crash [decisions: Limits]. Seeded, so that a failure can be repeated.
 
 import { t } from "../support/suite.ts";
 import { startApi, statusOf, type TestApi } from "./harness.ts";
@@ -212,7 +212,10 @@ t.test(
   },
 );
 
-/** Texts that are no ids may hold what they like; an empty header says nothing; a login has no rule but its length. */
+/**
+ * Texts that are no ids may hold what they like; an empty header says nothing; a login has no rule
+ * but its length.
+ */
 function isFree(name: string, value: unknown): boolean {
   if (name === "header") return JSON.stringify(value) === "{}";
   return value === "@" && ["token", "client_msg_no"].includes(name)

@@ -1,4 +1,5 @@
-// The OpenAPI document and the served routes agree. That each reply fits its documented schema is held by `inject` in every other test.
+// The OpenAPI document and the served routes agree. That each reply fits its documented schema is
+// held by `inject` in every other test.
 
 import { Compile } from "typebox/compile";
 import { errorBody } from "../../src/api/reply-schemas.ts";
@@ -24,7 +25,10 @@ t.test(
   },
 );
 
-/** Every status that each call may answer with, from the specification and the decisions; 413 wherever a body may come. */
+/**
+ * Every status that each call may answer with, from the specification and the decisions; 413
+ * wherever a body may come.
+ */
 const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["POST /user/token", [200, 400, 401, 403, 413, 415, 500, 503]],
   ["POST /user/device_quit", [200, 400, 401, 403, 413, 415, 500, 503]],

@@ -1,4 +1,5 @@
-// Streams followed by server-sent events over real sockets: the control plane and the broker's followers, over a store of one stream.
+// Streams followed by server-sent events over real sockets: the control plane and the broker's
+// followers, over a store of one stream.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import {

@@ -1,4 +1,5 @@
-// The call that reads a stream, as it stands, and who may make it: backends and viewers. How it is followed: stream-feed.test.ts.
+// The call that reads a stream, as it stands, and who may make it: backends and viewers. How it is
+// followed: stream-feed.test.ts.
 
 import { createViewers } from "../../src/api/viewers.ts";
 import { BrokerError } from "../../src/broker/errors.ts";
@@ -119,7 +120,7 @@ t.test("GET /stream: history shows a stream with its message", async (t) => {
   t.match(json.messages[0].stream, { state: "active", text: "Hello world" });
 });
 
-// --- Viewers -------------------------------------------------------------------------------------------------------
+// --- Viewers -------------------------------------------------------------------------------------
 
 const CAROL = { uid: "carol", flag: 1 as const };
 const viewers = createViewers({

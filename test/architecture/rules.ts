@@ -1,4 +1,5 @@
-// The architecture rules as pure functions: facts of files in, sentences about violations out. What is allowed comes from the caller.
+// The architecture rules as pure functions: facts of files in, sentences about violations out. What
+// is allowed comes from the caller.
 
 import type { FileFacts, FunctionFacts, Import } from "./source-facts.ts";
 
@@ -18,7 +19,10 @@ export interface Limits {
   readonly localImports: number;
 }
 
-/** Imports that the room table does not allow. The longest matching prefix of a path below `src/` names its room. */
+/**
+ * Imports that the room table does not allow. The longest matching prefix of a path below `src/`
+ * names its room.
+ */
 export function roomViolations(
   files: readonly FileFacts[],
   rooms: Readonly<Record<string, Room>>,
@@ -85,7 +89,10 @@ function localFile({ file }: Import): readonly string[] {
   return file === undefined ? [] : [file];
 }
 
-/** What a source exports and no other file of the project takes. `outside`: files whose exports are for others. */
+/**
+ * What a source exports and no other file of the project takes. `outside`: files whose exports are
+ * for others.
+ */
 export function deadExports(
   files: readonly FileFacts[],
   outside: readonly string[],

@@ -1,5 +1,6 @@
-// What the architecture rules need to know of a source file, read with TypeScript's own parser (the API that TypeScript 7 ships
-// as `typescript/unstable/sync`; the compiler is pinned exactly, so it changes only with a deliberate upgrade). Judges nothing.
+// What the architecture rules need to know of a source file, read with TypeScript's own parser (the
+// API that TypeScript 7 ships as `typescript/unstable/sync`; the compiler is pinned exactly, so it
+// changes only with a deliberate upgrade). Judges nothing.
 
 import { posix } from "node:path";
 import {
@@ -34,7 +35,9 @@ export interface Import {
 export interface FunctionFacts {
   readonly name: string;
   readonly firstLine: number;
-  /** A function within it counts as one line: it is measured by itself, like a method of a class. */
+  /**
+   * A function within it counts as one line: it is measured by itself, like a method of a class.
+   */
   readonly lines: number;
   readonly parameters: number;
 }
@@ -143,7 +146,10 @@ function importOf(node: Node, from: string): readonly Import[] {
   return [{ specifier, file: isLocal ? file : undefined, names }];
 }
 
-/** Of `import { … } from` and `export { … } from`; what is imported in another way may take anything. */
+/**
+ * Of `import { … } from` and `export { … } from`; what is imported in another way may take
+ * anything.
+ */
 function takenNames(node: Node): readonly string[] | "all" {
   if (isExportDeclaration(node)) return namesIn(node.exportClause);
   if (!isImportDeclaration(node)) return "all";

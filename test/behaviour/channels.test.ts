@@ -1,4 +1,5 @@
-// Channels and their members as a backend manages them, and what live sessions notice of it at once.
+// Channels and their members as a backend manages them, and what live sessions notice of it at
+// once.
 
 import type { Test } from "tap";
 import { tempFolder } from "../support/broker.ts";

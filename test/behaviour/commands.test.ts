@@ -1,4 +1,5 @@
-// Commands: write diffusion into each recipient's inbox, pushed at once, kept until one device acknowledges, pulled at connect.
+// Commands: write diffusion into each recipient's inbox, pushed at once, kept until one device
+// acknowledges, pulled at connect.
 
 import { textOf } from "../support/native-session.ts";
 import { shows } from "../support/shows.ts";

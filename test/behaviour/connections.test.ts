@@ -1,4 +1,5 @@
-// A client connection's rules and limits on a real node: how it opens, what ends it and with which code, and what is refused while it lives.
+// A client connection's rules and limits on a real node: how it opens, what ends it and with which
+// code, and what is refused while it lives.
 
 import { once } from "node:events";
 import { WebSocket } from "ws";

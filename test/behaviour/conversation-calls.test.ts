@@ -1,4 +1,5 @@
-// Conversations over HTTP: the list a backend hands its clients, clearing, setting and deleting, and what the user's devices hear of it.
+// Conversations over HTTP: the list a backend hands its clients, clearing, setting and deleting,
+// and what the user's devices hear of it.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { shows } from "../support/shows.ts";

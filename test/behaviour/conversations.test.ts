@@ -1,4 +1,5 @@
-// A user's conversations on the socket: newest first, unread, the read position both ways, what the user's other devices are told.
+// A user's conversations on the socket: newest first, unread, the read position both ways, what the
+// user's other devices are told.
 
 import type { ChannelRef } from "../../src/broker/model.ts";
 import { type NativeClient, textOf } from "../support/native-session.ts";

@@ -1,4 +1,5 @@
-// Deduplication: a repeated client_msg_no is the first message again, whichever way it comes in, in parallel, later, after a restart.
+// Deduplication: a repeated client_msg_no is the first message again, whichever way it comes in, in
+// parallel, later, after a restart.
 
 import { textOf } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";

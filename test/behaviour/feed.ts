@@ -1,4 +1,5 @@
-// A reader of a stream's server-sent events by fetch, as a page reads them. State: the events so far.
+// A reader of a stream's server-sent events by fetch, as a page reads them. State: the events so
+// far.
 
 import type { Test } from "tap";
 import { eventually } from "./world.ts";

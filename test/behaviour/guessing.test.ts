@@ -1,5 +1,6 @@
-// Clients' tokens under guessing: one network is held off, at sockets and at /stream, and right tokens are served: from other networks at once, from
-// the guesser's own where the user connected before, and slowly where it did not.
+// Clients' tokens under guessing: one network is held off, at sockets and at /stream, and right
+// tokens are served: from other networks at once, from the guesser's own where the user connected
+// before, and slowly where it did not.
 
 import { get } from "node:http";
 import { openNative } from "../support/native-client.ts";
@@ -12,7 +13,10 @@ const GUESSER = "127.0.0.2";
 const OTHER = "127.0.0.3";
 /** More than wait for their turn. */
 const CROWD = 24;
-/** Of one network: what is checked at once, what waits for a slow turn, and the time between two of these. */
+/**
+ * Of one network: what is checked at once, what waits for a slow turn, and the time between two of
+ * these.
+ */
 const [MAX_CHECKS, MAX_WAITING, SLOW_MS] = [32, 8, 500];
 
 const world = await startWorld(t, {

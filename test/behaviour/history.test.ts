@@ -1,4 +1,5 @@
-// History, over HTTP and on the socket: ranges in both directions, limits, whose conversation it is, and messages that expire.
+// History, over HTTP and on the socket: ranges in both directions, limits, whose conversation it
+// is, and messages that expire.
 
 import { type ChannelRef, channelKey } from "../../src/broker/model.ts";
 import { textPayload } from "../support/broker.ts";
@@ -19,7 +20,10 @@ import {
   wire,
 } from "./world.ts";
 
-/** It removes nothing in its lifetime: what has expired is hidden by reading alone, but for the test of storage. */
+/**
+ * It removes nothing in its lifetime: what has expired is hidden by reading alone, but for the test
+ * of storage.
+ */
 const world = await startWorld(t, {
   JINDOU_STORE_SWEEP_INTERVAL_MS: "3600000",
 });

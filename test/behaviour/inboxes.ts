@@ -1,4 +1,5 @@
-// What a user's command inbox gives its devices, read to its end. State: a counter that makes marks unique.
+// What a user's command inbox gives its devices, read to its end. State: a counter that makes marks
+// unique.
 
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
@@ -28,7 +29,10 @@ function listed(client: NativeClient): readonly string[] {
     .filter((line) => !line.includes(MARK));
 }
 
-/** All that came, and all that was to come: a command of the user's own, which its sessions are told of behind the inbox, marks the end. */
+/**
+ * All that came, and all that was to come: a command of the user's own, which its sessions are told
+ * of behind the inbox, marks the end.
+ */
 export async function got(
   client: NativeClient,
   on: World,

@@ -1,4 +1,5 @@
-// What all calls of the control plane have in common: error bodies, content types, unknown fields, and the limits of bodies, ids and lists.
+// What all calls of the control plane have in common: error bodies, content types, unknown fields,
+// and the limits of bodies, ids and lists.
 
 import { once } from "node:events";
 import { request } from "node:http";
@@ -74,7 +75,10 @@ t.test(
   },
 );
 
-/** POSTs so many bytes without saying how many, and no end: all of it is read when the answer comes. Resolves with the status. */
+/**
+ * POSTs so many bytes without saying how many, and no end: all of it is read when the answer comes.
+ * Resolves with the status.
+ */
 async function streamed(path: string, bytes: number): Promise<number> {
   const { apiPort: port } = world;
   const call = request({ host: "127.0.0.1", port, path, method: "POST" });

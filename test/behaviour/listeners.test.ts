@@ -1,4 +1,5 @@
-// Where a real node listens: TLS on either listener, one listener for both where the addresses are equal, and who answers what on which port.
+// Where a real node listens: TLS on either listener, one listener for both where the addresses are
+// equal, and who answers what on which port.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";

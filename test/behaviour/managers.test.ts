@@ -1,4 +1,5 @@
-// Managers of the control plane: logging in, access tokens and what they open, roles, throttling, the first password.
+// Managers of the control plane: logging in, access tokens and what they open, roles, throttling,
+// the first password.
 
 import { request } from "node:http";
 import { type Answer, type Settings, tempFolder } from "../support/broker.ts";

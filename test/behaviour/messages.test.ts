@@ -1,4 +1,5 @@
-// Messages from the send to the receiver's socket: what is answered, what is carried, who gets it, and in which order.
+// Messages from the send to the receiver's socket: what is answered, what is carried, who gets it,
+// and in which order.
 
 import { textPayload } from "../support/broker.ts";
 import { textOf } from "../support/native-session.ts";

@@ -1,4 +1,5 @@
-// What backends are told of the nodes: which live, what they carry, where a client should connect. The same of one node as of many.
+// What backends are told of the nodes: which live, what they carry, where a client should connect.
+// The same of one node as of many.
 
 import { t } from "../support/suite.ts";
 import { eventually, startWorld } from "./world.ts";

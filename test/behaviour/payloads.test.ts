@@ -1,4 +1,5 @@
-// What a payload may be: the kinds of the specification arrive as they were sent, what is none is refused, and each way of checking.
+// What a payload may be: the kinds of the specification arrive as they were sent, what is none is
+// refused, and each way of checking.
 
 import { t } from "../support/suite.ts";
 import { person, startWorld, type World } from "./world.ts";

@@ -1,4 +1,5 @@
-// Who may send where, over HTTP and on the socket alike: the rules of groups, of personal channels, and what the system may.
+// Who may send where, over HTTP and on the socket alike: the rules of groups, of personal channels,
+// and what the system may.
 
 import { type ChannelRef, SYSTEM_UID } from "../../src/broker/model.ts";
 import { t } from "../support/suite.ts";

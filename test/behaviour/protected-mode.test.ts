@@ -1,4 +1,5 @@
-// Protected mode on a real node: which configurations need a credential, what stays open, and which must not start at all.
+// Protected mode on a real node: which configurations need a credential, what stays open, and which
+// must not start at all.
 
 import { ConfigError } from "../../src/config/errors.ts";
 import { jindou } from "../main/jindou.ts";

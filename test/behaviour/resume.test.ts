@@ -1,4 +1,5 @@
-// Coming back: a client names the last seq it has per channel and gets the rest, without a gap or a repeat, and then everything live.
+// Coming back: a client names the last seq it has per channel and gets the rest, without a gap or a
+// repeat, and then everything live.
 
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
@@ -228,7 +229,9 @@ t.test(
   },
 );
 
-/** Connects, resumes from `last`, checks that nothing is missing, notes how far it came and goes. */
+/**
+ * Connects, resumes from `last`, checks that nothing is missing, notes how far it came and goes.
+ */
 async function visit(
   t: Test,
   uid: string,

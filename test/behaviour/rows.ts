@@ -1,6 +1,8 @@
-// The rows of the specification's tables, of the decisions and of what the issues add, by the names that titles of behaviour tests carry in
-// brackets. A copy, because the documents themselves are not in this repository. 500 is provoked where a part can be made to break:
-// test/api/endpoint.test.ts; merging for viewers that lag is at home in test/gateway and test/acceptance.
+// The rows of the specification's tables, of the decisions and of what the issues add, by the names
+// that titles of behaviour tests carry in brackets. A copy, because the documents themselves are
+// not in this repository. 500 is provoked where a part can be made to break:
+// test/api/endpoint.test.ts; merging for viewers that lag is at home in test/gateway and
+// test/acceptance.
 
 /** http-interface.md. */
 export const SPEC_ROWS = [

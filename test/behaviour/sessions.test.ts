@@ -1,4 +1,5 @@
-// Sessions as their owners see them: who ends whom, what a client is told and with which close code, what stays. Also presence on the socket.
+// Sessions as their owners see them: who ends whom, what a client is told and with which close
+// code, what stays. Also presence on the socket.
 
 import { t } from "../support/suite.ts";
 import { farewell, startWorld } from "./world.ts";

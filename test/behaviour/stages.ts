@@ -1,5 +1,5 @@
-// Where events are played before viewers: a channel of two members, one of them the producer's uid, and a stranger, all online. State: that of
-// the world it stands on.
+// Where events are played before viewers: a channel of two members, one of them the producer's uid,
+// and a stranger, all online. State: that of the world it stands on.
 
 import type { Test } from "tap";
 import type { ChannelRef, DeviceFlag } from "../../src/broker/model.ts";

@@ -1,4 +1,5 @@
-// How streams live on and end without a word: names shared with messages, restarts, producers that fall silent.
+// How streams live on and end without a word: names shared with messages, restarts, producers that
+// fall silent.
 
 import { watchPace } from "../support/pace.ts";
 import { shows } from "../support/shows.ts";

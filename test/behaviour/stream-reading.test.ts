@@ -1,4 +1,5 @@
-// GET /stream: how a stream stands, and following it by server-sent events, for backends and for viewers with a token of their own.
+// GET /stream: how a stream stands, and following it by server-sent events, for backends and for
+// viewers with a token of their own.
 
 import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";

@@ -1,4 +1,5 @@
-// The streaming text session: every row of its state table and every decision about it, over HTTP with what viewers receive.
+// The streaming text session: every row of its state table and every decision about it, over HTTP
+// with what viewers receive.
 
 import { textOf } from "../support/native-session.ts";
 import { shows } from "../support/shows.ts";

@@ -1,5 +1,6 @@
-// The behaviour tests by what they are about, and how each runs again, unchanged, where the broker is something else: three nodes on one Redis that
-// sessions and calls are spread over. What is about one node runs on one there (driver.ts).
+// The behaviour tests by what they are about, and how each runs again, unchanged, where the broker
+// is something else: three nodes on one Redis that sessions and calls are spread over. What is
+// about one node runs on one there (driver.ts).
 
 import { basename } from "node:path";
 import type { Test } from "tap";

@@ -1,5 +1,5 @@
-// What a node says of itself: health, readiness, metrics that move, its OpenAPI document, migration, and
-// what there is not.
+// What a node says of itself: health, readiness, metrics that move, its OpenAPI document,
+// migration, and what there is not.
 
 import type { Test } from "tap";
 import { connectNative } from "../support/native-client.ts";

@@ -1,4 +1,5 @@
-// Users as a backend keeps them: tokens per device class, logging devices out, online status. Against a real broker and real sockets.
+// Users as a backend keeps them: tokens per device class, logging devices out, online status.
+// Against a real broker and real sockets.
 
 import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { tempFolder } from "../support/broker.ts";

@@ -1,5 +1,6 @@
-// What the behaviour tests share: a real broker with short words for what backends and clients do to it. State: a counter that makes names
-// unique within one world, so that tests of one file share a broker without meeting.
+// What the behaviour tests share: a real broker with short words for what backends and clients do
+// to it. State: a counter that makes names unique within one world, so that tests of one file share
+// a broker without meeting.
 
 import type { Test } from "tap";
 import type {
@@ -69,7 +70,10 @@ export interface World extends Broker {
     text: string,
     more?: object,
   ): Promise<Answer>;
-  /** Resolves once the sessions follow the groups their users are members of; what is not stored and told before does not come. */
+  /**
+   * Resolves once the sessions follow the groups their users are members of; what is not stored and
+   * told before does not come.
+   */
   following(): Promise<void>;
   /** Online status of one user. */
   status(uid: string): Promise<{ online: number; device_flag: number }>;
@@ -201,7 +205,10 @@ export async function codeOf(request: Promise<unknown>): Promise<string> {
   }
 }
 
-/** The texts of all messages pushed to the client so far. A `ping` before makes that everything published before it. */
+/**
+ * The texts of all messages pushed to the client so far. A `ping` before makes that everything
+ * published before it.
+ */
 export async function received(
   client: NativeClient,
 ): Promise<readonly string[]> {

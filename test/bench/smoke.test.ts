@@ -1,4 +1,5 @@
-// Every benchmark runs from start to end in its quick form, all in one run from the command line as a person would. Nothing is asserted about speed.
+// Every benchmark runs from start to end in its quick form, all in one run from the command line as
+// a person would. Nothing is asserted about speed.
 
 import { spawnSync } from "node:child_process";
 import { readFileSync, rmSync } from "node:fs";

@@ -1,4 +1,5 @@
-// Sending commands as a use case over the real store: what is kept for whom, what is only told, what a retry gets.
+// Sending commands as a use case over the real store: what is kept for whom, what is only told,
+// what a retry gets.
 
 import { createMessages } from "../../src/broker/messages.ts";
 import type { ClusterEvent, Store } from "../../src/broker/ports.ts";

@@ -1,4 +1,5 @@
-// What a payload must be under each validation, one row per field of the specification's payload tables.
+// What a payload must be under each validation, one row per field of the specification's payload
+// tables.
 
 import {
   COMMAND_TYPE,

@@ -1,4 +1,5 @@
-// Conversations as a use case over the real store: pages of the list, what may be asked, and who hears of a change.
+// Conversations as a use case over the real store: pages of the list, what may be asked, and who
+// hears of a change.
 
 import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { shows } from "../support/shows.ts";

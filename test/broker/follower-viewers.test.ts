@@ -1,4 +1,5 @@
-// Followers that read by a user's right: nothing goes out while that right is in doubt, and one user takes only so many places.
+// Followers that read by a user's right: nothing goes out while that right is in doubt, and one
+// user takes only so many places.
 
 import { STREAM_CONTENT } from "../../src/broker/model.ts";
 import { shows } from "../support/shows.ts";

@@ -1,4 +1,5 @@
-// A store of one stream whose reads can be held, and readers of that stream: what the tests of the followers play on.
+// A store of one stream whose reads can be held, and readers of that stream: what the tests of the
+// followers play on.
 
 import {
   type ChannelEvent,

@@ -1,4 +1,5 @@
-// A topic shared by several parts of a node is listened to while any of them wants it, and no longer.
+// A topic shared by several parts of a node is listened to while any of them wants it, and no
+// longer.
 
 import { type Interest, shareInterest } from "../../src/broker/interest.ts";
 import { Random } from "../support/random.ts";

@@ -1,4 +1,5 @@
-// Test parts of managers: a ManagerStore in memory, and managers over it with a clock that stands still until moved.
+// Test parts of managers: a ManagerStore in memory, and managers over it with a clock that stands
+// still until moved.
 
 import {
   createManagers,
@@ -58,7 +59,10 @@ export interface TestManagers {
   pass(ms: number): void;
 }
 
-/** Managers over a store in memory; 5 attempts in 60 s and tokens for a day unless `parts` says otherwise. */
+/**
+ * Managers over a store in memory; 5 attempts in 60 s and tokens for a day unless `parts` says
+ * otherwise.
+ */
 export function testManagers(
   parts: Partial<Omit<ManagersParts, "clock">> = {},
 ): TestManagers {

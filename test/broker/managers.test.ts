@@ -1,4 +1,5 @@
-// Managers: first start, logging in, throttling, tokens and their revocation [decisions: Managers, Tokens, Login throttling].
+// Managers: first start, logging in, throttling, tokens and their revocation [decisions: Managers,
+// Tokens, Login throttling].
 
 import { hashPassword } from "../../src/broker/passwords.ts";
 import { t } from "../support/suite.ts";

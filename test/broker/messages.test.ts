@@ -1,4 +1,5 @@
-// Sending and reading history as use cases over the real store: what is refused, what is answered, what is published, in which order.
+// Sending and reading history as use cases over the real store: what is refused, what is answered,
+// what is published, in which order.
 
 import { createMessages, type SendInput } from "../../src/broker/messages.ts";
 import { type Message, SYSTEM_UID } from "../../src/broker/model.ts";

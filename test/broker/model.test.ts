@@ -1,4 +1,5 @@
-// Names derived from the nouns: one key per conversation, each side's view of it, ids that carry their time.
+// Names derived from the nouns: one key per conversation, each side's view of it, ids that carry
+// their time.
 
 import {
   type ChannelRef,

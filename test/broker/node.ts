@@ -1,4 +1,5 @@
-// The domain's use cases over the real embedded store and a cluster of one, in a folder of its own: what the broker's tests play on.
+// The domain's use cases over the real embedded store and a cluster of one, in a folder of its own:
+// what the broker's tests play on.
 
 import type { Test } from "tap";
 import { type Channels, createChannels } from "../../src/broker/channels.ts";

@@ -1,4 +1,5 @@
-// Who may send where: every rule of "Group rules on send" and "Personal channel record", one row each.
+// Who may send where: every rule of "Group rules on send" and "Personal channel record", one row
+// each.
 
 import type { SendRefusal } from "../../src/broker/errors.ts";
 import {

@@ -1,4 +1,5 @@
-// Readers of one stream at their own pace: every event once and in order, whatever the store's reads, the reader's pauses and the producer do.
+// Readers of one stream at their own pace: every event once and in order, whatever the store's
+// reads, the reader's pauses and the producer do.
 
 import type { Test } from "tap";
 import {
@@ -320,7 +321,10 @@ t.test(
   },
 );
 
-/** One stream, some readers that come, pause and go on at random, reads held and let go in any order, some events lost on the way. */
+/**
+ * One stream, some readers that come, pause and go on at random, reads held and let go in any
+ * order, some events lost on the way.
+ */
 async function randomRound(t: Test, random: Random, round: number) {
   const store = new HeldStore();
   const node = world(store);

@@ -1,4 +1,5 @@
-// What an event must be before anything is asked of the store, and in which order a producer hears what is wrong.
+// What an event must be before anything is asked of the store, and in which order a producer hears
+// what is wrong.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { STREAM_CONTENT, TOOL_CALL_EVENTS } from "../../src/broker/model.ts";

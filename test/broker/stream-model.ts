@@ -1,4 +1,5 @@
-// A stream as a plain list of events, and random ones of it: what the tests of pieces and followers hold the real thing against.
+// A stream as a plain list of events, and random ones of it: what the tests of pieces and followers
+// hold the real thing against.
 
 import {
   type ChannelEvent,
@@ -88,7 +89,10 @@ export class ModelStream {
     };
   }
 
-  /** One more event that may follow: a start first, then content (now and then empty) and tool calls. */
+  /**
+   * One more event that may follow: a start first, then content (now and then empty) and tool
+   * calls.
+   */
   grow(random: Random): PlacedEvent {
     if (this.events.length === 0) return this.add(STREAM_START, random.text(9));
     if (random.below(4) > 0) return this.add(STREAM_CONTENT, random.text(12));
@@ -110,7 +114,10 @@ export function randomStream(random: Random, maxEvents: number): ModelStream {
   return stream;
 }
 
-/** What a reader makes of the events it got. Throws on a gap, a repeat, or text that is not where it should be. */
+/**
+ * What a reader makes of the events it got. Throws on a gap, a repeat, or text that is not where it
+ * should be.
+ */
 export class ModelReader {
   text: string;
   index: number;

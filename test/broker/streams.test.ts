@@ -1,4 +1,5 @@
-// Events of channels as use cases over the real store: what a producer hears, what is published in which order, what is kept.
+// Events of channels as use cases over the real store: what a producer hears, what is published in
+// which order, what is kept.
 
 import {
   STREAM_END,

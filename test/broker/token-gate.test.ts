@@ -1,4 +1,5 @@
-// The token gate: attempts that came before the limit was reached are judged again in their turn. At the class, where checks that take long can be held.
+// The token gate: attempts that came before the limit was reached are judged again in their turn.
+// At the class, where checks that take long can be held.
 
 import type { Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";

@@ -1,4 +1,5 @@
-// What the client asks on its own account: never more than a server likes, never in the way of the app.
+// What the client asks on its own account: never more than a server likes, never in the way of the
+// app.
 
 import type { Test } from "tap";
 import { type Client, group } from "../../src/client/index.ts";
@@ -24,7 +25,10 @@ interface Played {
   readonly errors: string[];
 }
 
-/** A client that misses a message in each of 200 channels; presence is answered at once, history by the test. */
+/**
+ * A client that misses a message in each of 200 channels; presence is answered at once, history by
+ * the test.
+ */
 async function start(t: Test, maxFramesPerSecond = 0): Promise<Played> {
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect")

@@ -1,4 +1,5 @@
-// The scenarios in headless Chromium, with the SDK as a browser gets it, one after the other against one broker process.
+// The scenarios in headless Chromium, with the SDK as a browser gets it, one after the other
+// against one broker process.
 
 import { fileURLToPath } from "node:url";
 import { t } from "../support/suite.ts";

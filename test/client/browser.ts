@@ -1,5 +1,6 @@
-// A headless Chromium for tests: a page of its own that has the scenarios bundled, and reaches the test's broker through functions of the
-// test. Chromium is found or the test fails with what to do; `.ci/chromium` installs it.
+// A headless Chromium for tests: a page of its own that has the scenarios bundled, and reaches the
+// test's broker through functions of the test. Chromium is found or the test fails with what to do;
+// `.ci/chromium` installs it.
 
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";

@@ -1,4 +1,5 @@
-// What an app pays for the SDK in a browser, and that nothing of Node comes along. Measures what the package ships: `npm test` builds it first.
+// What an app pays for the SDK in a browser, and that nothing of Node comes along. Measures what
+// the package ships: `npm test` builds it first.
 
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";

@@ -1,4 +1,5 @@
-// Calls of the app: repeated over connections, bounded in time and number, and nothing stays of them.
+// Calls of the app: repeated over connections, bounded in time and number, and nothing stays of
+// them.
 
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";

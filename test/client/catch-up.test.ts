@@ -21,7 +21,10 @@ interface Played {
   ): Message;
 }
 
-/** A server that keeps channels, and lists them newest message first, two to a page; `refusals` of the list come first. */
+/**
+ * A server that keeps channels, and lists them newest message first, two to a page; `refusals` of
+ * the list come first.
+ */
 async function start(
   t: Test,
   options: Partial<ConnectOptions> = {},

@@ -18,7 +18,10 @@ interface Played {
   acked(): readonly number[];
 }
 
-/** `isDeaf`: acknowledgements are not answered, as if the connection broke. `refusals`: so many are refused for now. */
+/**
+ * `isDeaf`: acknowledgements are not answered, as if the connection broke. `refusals`: so many are
+ * refused for now.
+ */
 async function start(
   t: Test,
   {

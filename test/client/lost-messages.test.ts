@@ -1,4 +1,5 @@
-// A server that lost messages and gave their seqs to others, or has fewer than it had: what is new is given, once, and what was had is not.
+// A server that lost messages and gave their seqs to others, or has fewer than it had: what is new
+// is given, once, and what was had is not.
 
 import type { Test } from "tap";
 import type { Cursor } from "../../src/client/index.ts";
@@ -6,7 +7,10 @@ import { t } from "../support/suite.ts";
 import { live, message, messages, run, TEAM } from "./messages.ts";
 import { acknowledge, play, ScriptedServer } from "./scripted.ts";
 
-/** A client that has the channel through there, at a server that shares so much with it; `seen`: the ids of what the app was given. */
+/**
+ * A client that has the channel through there, at a server that shares so much with it; `seen`: the
+ * ids of what the app was given.
+ */
 async function start(
   t: Test,
   { lastSeq, lastId }: Omit<Cursor, "channel">,
@@ -25,7 +29,10 @@ async function start(
   const until = (id: number) =>
     server.until(`message ${id}`, () => seen.at(-1) === id);
   let sent = 0;
-  /** The client sends a message, and gets the receipt of one that took or follows the seqs of lost ones. */
+  /**
+   * The client sends a message, and gets the receipt of one that took or follows the seqs of lost
+   * ones.
+   */
   const send = async (seq: number, connection = 0) => {
     const socket = await server.socket(connection);
     const before = socket.all("send").length;

@@ -66,7 +66,10 @@ export function messageOf(stream: StreamSnapshot): Message {
   return message(messageSeq, { ...place, stream, payload });
 }
 
-/** A stream of which every event's text is known: the chunks, and a tool call where a chunk is undefined. */
+/**
+ * A stream of which every event's text is known: the chunks, and a tool call where a chunk is
+ * undefined.
+ */
 export class Script {
   readonly events: readonly ChannelEvent[];
   readonly chunks: readonly (string | undefined)[];

@@ -1,4 +1,5 @@
-// What an app gives that is not valid: refused at the call, with a message that says what to pass. No server is needed.
+// What an app gives that is not valid: refused at the call, with a message that says what to pass.
+// No server is needed.
 
 import type { Test } from "tap";
 import { type Client, connect, group } from "../../src/client/index.ts";

@@ -1,4 +1,5 @@
-// A broker process that can be killed and started again on the same ports and data, as the scenarios' world.
+// A broker process that can be killed and started again on the same ports and data, as the
+// scenarios' world.
 
 import type { Test } from "tap";
 import { type ChildBroker, spawnBroker } from "../support/broker.ts";
@@ -6,8 +7,8 @@ import { freePort } from "../support/redis.ts";
 import type { World } from "./scenario.ts";
 
 export async function startWorld(t: Test): Promise<World> {
-  // Chosen before the first start: a listener on a port that the system chose does not set SO_REUSEADDR, and then the port is not free for a
-  // minute after a kill.
+  // Chosen before the first start: a listener on a port that the system chose does not set
+  // SO_REUSEADDR, and then the port is not free for a minute after a kill.
   const [apiPort, clientPort] = [await freePort(), await freePort()];
   const ports = {
     JINDOU_API_LISTEN: `127.0.0.1:${apiPort}`,

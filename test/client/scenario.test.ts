@@ -1,4 +1,5 @@
-// The scenarios in Node, one after the other against one broker process. The same ones run in a browser (browser.test.ts).
+// The scenarios in Node, one after the other against one broker process. The same ones run in a
+// browser (browser.test.ts).
 
 import { t } from "../support/suite.ts";
 import { startWorld } from "./restartable.ts";

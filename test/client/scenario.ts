@@ -1,5 +1,6 @@
-// What an app does with the SDK, as scenarios that run in Node and in a browser: this module imports nothing but the SDK. Each returns what
-// it saw beside what it should have seen; the runners compare.
+// What an app does with the SDK, as scenarios that run in Node and in a browser: this module
+// imports nothing but the SDK. Each returns what it saw beside what it should have seen; the
+// runners compare.
 
 import {
   type Client,

@@ -1,5 +1,6 @@
-// A server that a test plays by hand, for what a real one does not do on demand: gaps, repeats, silence, close codes. It speaks the real
-// wire format; the sockets it gives out are in memory. Frames arrive in order, each in a turn of its own.
+// A server that a test plays by hand, for what a real one does not do on demand: gaps, repeats,
+// silence, close codes. It speaks the real wire format; the sockets it gives out are in memory.
+// Frames arrive in order, each in a turn of its own.
 
 import type { Test } from "tap";
 import {
@@ -84,7 +85,10 @@ export class ScriptedSocket implements SocketLike {
     else setImmediate(() => this.onmessage?.({ data }));
   }
 
-  /** What `send` sends arrives in one turn, as it does when the network delivers several frames in one piece. */
+  /**
+   * What `send` sends arrives in one turn, as it does when the network delivers several frames in
+   * one piece.
+   */
   together(send: () => void): void {
     const frames: unknown[] = [];
     this.#together = frames;

@@ -26,7 +26,10 @@ interface Played {
   socket: ScriptedSocket;
 }
 
-/** A client whose server answers history from a log of its own, in pages of 3; `refusals` come first. */
+/**
+ * A client whose server answers history from a log of its own, in pages of 3; `refusals` come
+ * first.
+ */
 async function start(
   t: Test,
   options: Partial<ConnectOptions> = {},

@@ -1,4 +1,5 @@
-// Streams as the app reads them: whatever comes in whatever pieces, the text is the stream's, without a gap or a repeat.
+// Streams as the app reads them: whatever comes in whatever pieces, the text is the stream's,
+// without a gap or a repeat.
 
 import { mock } from "node:test";
 import type { Test } from "tap";

@@ -1,4 +1,5 @@
-// A cluster of one node keeps the cluster's contract; the failed-login counter of one process keeps its window and its bound.
+// A cluster of one node keeps the cluster's contract; the failed-login counter of one process keeps
+// its window and its bound.
 
 import t from "tap";
 import { LocalThrottle, SingleNode } from "../../src/cluster/single.ts";

@@ -1,4 +1,5 @@
-// What the suites of the Cluster's and the sessions' contract work with: a driver that opens nodes, names nobody else uses.
+// What the suites of the Cluster's and the sessions' contract work with: a driver that opens nodes,
+// names nobody else uses.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -22,14 +23,18 @@ export interface ContractNode {
 export interface NodeDriver {
   readonly name: string;
   /**
-   * A started node of one and the same cluster. Closes itself with the test. A driver of one node gives the same one each time.
+   * A started node of one and the same cluster. Closes itself with the test. A driver of one node
+   * gives the same one each time.
    */
   open(t: Test): Promise<ContractNode>;
 }
 
 export type Kind = Partial<Pick<SessionRecord, "flag" | "level" | "deviceId">>;
 
-/** A session of `uid` on the cluster's node: a main app device without a name, unless told otherwise. */
+/**
+ * A session of `uid` on the cluster's node: a main app device without a name, unless told
+ * otherwise.
+ */
 export function sessionOf(
   cluster: Pick<Cluster, "nodeId">,
   uid: string,
@@ -58,7 +63,10 @@ export async function sessionsOf(
   return entries.map(({ session }) => session);
 }
 
-/** Which sessions of the user the node was told to end while `step` ran, and why. The node listens to the user from then on. */
+/**
+ * Which sessions of the user the node was told to end while `step` ran, and why. The node listens
+ * to the user from then on.
+ */
 export async function endedWhile(
   { cluster, events }: Pick<ContractNode, "cluster" | "events">,
   uid: string,

@@ -1,4 +1,5 @@
-// The contract of the registry: which nodes a node of the cluster sees. For drivers of several nodes.
+// The contract of the registry: which nodes a node of the cluster sees. For drivers of several
+// nodes.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -20,7 +21,10 @@ export interface RegistryOptions {
 export interface RegistryDriver {
   readonly name: string;
   readonly heartbeatMs: number;
-  /** A started node of a cluster of `prefix`. Closes itself with the test. Rejects as its start does. */
+  /**
+   * A started node of a cluster of `prefix`. Closes itself with the test. Rejects as its start
+   * does.
+   */
   open(
     t: Test,
     prefix: string,

@@ -1,5 +1,5 @@
-// The contract of `Cluster` in broker/ports.ts, as a suite every driver runs. Uids are made unique per case, so that a driver with shared storage may run
-// it against one server.
+// The contract of `Cluster` in broker/ports.ts, as a suite every driver runs. Uids are made unique
+// per case, so that a driver with shared storage may run it against one server.
 
 import type { Test } from "tap";
 import { userTopic } from "../../src/broker/model.ts";

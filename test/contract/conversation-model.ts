@@ -1,4 +1,5 @@
-// Conversations as plainly as can be: every message is kept in a list, every question goes through all of it.
+// Conversations as plainly as can be: every message is kept in a list, every question goes through
+// all of it.
 
 import {
   type ChannelKey,

@@ -1,5 +1,5 @@
-// A store of conversations and the plain model beside it, told the same at random and compared: for tests of each driver. State: both, by way of
-// its parts.
+// A store of conversations and the plain model beside it, told the same at random and compared: for
+// tests of each driver. State: both, by way of its parts.
 
 import { isDeepStrictEqual } from "node:util";
 import type { Test } from "tap";
@@ -54,7 +54,10 @@ export class ConversationPair {
     this.#parts = parts;
   }
 
-  /** Makes the groups, then takes so many steps, those of every driver and `also`, as long as store and model agree. */
+  /**
+   * Makes the groups, then takes so many steps, those of every driver and `also`, as long as store
+   * and model agree.
+   */
   async run(count: number, also: readonly WeightedStep[]): Promise<void> {
     const { random, model, store } = this.#parts;
     for (const id of GROUPS) {

@@ -1,4 +1,5 @@
-// A random course of calls of the Store port, the same for the same seed: few users, channels and names, so that calls meet. State: what was named so far.
+// A random course of calls of the Store port, the same for the same seed: few users, channels and
+// names, so that calls meet. State: what was named so far.
 
 import {
   type ChannelKey,
@@ -574,7 +575,10 @@ export class Course {
     return call("sweep, a minute later", sweep, { passMs: 60_001 });
   }
 
-  /** Sessions end with the process of their node. Later than messages that the next one could take for missed ones. */
+  /**
+   * Sessions end with the process of their node. Later than messages that the next one could take
+   * for missed ones.
+   */
   #restart(): Call {
     const ended = this.#sessions;
     this.#sessions = [];

@@ -1,5 +1,5 @@
-// What the delivery contract's suites work with: nodes of one cluster with their store, a network between them and Redis that can be broken, and
-// what each node's listener was told.
+// What the delivery contract's suites work with: nodes of one cluster with their store, a network
+// between them and Redis that can be broken, and what each node's listener was told.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -48,11 +48,14 @@ export interface DeliveryNode {
 export interface DeliveryDriver {
   readonly name: string;
   readonly wires: Wires;
-  /** Publications of a personal channel are made by a step for each user, behind the one that stores. */
+  /**
+   * Publications of a personal channel are made by a step for each user, behind the one that
+   * stores.
+   */
   readonly tellsApart: boolean;
   /**
-   * A started node of one and the same cluster, or of another one with keys of its own (`prefix`). By default all may see everything, and its clock
-   * is right. Closes itself with the test.
+   * A started node of one and the same cluster, or of another one with keys of its own (`prefix`).
+   * By default all may see everything, and its clock is right. Closes itself with the test.
    */
   open(
     t: Test,
@@ -65,8 +68,8 @@ export interface DeliveryDriver {
   /** Removes messages whose time is over; resolves to their number. */
   sweep(node: DeliveryNode): Promise<number>;
   /**
-   * As a fail-over to a replica that had not got the last so many publications of the channel, all of messages (`kept`) or of none, nor any id behind
-   * that of the newest message that is left.
+   * As a fail-over to a replica that had not got the last so many publications of the channel, all
+   * of messages (`kept`) or of none, nor any id behind that of the newest message that is left.
    */
   forget(
     node: DeliveryNode,
@@ -218,7 +221,9 @@ export async function until(
 export const range = (from: number, to: number): readonly number[] =>
   Array.from({ length: Math.max(0, to - from + 1) }, (_, at) => from + at);
 
-/** So many round trips of the node to its store: whatever waits for nothing else is over by then. */
+/**
+ * So many round trips of the node to its store: whatever waits for nothing else is over by then.
+ */
 export async function roundTrips(
   { store }: DeliveryNode,
   count = 20,

@@ -1,5 +1,6 @@
-// The delivery contract: what a store and a cluster promise together to who listens, whatever happens on the way. Played through `onEvent`, `listen`,
-// `append`, `streamEvent`, `removeSubscribers`, `barrier`, `recovery` only.
+// The delivery contract: what a store and a cluster promise together to who listens, whatever
+// happens on the way. Played through `onEvent`, `listen`, `append`, `streamEvent`,
+// `removeSubscribers`, `barrier`, `recovery` only.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -35,7 +36,10 @@ import {
 } from "./delivery-bench.ts";
 import { group as groupInfo, PERMANENT } from "./store-bench.ts";
 
-/** A subscriber connection is known to be silent, and what was published meanwhile is read, within this time on a free machine. */
+/**
+ * A subscriber connection is known to be silent, and what was published meanwhile is read, within
+ * this time on a free machine.
+ */
 const NOTICED_MS = 5000;
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);
 const COURSES = volume(10, "JINDOU_TEST_ROUNDS");
@@ -301,7 +305,8 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       },
     );
 
-    // On one server nothing overtakes, and the first one heard of a personal channel is taken for the first.
+    // On one server nothing overtakes, and the first one heard of a personal channel is taken for
+    // the first.
     if (kind === "group" || driver.tellsApart)
       t.test(`${kind}: the first one of all is overtaken`, async (t) => {
         const place = newPlace(kind);
@@ -561,7 +566,10 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 }
 
-/** The connection on which a node listens carries nothing any more; what it missed is the last that happens. */
+/**
+ * The connection on which a node listens carries nothing any more; what it missed is the last that
+ * happens.
+ */
 async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
   const LAST: Readonly<
     Record<string, (node: DeliveryNode, place: Place) => Promise<unknown>>
@@ -690,8 +698,9 @@ async function lostAndOvertaken(
 }
 
 /**
- * Ids of lost messages may be greater than those of new ones with their numbers, where the clock of the node that sent them is ahead; and the
- * messages of other channels may move the counter of ids past them before anybody looks. Ids need not grow here.
+ * Ids of lost messages may be greater than those of new ones with their numbers, where the clock of
+ * the node that sent them is ahead; and the messages of other channels may move the counter of ids
+ * past them before anybody looks. Ids need not grow here.
  */
 async function lostAhead(
   t: Test,
@@ -923,7 +932,10 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   });
 }
 
-/** What a node reads when its subscriptions are back grows with the topics in which something happened. */
+/**
+ * What a node reads when its subscriptions are back grows with the topics in which something
+ * happened.
+ */
 async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
   const TOPICS = 300;
   const { wires } = driver;
@@ -957,7 +969,9 @@ async function resync(t: Test, driver: DeliveryDriver): Promise<void> {
     });
 }
 
-/** How often clients and scripts ran the command since the statistics were reset, at all servers. */
+/**
+ * How often clients and scripts ran the command since the statistics were reset, at all servers.
+ */
 async function calls(
   { wires }: DeliveryDriver,
   command: string,
@@ -971,7 +985,10 @@ async function calls(
   return count;
 }
 
-/** Whatever happens, in any order: each message once, in order, streams without a gap; and all of it in the end. */
+/**
+ * Whatever happens, in any order: each message once, in order, streams without a gap; and all of it
+ * in the end.
+ */
 async function courses(t: Test, driver: DeliveryDriver): Promise<void> {
   const { wires } = driver;
   for (const course of range(1, COURSES)) {

@@ -1,5 +1,7 @@
-// Two drivers of the Store port are given the same seeded course of calls and must agree after each: equal answers, and in each channel and for each user
-// equal events in the same order. Ids that a store chooses are compared by the order in which they appear. State: of each side, its store and those names.
+// Two drivers of the Store port are given the same seeded course of calls and must agree after
+// each: equal answers, and in each channel and for each user equal events in the same order. Ids
+// that a store chooses are compared by the order in which they appear. State: of each side, its
+// store and those names.
 
 import { isDeepStrictEqual } from "node:util";
 import type { Test } from "tap";
@@ -152,7 +154,10 @@ const codeOf = (error: unknown) => ({
   code: (error as { code?: string }).code,
 });
 
-/** Events have an order for each channel and each user. A command is published to its users in one event or in several. */
+/**
+ * Events have an order for each channel and each user. A command is published to its users in one
+ * event or in several.
+ */
 function byReceiver(events: readonly ClusterEvent[]) {
   const lists: Record<string, unknown[]> = {};
   const add = (receiver: string, event: unknown) => {

@@ -1,4 +1,5 @@
-// Who ends whom, who may go on and who may come back, as tables [decisions: Kick rule; resume is no login]. Data only; `sessions-kicks.ts` asks every driver.
+// Who ends whom, who may go on and who may come back, as tables [decisions: Kick rule; resume is no
+// login]. Data only; `sessions-kicks.ts` asks every driver.
 
 import type { CloseReason } from "../../src/broker/errors.ts";
 
@@ -7,9 +8,10 @@ export type FirstDevice = "main" | "main d1" | "secondary" | "secondary d1";
 export type SecondDevice = FirstDevice | "main d2" | "secondary d2";
 
 /**
- * A session that logged in first, behind the login of a second one of the same user and flag: with which reason the second ends it; what it is told
- * when its node asks whether it may go on; and when it comes back as a new session that continues it: refused with that reason, or entered with the
- * order of the first or the second login.
+ * A session that logged in first, behind the login of a second one of the same user and flag: with
+ * which reason the second ends it; what it is told when its node asks whether it may go on; and
+ * when it comes back as a new session that continues it: refused with that reason, or entered with
+ * the order of the first or the second login.
  */
 export type Meeting = readonly [
   ended: "stays" | CloseReason,
@@ -62,9 +64,11 @@ export const OTHER_FLAG = STAYS;
 /**
  * One call, its answer, and the sessions that it ends with the reasons they are closed with.
  *
- * Calls: `<name>: <level> [<device>] [web] [token <t>] [continues <name> | label <l>]` enters a session; `leave`, `end <name> <reason>` and `confirm` are
- * about one; `token <t> <level>` registers the device of flag 0, `logout <level>` ends its token.
- * Answers: `entered`, `entered as <name>` with that one's order, `refused <reason>`, `unauthorized`, `confirmed`; of the other calls `done`.
+ * Calls: `<name>: <level> [<device>] [web] [token <t>] [continues <name> | label <l>]` enters a
+ * session; `leave`, `end <name> <reason>` and `confirm` are about one; `token <t> <level>`
+ * registers the device of flag 0, `logout <level>` ends its token. Answers: `entered`, `entered as
+ * <name>` with that one's order, `refused <reason>`, `unauthorized`, `confirmed`; of the other
+ * calls `done`.
  */
 export type KickLine = readonly [call: string, answer?: string, ended?: string];
 

@@ -1,5 +1,6 @@
-// The part of the sessions' contract about those that continue earlier ones [decisions: resume is no login] and those that a node confirms, beside the
-// table: names that are not known, many at once.
+// The part of the sessions' contract about those that continue earlier ones [decisions: resume is
+// no login] and those that a node confirms, beside the table: names that are not known, many at
+// once.
 
 import type { Test } from "tap";
 import type { CloseReason } from "../../src/broker/errors.ts";

@@ -1,4 +1,5 @@
-// The part of the sessions' contract about those that are entered by a token: it is compared in the same step, so that no change of it is missed.
+// The part of the sessions' contract about those that are entered by a token: it is compared in the
+// same step, so that no change of it is missed.
 
 import type { Test } from "tap";
 import {

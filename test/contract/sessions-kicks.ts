@@ -1,5 +1,6 @@
-// The part of the sessions' contract about who ends whom, by the tables of `kick-cases.ts`, on two nodes in turn. What changes a user's sessions is
-// published to those who watch the user, and nothing else is.
+// The part of the sessions' contract about who ends whom, by the tables of `kick-cases.ts`, on two
+// nodes in turn. What changes a user's sessions is published to those who watch the user, and
+// nothing else is.
 
 import type { Test } from "tap";
 import type { CloseReason } from "../../src/broker/errors.ts";

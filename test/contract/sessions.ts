@@ -1,5 +1,6 @@
-// The contract of `SessionStore` in broker/ports.ts with that of `Cluster`: who is logged in and online, as a suite every store runs beside its
-// cluster. Session ids and uids are made unique per case, so that a driver with shared storage may run it against one server.
+// The contract of `SessionStore` in broker/ports.ts with that of `Cluster`: who is logged in and
+// online, as a suite every store runs beside its cluster. Session ids and uids are made unique per
+// case, so that a driver with shared storage may run it against one server.
 
 import type { Test } from "tap";
 import type { DeviceFlag, SessionRecord } from "../../src/broker/model.ts";

@@ -1,4 +1,5 @@
-// What the Store contract's suites work with: a place for data that a driver hands in, a running store in it, drafts and expectations.
+// What the Store contract's suites work with: a place for data that a driver hands in, a running
+// store in it, drafts and expectations.
 
 import type { Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
@@ -25,7 +26,10 @@ export interface StorePlace {
 }
 
 export interface SweptStore extends Store {
-  /** From now on the publisher gets what is published under the topics. A store without topics gives it everything. */
+  /**
+   * From now on the publisher gets what is published under the topics. A store without topics gives
+   * it everything.
+   */
   listen?(topics: readonly Topic[]): Promise<void>;
   /** Removes all that is to go, of everything stored before the call. */
   sweep(): Promise<unknown>;
@@ -55,7 +59,10 @@ const FENCE = "fence";
 export class Bench {
   readonly events: ClusterEvent[] = [];
   nowMs = Date.UTC(2026, 0, 1);
-  /** How many messages a channel keeps, and for how long, in the next store that is opened; 0 = all, for ever. */
+  /**
+   * How many messages a channel keeps, and for how long, in the next store that is opened; 0 = all,
+   * for ever.
+   */
   keeps = 0;
   retentionS = 0;
   store: SweptStore;
@@ -100,7 +107,10 @@ export class Bench {
     await this.store.listen?.(topics);
   }
 
-  /** Resolves once that many events came: one may come after the answer of the call that published it. */
+  /**
+   * Resolves once that many events came: one may come after the answer of the call that published
+   * it.
+   */
   async heard(count: number): Promise<void> {
     while (this.events.length < count)
       await new Promise((resolve) => setImmediate(resolve));
@@ -176,7 +186,10 @@ export function draftOf(over: Partial<MessageDraft> = {}): MessageDraft {
   };
 }
 
-/** What a retry of it would be answered, without appending anything; undefined: it would be a new one. */
+/**
+ * What a retry of it would be answered, without appending anything; undefined: it would be a new
+ * one.
+ */
 export async function earlier(
   store: Pick<Store, "append">,
   { key, fromUid, clientMsgNo }: Retried,

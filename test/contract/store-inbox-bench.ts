@@ -1,4 +1,5 @@
-// What the Store contract's suites of commands and inboxes work with: drafts, reads, and what was told of a command.
+// What the Store contract's suites of commands and inboxes work with: drafts, reads, and what was
+// told of a command.
 
 import { channelKey, type InboxCommand } from "../../src/broker/model.ts";
 import type {

@@ -1,4 +1,5 @@
-// The Store contract: the step that appends judges the sender, by the one rule there is, and leaves nothing of who may not send.
+// The Store contract: the step that appends judges the sender, by the one rule there is, and leaves
+// nothing of who may not send.
 
 import type { Test } from "tap";
 import {

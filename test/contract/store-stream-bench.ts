@@ -1,4 +1,5 @@
-// What the Store contract's suites of streams work with: drafts of events, a producer's calls, what was told.
+// What the Store contract's suites of streams work with: drafts of events, a producer's calls, what
+// was told.
 
 import {
   type ChannelEvent,

@@ -1,5 +1,5 @@
-// The Store contract: the state machine of streams, by the table of `stream-cases.ts`, and what the table does not say: retries and calls of one turn, how
-// long is silent.
+// The Store contract: the state machine of streams, by the table of `stream-cases.ts`, and what the
+// table does not say: retries and calls of one turn, how long is silent.
 
 import type { Test } from "tap";
 import {

@@ -1,4 +1,5 @@
-// The Store contract: where users stand in conversations, by the table of `unread-cases.ts`. A list tells the same as the conversation.
+// The Store contract: where users stand in conversations, by the table of `unread-cases.ts`. A list
+// tells the same as the conversation.
 
 import type { Test } from "tap";
 import { type ChannelRef, STREAM_START } from "../../src/broker/model.ts";

@@ -1,4 +1,5 @@
-// The contract of broker/ports.ts's Store, run by every driver. A driver hands in how to make one; each test gets its own, empty.
+// The contract of broker/ports.ts's Store, run by every driver. A driver hands in how to make one;
+// each test gets its own, empty.
 
 import type { Test } from "tap";
 import type { Store } from "../../src/broker/ports.ts";

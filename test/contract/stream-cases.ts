@@ -1,5 +1,6 @@
-// The state machine of streams as a table [spec: Streaming text session; decisions: Messages and events]: what each call answers and publishes in each
-// state. Data only; `store-streams.ts` asks every driver.
+// The state machine of streams as a table [spec: Streaming text session; decisions: Messages and
+// events]: what each call answers and publishes in each state. Data only; `store-streams.ts` asks
+// every driver.
 
 /** What the channel has before the call. "s" is the stream that the call names, "o" another one. */
 export type Before =
@@ -27,12 +28,16 @@ export type StreamCall =
   | "message";
 
 /**
- * The answer, then what is published. The answer: verdict and state (`-`: no such stream); of `message`, a plain message with the stream's clientMsgNo,
- * `new` or `retry`; of `silence`, which is about all streams, `-`. An event: stream, index, type and the state behind it.
+ * The answer, then what is published. The answer: verdict and state (`-`: no such stream); of
+ * `message`, a plain message with the stream's clientMsgNo, `new` or `retry`; of `silence`, which
+ * is about all streams, `-`. An event: stream, index, type and the state behind it.
  */
 export type Outcome = readonly [answer: string, ...published: string[]];
 
-/** How a state comes about, call by call; "e0" and so on are ids of events. The active stream has the indexes 0 to 2. */
+/**
+ * How a state comes about, call by call; "e0" and so on are ids of events. The active stream has
+ * the indexes 0 to 2.
+ */
 export const GIVEN: Readonly<Record<Before, readonly string[]>> = {
   none: [],
   "other active": ["o start e0"],

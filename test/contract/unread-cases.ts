@@ -1,5 +1,5 @@
-// Where users stand in conversations, as a table [ports: ConversationStore]: what happens, and how users stand then. Data only; `store-unread.ts` asks every
-// driver.
+// Where users stand in conversations, as a table [ports: ConversationStore]: what happens, and how
+// users stand then. Data only; `store-unread.ts` asks every driver.
 
 import type { ChannelFlags } from "../../src/broker/model.ts";
 import type { Membership } from "../../src/broker/ports.ts";
@@ -35,8 +35,9 @@ export type Move =
   | { readonly kind: "pass"; readonly ms: number };
 
 /**
- * By user (`bob`, or `bob with alice` for their personal channel): headSeq, readSeq, unread, deletedSeq and the seq of the last message shown, `-` if
- * there is none, and lists leave the conversation out. `none`: no conversation, no member.
+ * By user (`bob`, or `bob with alice` for their personal channel): headSeq, readSeq, unread,
+ * deletedSeq and the seq of the last message shown, `-` if there is none, and lists leave the
+ * conversation out. `none`: no conversation, no member.
  */
 type Standings = Readonly<Record<string, string>>;
 
@@ -77,7 +78,9 @@ const COMMAND: Move = { kind: "command" };
 const SWEEP: Move = { kind: "sweep" };
 const RESTART: Move = { kind: "restart" };
 
-/** Each begins with an empty group of alice, bob and carol; all is looked at again behind a restart. */
+/**
+ * Each begins with an empty group of alice, bob and carol; all is looked at again behind a restart.
+ */
 export const UNREAD_CASES: readonly UnreadCase[] = [
   {
     what: "messages with a red dot behind the position are unread",

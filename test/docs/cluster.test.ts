@@ -1,5 +1,6 @@
-// The page about many nodes and its example, as far as they can be run: the two nodes of its beginning in a terminal, and the composition's Redis
-// with a node on it. Its user's rights are tested in test/redis/connection.test.ts.
+// The page about many nodes and its example, as far as they can be run: the two nodes of its
+// beginning in a terminal, and the composition's Redis with a node on it. Its user's rights are
+// tested in test/redis/connection.test.ts.
 
 import { spawn } from "node:child_process";
 import t, { type Test } from "tap";

@@ -1,5 +1,5 @@
-// docs/dependencies.md holds: every package of the lock has its hash or stands among the exceptions, and the binaries of uWebSockets.js on this disk
-// are those that the page names.
+// docs/dependencies.md holds: every package of the lock has its hash or stands among the
+// exceptions, and the binaries of uWebSockets.js on this disk are those that the page names.
 
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";

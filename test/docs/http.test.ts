@@ -1,4 +1,5 @@
-// The page about HTTP: every example is run, in order, on an empty broker, and answers as shown; its table of errors is the code's.
+// The page about HTTP: every example is run, in order, on an empty broker, and answers as shown;
+// its table of errors is the code's.
 
 import t from "tap";
 import { EDGE_ERRORS, HTTP_STATUS } from "../../src/api/errors.ts";

@@ -1,4 +1,5 @@
-// The pages people read, taken apart: code blocks, links, headings, table rows. Pure but for reading files.
+// The pages people read, taken apart: code blocks, links, headings, table rows. Pure but for
+// reading files.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
@@ -40,7 +41,10 @@ export function prose(page: string): string {
   return page.replaceAll(/^```\w*\n.*?^```$/gms, "");
 }
 
-/** The cells of all table rows whose first cell is one name in backticks; the backticks are dropped from it. */
+/**
+ * The cells of all table rows whose first cell is one name in backticks; the backticks are dropped
+ * from it.
+ */
 export function namedRows(page: string): ReadonlyMap<string, string[]> {
   const rows = [...page.matchAll(/^\| `([^`]+)` \|(.*)\|$/gm)];
   return new Map(

@@ -1,5 +1,5 @@
-// The README as a newcomer uses it: its tour is pasted into shells, in a fresh copy of the project, and has to show what it says. Only
-// the ports are other ones, so that nothing collides.
+// The README as a newcomer uses it: its tour is pasted into shells, in a fresh copy of the project,
+// and has to show what it says. Only the ports are other ones, so that nothing collides.
 
 import { cp, mkdtemp, rm, symlink, utimes } from "node:fs/promises";
 import { tmpdir } from "node:os";

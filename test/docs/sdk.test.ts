@@ -1,5 +1,6 @@
-// The page about the SDK as a reader uses it: its program is checked by the compiler as a browser app's would be, then run in Node against a
-// broker, and prints what the page says. Uses what the package ships: `npm test` builds it first.
+// The page about the SDK as a reader uses it: its program is checked by the compiler as a browser
+// app's would be, then run in Node against a broker, and prints what the page says. Uses what the
+// package ships: `npm test` builds it first.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";

@@ -1,5 +1,5 @@
-// A terminal as a reader of the documentation has it: a bash to paste blocks into, and what it shows. Owns the shell and everything
-// started in it; all of that is killed with the test.
+// A terminal as a reader of the documentation has it: a bash to paste blocks into, and what it
+// shows. Owns the shell and everything started in it; all of that is killed with the test.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -10,7 +10,10 @@ export interface Terminal {
   run(block: string): Promise<string>;
   /** Pastes `block`, which goes on running. */
   type(block: string): void;
-  /** Resolves with the first match in everything shown so far or later; rejects when the shell ends without one. */
+  /**
+   * Resolves with the first match in everything shown so far or later; rejects when the shell ends
+   * without one.
+   */
   shows(pattern: RegExp): Promise<RegExpExecArray>;
   /** Everything shown so far. */
   screen(): string;

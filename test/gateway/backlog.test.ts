@@ -1,4 +1,5 @@
-// What a session is not given yet, one object at a time: where snapshots, what was shown before, and what is withheld meet.
+// What a session is not given yet, one object at a time: where snapshots, what was shown before,
+// and what is withheld meet.
 
 import {
   type ChannelEvent,

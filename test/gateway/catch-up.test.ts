@@ -1,4 +1,5 @@
-// Users who are added to groups while they are online: what was sent since comes, once and in order, whatever the node heard of when.
+// Users who are added to groups while they are online: what was sent since comes, once and in
+// order, whatever the node heard of when.
 
 import { t } from "../support/suite.ts";
 import { volume } from "../support/volume.ts";

@@ -1,4 +1,5 @@
-// What a careful client makes of its pushes: how far it is level in each channel, and every gap or repeat it notices.
+// What a careful client makes of its pushes: how far it is level in each channel, and every gap or
+// repeat it notices.
 
 import { type ChannelRef, PERSON_CHANNEL } from "../../src/broker/model.ts";
 import type { ResumePoint } from "../../src/protocol/protocol.ts";

@@ -1,5 +1,5 @@
-// One client between a recorded connection and operations that fail. How a reply that cannot be encoded ends, and what is charged to a user, show
-// at no door.
+// One client between a recorded connection and operations that fail. How a reply that cannot be
+// encoded ends, and what is charged to a user, show at no door.
 
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
 import { Client } from "../../src/gateway/client.ts";

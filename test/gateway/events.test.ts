@@ -1,4 +1,5 @@
-// Events one at a time: who gets which, encoded how often, what a lagging session keeps and what ends it, and what else its user hears.
+// Events one at a time: who gets which, encoded how often, what a lagging session keeps and what
+// ends it, and what else its user hears.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import {

@@ -1,5 +1,6 @@
-// One client floods the broker with commands and acknowledgements of commands: others are served in turn, and the broker still stops in time with
-// all that it acknowledged. Through the doors of a process of its own: its processor time and its exit code are what is promised.
+// One client floods the broker with commands and acknowledgements of commands: others are served in
+// turn, and the broker still stops in time with all that it acknowledged. Through the doors of a
+// process of its own: its processor time and its exit code are what is promised.
 
 import { readFileSync } from "node:fs";
 import { spawnBroker } from "../support/broker.ts";

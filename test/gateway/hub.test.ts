@@ -1,4 +1,5 @@
-// Who gets which push, encoded how often: the hub between a server's events and recorded connections.
+// Who gets which push, encoded how often: the hub between a server's events and recorded
+// connections.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { SYSTEM_UID } from "../../src/broker/model.ts";

@@ -1,4 +1,5 @@
-// Commands under every interleaving: each copy reaches each session of its user once, in order, while inboxes are read and live copies come.
+// Commands under every interleaving: each copy reaches each session of its user once, in order,
+// while inboxes are read and live copies come.
 
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
 import { pullInbox } from "../../src/gateway/inbox.ts";

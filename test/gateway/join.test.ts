@@ -1,5 +1,6 @@
-// Joining under every interleaving: what was missed and what comes live meet without a gap or a repeat, memberships that change on the way
-// end right, and a session that ends on the way leaves nothing behind. JINDOU_TEST_ROUNDS raises the count of random courses.
+// Joining under every interleaving: what was missed and what comes live meet without a gap or a
+// repeat, memberships that change on the way end right, and a session that ends on the way leaves
+// nothing behind. JINDOU_TEST_ROUNDS raises the count of random courses.
 
 import type { Test } from "tap";
 import { channelKey } from "../../src/broker/model.ts";
@@ -94,7 +95,10 @@ t.test(
   },
 );
 
-/** A stored and an unstored message by every sender into every channel: six of each kind reach alice, and six carol. */
+/**
+ * A stored and an unstored message by every sender into every channel: six of each kind reach
+ * alice, and six carol.
+ */
 function sendEverywhere(world: World): readonly string[] {
   return CHANNELS.flatMap(({ channel, fromUids }) =>
     fromUids.map((fromUid) => {
@@ -144,7 +148,10 @@ const MOST_STEPS = 80;
 /** Courses for each moment. */
 const EACH = volume(5);
 
-/** Alice about to join g2, with history, and g1 if she is a member of it; her resume points may name g1. */
+/**
+ * Alice about to join g2, with history, and g1 if she is a member of it; her resume points may name
+ * g1.
+ */
 function smallWorld(
   random: Random,
   start: { readonly isMember: boolean; readonly isNamed: boolean },
@@ -161,7 +168,10 @@ function smallWorld(
   return { world, alice: world.session({ uid: "alice", points }) };
 }
 
-/** Collects frames of g1 sent after alice was told out of it: from then until `isBack` is called nothing of it may go out. */
+/**
+ * Collects frames of g1 sent after alice was told out of it: from then until `isBack` is called
+ * nothing of it may go out.
+ */
 function watchLeaks(
   world: World,
   alice: Joiner,

@@ -1,5 +1,5 @@
-// Coming back to a Redis that forgot messages and gave their seqs to others, as after a fail-over: a real node whose channels' keys are set back to
-// what they were a moment before.
+// Coming back to a Redis that forgot messages and gave their seqs to others, as after a fail-over:
+// a real node whose channels' keys are set back to what they were a moment before.
 
 import type { Redis } from "ioredis";
 import type { ChannelRef } from "../../src/broker/model.ts";

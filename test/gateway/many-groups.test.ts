@@ -1,5 +1,6 @@
-// A user with thousands of groups connects: everybody else is served meanwhile, and what is sent meanwhile reaches the session once. Through the
-// doors of a broker of its own, since how long its event loop is held shows nowhere else. JINDOU_TEST_GROUPS: how many groups.
+// A user with thousands of groups connects: everybody else is served meanwhile, and what is sent
+// meanwhile reaches the session once. Through the doors of a broker of its own, since how long its
+// event loop is held shows nowhere else. JINDOU_TEST_GROUPS: how many groups.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Test } from "tap";

@@ -1,4 +1,5 @@
-// What operations need, with a world's server behind it: streams are read there, everything else is answered with what the test puts in.
+// What operations need, with a world's server behind it: streams are read there, everything else is
+// answered with what the test puts in.
 
 import type { Conversations } from "../../src/broker/conversations.ts";
 import { BrokerError } from "../../src/broker/errors.ts";

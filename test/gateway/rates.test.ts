@@ -1,4 +1,5 @@
-// What is remembered of users whose sessions come and go: their buckets' only door that does not take seconds is a clock of the test's own.
+// What is remembered of users whose sessions come and go: their buckets' only door that does not
+// take seconds is a clock of the test's own.
 
 import { ConnectionRate, UserRates } from "../../src/gateway/rates.ts";
 import { t } from "../support/suite.ts";

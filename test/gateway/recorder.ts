@@ -1,5 +1,5 @@
-// Connections that record what is sent to them, with transport topics that work, and a codec whose frames a test can read.
-// One `Wire` stands for one listener.
+// Connections that record what is sent to them, with transport topics that work, and a codec whose
+// frames a test can read. One `Wire` stands for one listener.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import type {

@@ -1,5 +1,5 @@
-// After the cluster said that events of a user may be lost: every session of the user ends up with its groups, its commands once and in order,
-// whatever happens meanwhile.
+// After the cluster said that events of a user may be lost: every session of the user ends up with
+// its groups, its commands once and in order, whatever happens meanwhile.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { userTopic } from "../../src/broker/model.ts";

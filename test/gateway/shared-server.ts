@@ -1,6 +1,7 @@
-// A store and a cluster as one shared server far away would be them, under a scheduler that moves one thing at a time in any order the
-// ports allow: a command reaches the server, its answer comes back, an event arrives. Commands overtake each other; what one subscriber
-// connection carries (listening, barriers, events) does not. Nothing happens but in `step`.
+// A store and a cluster as one shared server far away would be them, under a scheduler that moves
+// one thing at a time in any order the ports allow: a command reaches the server, its answer comes
+// back, an event arrives. Commands overtake each other; what one subscriber connection carries
+// (listening, barriers, events) does not. Nothing happens but in `step`.
 
 import { setImmediate as turn } from "node:timers/promises";
 import { BrokerError } from "../../src/broker/errors.ts";
@@ -250,7 +251,10 @@ export class SharedServer {
     this.#logs.get(channelKey(channel, ""))?.splice(-count);
   }
 
-  /** Changes a membership. A removal is published in the same step, as a store does; an addition some time after, as the broker does. */
+  /**
+   * Changes a membership. A removal is published in the same step, as a store does; an addition
+   * some time after, as the broker does.
+   */
   setMember(channelId: string, uid: string, member: boolean): void {
     this.changeMember(channelId, uid, member);
     const event = memberEvent(channelId, uid, member);

@@ -1,4 +1,5 @@
-// Streams as a shared store would hold them, for the gateway's tests: one active stream to a channel, every step published as it happens.
+// Streams as a shared store would hold them, for the gateway's tests: one active stream to a
+// channel, every step published as it happens.
 
 import {
   type ChannelEvent,

@@ -1,4 +1,5 @@
-// What a careful viewer makes of its pushes and answers: the text of each stream, and every gap, repeat or event out of turn it notices.
+// What a careful viewer makes of its pushes and answers: the text of each stream, and every gap,
+// repeat or event out of turn it notices.
 
 import {
   type ChannelEvent,
@@ -77,7 +78,9 @@ class Viewer implements StreamView {
     this.streams.set(name, { state, text, nextIndex, endData, notes });
   }
 
-  /** A viewer that joined between a stream's message and its first event can do without the message. */
+  /**
+   * A viewer that joined between a stream's message and its first event can do without the message.
+   */
   #begin(name: string, index: number): ViewedStream | undefined {
     if (index > 0) return undefined;
     const begun = { state: "active", text: "", nextIndex: 0 };

@@ -1,4 +1,5 @@
-// Streams under every interleaving: who joins late, resumes, asks or lags has each stream's text exactly as the store has it.
+// Streams under every interleaving: who joins late, resumes, asks or lags has each stream's text
+// exactly as the store has it.
 
 import type { Test } from "tap";
 import {
@@ -114,8 +115,8 @@ function askSometimes(
 }
 
 /**
- * What the viewer has is what the store has, and it has all that is active, and all of the server's streams from the `knownFrom`th on:
- * those that began after it was live.
+ * What the viewer has is what the store has, and it has all that is active, and all of the server's
+ * streams from the `knownFrom`th on: those that began after it was live.
  */
 function checkViewer(
   t: Test,

@@ -1,4 +1,5 @@
-// Watched presence: the answer, then each change once, never an older state after a newer one, and nothing left behind.
+// Watched presence: the answer, then each change once, never an older state after a newer one, and
+// nothing left behind.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { PresenceWatch } from "../../src/gateway/watch.ts";

@@ -1,4 +1,5 @@
-// A node's hub between a shared server and recorded connections, and sessions that join it: what the gateway's tests play in.
+// A node's hub between a shared server and recorded connections, and sessions that join it: what
+// the gateway's tests play in.
 
 import {
   type ChannelRef,

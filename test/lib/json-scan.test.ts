@@ -1,4 +1,5 @@
-// One field of a JSON document, read without building the document: `JSON.parse` is the judge. JINDOU_TEST_DOCUMENTS raises the count.
+// One field of a JSON document, read without building the document: `JSON.parse` is the judge.
+// JINDOU_TEST_DOCUMENTS raises the count.
 
 import { integerField } from "../../src/lib/json-scan.ts";
 import { Random } from "../support/random.ts";

@@ -1,4 +1,5 @@
-// The `jindou` command as a child process, seen as a shell sees it: what it prints, on which stream, and how it exits.
+// The `jindou` command as a child process, seen as a shell sees it: what it prints, on which
+// stream, and how it exits.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -24,7 +25,10 @@ export interface Ended {
 
 export interface Running {
   readonly child: ChildProcess;
-  /** Resolves with the first log line that has this message; rejects when the process ends without one. */
+  /**
+   * Resolves with the first log line that has this message; rejects when the process ends without
+   * one.
+   */
   logged(message: string): Promise<Readonly<Record<string, unknown>>>;
   readonly ended: Promise<Ended>;
 }

@@ -1,4 +1,5 @@
-// What a node on Redis says when it cannot start there: one sentence on standard error, exit code 1, and nothing changed in Redis.
+// What a node on Redis says when it cannot start there: one sentence on standard error, exit code
+// 1, and nothing changed in Redis.
 
 import t, { type Test } from "tap";
 import { freePort, startRedis } from "../support/redis.ts";

@@ -1,4 +1,5 @@
-// A little of everything an embedded store keeps, and how all of it reads through the Store port: for tests that move it.
+// A little of everything an embedded store keeps, and how all of it reads through the Store port:
+// for tests that move it.
 
 import { createHash } from "node:crypto";
 import {

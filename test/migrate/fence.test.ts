@@ -1,4 +1,5 @@
-// What a mover may do that was frozen while another one moved everything, and what it may ask of Redis at once.
+// What a mover may do that was frozen while another one moved everything, and what it may ask of
+// Redis at once.
 
 import t, { type Test } from "tap";
 import { fact, MoveTarget } from "../../src/migrate/facts.ts";

@@ -1,4 +1,5 @@
-// Everything an embedded store keeps reads the same from Redis after a move, and goes on from there; on one server and on a Cluster.
+// Everything an embedded store keeps reads the same from Redis after a move, and goes on from
+// there; on one server and on a Cluster.
 
 import { open } from "lmdb";
 import t, { type Test } from "tap";
@@ -129,7 +130,10 @@ t.test("what was moved once is not moved again", async (t) => {
   t.equal(late.isDone, true);
 });
 
-/** A process that looked before everything was moved, and takes the lease afterwards: no door shows it. */
+/**
+ * A process that looked before everything was moved, and takes the lease afterwards: no door shows
+ * it.
+ */
 async function lateEntry(
   t: Test,
   moving: Pick<MoverParts, "redis" | "from"> & { readonly clock: () => number },

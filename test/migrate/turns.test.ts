@@ -1,4 +1,5 @@
-// Who moves data when several processes want to, what happens when they cannot, and what they say of it.
+// Who moves data when several processes want to, what happens when they cannot, and what they say
+// of it.
 
 import type { Redis } from "ioredis";
 import t, { type Test } from "tap";

@@ -1,4 +1,5 @@
-// What a process knows, says and does while another one moves, and of a move that nobody goes on with.
+// What a process knows, says and does while another one moves, and of a move that nobody goes on
+// with.
 
 import t, { type Test } from "tap";
 import { hashToken } from "../../src/broker/tokens.ts";

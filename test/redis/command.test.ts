@@ -1,4 +1,5 @@
-// Commands as bytes: what a server reads of them is what was meant, and what it answers comes back as bytes.
+// Commands as bytes: what a server reads of them is what was meant, and what it answers comes back
+// as bytes.
 
 import t from "tap";
 import { EncodedCommand, encodeCommand } from "../../src/redis/client.ts";

@@ -1,5 +1,6 @@
-// Ways to Redis as docs/cluster.md shows them, each with real servers: TLS, a user with exactly the rights of that page, Sentinels and their
-// fail-over; and what a node says when one of them is set up wrong.
+// Ways to Redis as docs/cluster.md shows them, each with real servers: TLS, a user with exactly the
+// rights of that page, Sentinels and their fail-over; and what a node says when one of them is set
+// up wrong.
 
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
@@ -74,7 +75,10 @@ async function until(what: string, holds: () => Promise<boolean>) {
   }
 }
 
-/** A message to a client of the node and back out of history: commands, subscriptions and scripts all go through. */
+/**
+ * A message to a client of the node and back out of history: commands, subscriptions and scripts
+ * all go through.
+ */
 async function works(t: Test, broker: Broker): Promise<void> {
   const { clientPort: port } = broker;
   const bob = await connectNative(t, { port, uid: "bob" });

@@ -1,4 +1,5 @@
-// Events of streams as they stand in Redis and come on topics, for tests of who reads them. Nodes write them in parts, which Lua puts together.
+// Events of streams as they stand in Redis and come on topics, for tests of who reads them. Nodes
+// write them in parts, which Lua puts together.
 
 import type { StreamState } from "../../src/broker/model.ts";
 import {

@@ -1,4 +1,5 @@
-// A Redis that has no more memory and throws nothing away: sends are refused, what was acknowledged stays, and with room they go on.
+// A Redis that has no more memory and throws nothing away: sends are refused, what was acknowledged
+// stays, and with room they go on.
 
 import t from "tap";
 import { startBroker, textPayload } from "../support/broker.ts";

@@ -1,4 +1,5 @@
-// The list in which messages are published: its strings of all lengths are found, and one that is cut off or lies gives what is whole. Pure.
+// The list in which messages are published: its strings of all lengths are found, and one that is
+// cut off or lies gives what is whole. Pure.
 
 import t from "tap";
 import {

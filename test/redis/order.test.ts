@@ -1,4 +1,5 @@
-// On a Redis Cluster calls keep their order while slots change hands: what is accepted is accepted in the order of the calls.
+// On a Redis Cluster calls keep their order while slots change hands: what is accepted is accepted
+// in the order of the calls.
 
 import t from "tap";
 import { bucketOf } from "../../src/redis/keys.ts";

@@ -1,5 +1,6 @@
-// A Redis that says nothing and does not hang up: its host lost power, the network was cut, the process hangs. The node leaves the connection for a new
-// one, and holds no more than it may meanwhile.
+// A Redis that says nothing and does not hang up: its host lost power, the network was cut, the
+// process hangs. The node leaves the connection for a new one, and holds no more than it may
+// meanwhile.
 
 import net from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -17,8 +18,9 @@ const PATIENCE_MS = 120_000;
 const QUICK = { timeoutMs: 1000 };
 
 /**
- * A way to the server whose connections can be frozen: nothing passes any more, and neither end is told. New ones work. Or answers are held: what the
- * server says waits until it is let go, and what comes later is held again.
+ * A way to the server whose connections can be frozen: nothing passes any more, and neither end is
+ * told. New ones work. Or answers are held: what the server says waits until it is let go, and what
+ * comes later is held again.
  */
 async function startProxy(t: Test, { port }: RedisServer) {
   const open = new Map<net.Socket, net.Socket>();

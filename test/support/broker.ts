@@ -1,5 +1,5 @@
-// Real brokers for tests: one in this process (quick), or one as a child process (for kill -9 and signals). Each has its own folder and free
-// ports, and goes away with the test.
+// Real brokers for tests: one in this process (quick), or one as a child process (for kill -9 and
+// signals). Each has its own folder and free ports, and goes away with the test.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -27,9 +27,15 @@ export interface Broker {
   readonly passwords: readonly string[];
   /** POSTs JSON (GETs without a body) and returns status and parsed body. */
   call(path: string, body?: unknown, headers?: Settings): Promise<Answer>;
-  /** Resolves once everything published before has reached all nodes; undefined: it has when the call is answered. */
+  /**
+   * Resolves once everything published before has reached all nodes; undefined: it has when the
+   * call is answered.
+   */
   readonly settled?: (() => Promise<void>) | undefined;
-  /** Resolves once the sessions that were opened before, at that port or at all, are level; undefined: they are with their connack. */
+  /**
+   * Resolves once the sessions that were opened before, at that port or at all, are level;
+   * undefined: they are with their connack.
+   */
   readonly levelled?: ((clientPort?: number) => Promise<void>) | undefined;
   close(): Promise<void>;
 }
@@ -47,7 +53,10 @@ export async function tempFolder(t: Test): Promise<string> {
   return path;
 }
 
-/** Both listeners on free loopback ports, quiet, any number of clients from this one address; `settings` wins. */
+/**
+ * Both listeners on free loopback ports, quiet, any number of clients from this one address;
+ * `settings` wins.
+ */
 function environment(dataPath: string, settings: Settings): Settings {
   return {
     JINDOU_API_LISTEN: "127.0.0.1:0",
@@ -60,7 +69,9 @@ function environment(dataPath: string, settings: Settings): Settings {
   };
 }
 
-/** A broker in this process: of one node or several, on what the environment says (see `driver.ts`). */
+/**
+ * A broker in this process: of one node or several, on what the environment says (see `driver.ts`).
+ */
 export async function startBroker(
   t: Test,
   settings: Settings = {},

@@ -1,5 +1,6 @@
-// The built node, started as the binary starts it from the environment, with an embedded store that is always busy: it flushes every few
-// milliseconds and its segments are small. Operators cannot set that.
+// The built node, started as the binary starts it from the environment, with an embedded store that
+// is always busy: it flushes every few milliseconds and its segments are small. Operators cannot
+// set that.
 
 const built = (name: string) =>
   new URL(`../../dist/${name}`, import.meta.url).href;

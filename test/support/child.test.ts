@@ -1,4 +1,5 @@
-// A test process that ends without its teardown, killed or timed out, leaves no process behind. Seen from outside: a process in the place of a test file.
+// A test process that ends without its teardown, killed or timed out, leaves no process behind.
+// Seen from outside: a process in the place of a test file.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";

@@ -1,10 +1,14 @@
-// How tests start processes: what runs TypeScript, and what ends with the test process however that ends (a test file that is killed because it
-// took too long runs no teardown). Use: spawn(...endsWithParent(command, args), options). State: none.
+// How tests start processes: what runs TypeScript, and what ends with the test process however that
+// ends (a test file that is killed because it took too long runs no teardown). Use:
+// spawn(...endsWithParent(command, args), options). State: none.
 
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-/** Before the name of a TypeScript file of this repository: Node.js runs the compiled form, without a loader. The broker itself is dist/main.js. */
+/**
+ * Before the name of a TypeScript file of this repository: Node.js runs the compiled form, without
+ * a loader. The broker itself is dist/main.js.
+ */
 export const TYPESCRIPT: readonly string[] = [
   `--require=${fileURLToPath(new URL("../../.ci/compiled.cjs", import.meta.url))}`,
 ];
@@ -21,8 +25,9 @@ const SETPRIV = "/usr/bin/setpriv";
 const HAS_SETPRIV = process.platform === "linux" && existsSync(SETPRIV);
 
 /**
- * The command and its arguments, to be run as a process that the kernel kills when this one is gone (Linux; elsewhere as they are).
- * The process keeps its id. What it starts in turn is not killed with it.
+ * The command and its arguments, to be run as a process that the kernel kills when this one is gone
+ * (Linux; elsewhere as they are). The process keeps its id. What it starts in turn is not killed
+ * with it.
  */
 export function endsWithParent(
   command: string,

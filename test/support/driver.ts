@@ -1,5 +1,6 @@
-// What brokers in the process of a test run on: JINDOU_TEST_DRIVER = `embedded` (default), `redis` (one node on a Redis) or `three` (three
-// nodes on one Redis, sessions and calls spread over them). State: the Redis of this process, started when first asked for.
+// What brokers in the process of a test run on: JINDOU_TEST_DRIVER = `embedded` (default), `redis`
+// (one node on a Redis) or `three` (three nodes on one Redis, sessions and calls spread over them).
+// State: the Redis of this process, started when first asked for.
 
 import { crc32 } from "../../src/lib/crc32.ts";
 import type { Settings } from "./broker.ts";

@@ -1,4 +1,5 @@
-// A connection that subscribes, for tests that hear what is published under topics themselves: to one server or a Cluster. Ends with the test.
+// A connection that subscribes, for tests that hear what is published under topics themselves: to
+// one server or a Cluster. Ends with the test.
 
 import { Cluster, Redis } from "ioredis";
 import type { Test } from "tap";

@@ -1,4 +1,5 @@
-// The history checker finds what it is there to find: losses, gaps, repeats, other orders, changed numbers.
+// The history checker finds what it is there to find: losses, gaps, repeats, other orders, changed
+// numbers.
 
 import {
   type Acknowledgement,

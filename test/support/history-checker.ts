@@ -1,5 +1,6 @@
-// Judges a broker by what its users can know: what they sent, what was acknowledged, what history and pushes showed. State: every message
-// sent, and the problems found. It never asks the broker anything, and never explains a problem away.
+// Judges a broker by what its users can know: what they sent, what was acknowledged, what history
+// and pushes showed. State: every message sent, and the problems found. It never asks the broker
+// anything, and never explains a problem away.
 
 import type { ChannelKey } from "../../src/broker/model.ts";
 
@@ -26,18 +27,29 @@ export interface Shown extends Acknowledgement {
   readonly text: string;
 }
 
-/** Messages in the order they were shown: all there is of the channel after `afterSeq` through `throughSeq`. */
+/**
+ * Messages in the order they were shown: all there is of the channel after `afterSeq` through
+ * `throughSeq`.
+ */
 export interface Run {
   readonly afterSeq: number;
   readonly throughSeq: number;
   readonly messages: readonly Shown[];
-  /** Unix milliseconds, not before the run was read: what could have expired by then may be missing. */
+  /**
+   * Unix milliseconds, not before the run was read: what could have expired by then may be missing.
+   */
   readonly atMs: number;
-  /** Unix milliseconds, not after it was read: what had expired by then must be missing. Undefined: not known. */
+  /**
+   * Unix milliseconds, not after it was read: what had expired by then must be missing. Undefined:
+   * not known.
+   */
   readonly askedAtMs?: number;
 }
 
-/** The run of one message that was pushed live: nothing stored may lie between it and the message before. */
+/**
+ * The run of one message that was pushed live: nothing stored may lie between it and the message
+ * before.
+ */
 export function liveRun(message: Shown, atMs: number): Run {
   const { messageSeq } = message;
   const bounds = { afterSeq: messageSeq - 1, throughSeq: messageSeq };
@@ -47,7 +59,9 @@ export function liveRun(message: Shown, atMs: number): Run {
 export type ProblemKind =
   /** An acknowledged message is missing. */
   | "lost"
-  /** A place that no acknowledgement accounts for is empty, or a run does not follow the one before. */
+  /**
+   * A place that no acknowledgement accounts for is empty, or a run does not follow the one before.
+   */
   | "gap"
   /** A message or a place came twice. */
   | "repeat"
@@ -137,7 +151,10 @@ export class HistoryChecker {
     if (!sending.noPersist) this.#takePlace(entry, ack.messageSeq);
   }
 
-  /** Judges the next run of a reader. To be called when everything sent before the run was read is acknowledged. */
+  /**
+   * Judges the next run of a reader. To be called when everything sent before the run was read is
+   * acknowledged.
+   */
   check(reader: Reader, run: Run): void {
     const where = `${reader.name} of ${reader.key}`;
     if (run.afterSeq > reader.cursor)
@@ -234,7 +251,10 @@ function isSame(one: Acknowledgement, other: Acknowledgement): boolean {
   );
 }
 
-/** It was accepted after it was sent and before it was acknowledged: its end lies between these two plus its life. */
+/**
+ * It was accepted after it was sent and before it was acknowledged: its end lies between these two
+ * plus its life.
+ */
 function mayBeGone({ sending, sentAtMs }: Entry, atMs: number): boolean {
   return sending.expireS > 0 && atMs >= sentAtMs + sending.expireS * 1000;
 }

@@ -205,7 +205,9 @@ t.test("what is no server frame ends the connection", async (t) => {
   });
 });
 
-/** What a broker says to each of the operations about streams, commands, conversations and presence. */
+/**
+ * What a broker says to each of the operations about streams, commands, conversations and presence.
+ */
 function answerTo(operation: Operation): Reply | undefined {
   const { ref } = operation;
   const presence = [{ uid: "alice", online: true, flag: 0 }] as const;

@@ -1,4 +1,5 @@
-// Connecting a native test client: `connectNative` for a session, `openNative` for a bare socket. The client itself is NativeClient.
+// Connecting a native test client: `connectNative` for a session, `openNative` for a bare socket.
+// The client itself is NativeClient.
 
 import { WebSocket } from "ws";
 import { NATIVE_SUBPROTOCOL } from "../../src/protocol/native/ops.ts";

@@ -1,5 +1,6 @@
-// A small real client of the native protocol over one `ws` socket, for tests. It keeps everything it was pushed, in order, and what streams
-// come to, never reconnects, and fails loudly: what a server should not send ends the connection and rejects whoever waits.
+// A small real client of the native protocol over one `ws` socket, for tests. It keeps everything
+// it was pushed, in order, and what streams come to, never reconnects, and fails loudly: what a
+// server should not send ends the connection and rejects whoever waits.
 
 import { WebSocket } from "ws";
 import type {
@@ -49,7 +50,10 @@ export interface NativeConnect {
   readonly streams?: StreamViews;
   /** For every wait. Default: 5000. */
   readonly timeoutMs?: number;
-  /** Resolves once everything published before has reached the client's node. Default: that node published it. */
+  /**
+   * Resolves once everything published before has reached the client's node. Default: that node
+   * published it.
+   */
   readonly settled?: (() => Promise<void>) | undefined;
 }
 
@@ -245,7 +249,10 @@ export class NativeClient {
     this.raw(encodeOperation({ ...operation, messageSeq, messageId }));
   }
 
-  /** Sends any operation and resolves with its reply of the given kind; rejects on an ERROR, another kind, a close, a time-out. */
+  /**
+   * Sends any operation and resolves with its reply of the given kind; rejects on an ERROR, another
+   * kind, a close, a time-out.
+   */
   request<K extends Reply["kind"]>(
     kind: K,
     operation: Request,
@@ -285,7 +292,10 @@ export class NativeClient {
     return push.message;
   }
 
-  /** Resolves when `predicate` holds, tried after every frame. Rejects when the connection ends without it, or after the time-out. */
+  /**
+   * Resolves when `predicate` holds, tried after every frame. Rejects when the connection ends
+   * without it, or after the time-out.
+   */
   async waitFor(
     predicate: (client: this) => boolean,
     what = "the condition",

@@ -1,4 +1,5 @@
-// A test process that is killed before any teardown, for child.test.ts: starts one of each kind of child and says their process ids.
+// A test process that is killed before any teardown, for child.test.ts: starts one of each kind of
+// child and says their process ids.
 
 import { fileURLToPath } from "node:url";
 import t from "tap";

@@ -1,11 +1,15 @@
-// How slow the machine is while a test measures a time: bounds on times are relative to it. State: a timer for each watch, ended with the test.
+// How slow the machine is while a test measures a time: bounds on times are relative to it. State:
+// a timer for each watch, ended with the test.
 
 import type { Test } from "tap";
 
 const TICK_MS = 10;
 
 export interface Pace {
-  /** Milliseconds that this process had to wait for its turn since the watch began: next to none on a free machine, as long as the time itself on a full one. */
+  /**
+   * Milliseconds that this process had to wait for its turn since the watch began: next to none on
+   * a free machine, as long as the time itself on a full one.
+   */
   lostMs(): number;
 }
 

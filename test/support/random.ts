@@ -1,4 +1,5 @@
-// Seeded random values for tests: the same seed gives the same values on every machine. State: the generator's 32 bits.
+// Seeded random values for tests: the same seed gives the same values on every machine. State: the
+// generator's 32 bits.
 
 /** From one to four UTF-8 bytes each, none of them a control character or `@ # &`. */
 const ALPHABET = [
@@ -32,7 +33,9 @@ export class Random {
     return this.flip() ? make() : undefined;
   }
 
-  /** An integer of up to `bits` bits (at most 53), every size of it as likely, the largest included. */
+  /**
+   * An integer of up to `bits` bits (at most 53), every size of it as likely, the largest included.
+   */
   uint(bits: number): number {
     const size = this.below(bits + 1);
     if (this.below(8) === 0) return 2 ** size - 1;

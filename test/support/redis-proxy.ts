@@ -1,5 +1,5 @@
-// Carries bytes between nodes and Redis. What Redis says to connections that subscribe can be delayed, held, or lost; commands can be put in between.
-// State: the connections.
+// Carries bytes between nodes and Redis. What Redis says to connections that subscribe can be
+// delayed, held, or lost; commands can be put in between. State: the connections.
 
 import { createServer, type Socket, connect as tcp } from "node:net";
 import type { Test } from "tap";

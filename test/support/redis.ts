@@ -1,4 +1,5 @@
-// Private Redis servers for tests: real processes on free ports, each with a folder of its own, ended with the test. Never one that runs already.
+// Private Redis servers for tests: real processes on free ports, each with a folder of its own,
+// ended with the test. Never one that runs already.
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import {
@@ -31,7 +32,10 @@ export interface RedisServer {
   client(): Redis;
   /** Sends the process a signal: SIGKILL, SIGSTOP, SIGCONT. */
   signal(name: NodeJS.Signals): void;
-  /** Ends the process (`SIGTERM` saves nothing but what the AOF has; `SIGKILL` is a crash) and waits for it. */
+  /**
+   * Ends the process (`SIGTERM` saves nothing but what the AOF has; `SIGKILL` is a crash) and waits
+   * for it.
+   */
   stop(how?: "SIGTERM" | "SIGKILL"): Promise<void>;
   /** Starts it again on the same port and folder. */
   restart(): Promise<void>;
@@ -50,11 +54,17 @@ export function redisSettings(
   };
 }
 
-/** Below the ports that the system gives to connections: one of those may take the port between two starts of a node. */
+/**
+ * Below the ports that the system gives to connections: one of those may take the port between two
+ * starts of a node.
+ */
 const FIRST_PORT = 10_000;
 const PORTS = 22_000;
 
-/** A file for each port that a test process was given, with its process id: what it starts there may take seconds to listen. */
+/**
+ * A file for each port that a test process was given, with its process id: what it starts there may
+ * take seconds to listen.
+ */
 const RESERVED = join(tmpdir(), `jindou-ports-${process.getuid?.() ?? 0}`);
 
 /** A port that nobody listens on now, and that no test process that lives was given before. */
@@ -98,7 +108,10 @@ function isForsaken(file: string): boolean {
 
 type Args = readonly string[];
 
-/** Starts a server of its own; `args` follow its options, e.g. `["--appendonly", "yes"]`, made anew for each port that is tried. */
+/**
+ * Starts a server of its own; `args` follow its options, e.g. `["--appendonly", "yes"]`, made anew
+ * for each port that is tried.
+ */
 export async function startRedis(
   t: Pick<Test, "teardown">,
   args: Args | (() => Promise<Args>) = [],
@@ -207,7 +220,10 @@ export async function startRedisCluster(
   };
 }
 
-/** `failsOver`: one that is away is replaced soon; else a busy machine is given time before servers think each other dead. */
+/**
+ * `failsOver`: one that is away is replaced soon; else a busy machine is given time before servers
+ * think each other dead.
+ */
 async function startClusterNode(
   t: Pick<Test, "teardown">,
   failsOver: boolean,
@@ -240,7 +256,10 @@ async function clusterIsOk(client: Redis, nodes: number): Promise<void> {
 /** Longer than Redis tries a manual fail-over. */
 const TAKE_OVER_MS = 6000;
 
-/** Makes the replica of a Redis Cluster the primary. Redis answers before it tries, and gives up on a busy machine: it is asked again. */
+/**
+ * Makes the replica of a Redis Cluster the primary. Redis answers before it tries, and gives up on
+ * a busy machine: it is asked again.
+ */
 export async function takeOver(replica: RedisServer): Promise<void> {
   const client = replica.client();
   const isPrimary = async () =>
@@ -255,7 +274,9 @@ export async function takeOver(replica: RedisServer): Promise<void> {
   });
 }
 
-/** Resolves when the replica follows and its primary counts it: only then is it waited for by WAIT. */
+/**
+ * Resolves when the replica follows and its primary counts it: only then is it waited for by WAIT.
+ */
 export async function inStep(
   primary: Redis | undefined,
   replica: Redis | undefined,

@@ -1,5 +1,5 @@
-// A private Redis with replicas and a Sentinel that fails it over, for tests: real processes on free ports, ended with the test. State: none
-// beyond them.
+// A private Redis with replicas and a Sentinel that fails it over, for tests: real processes on
+// free ports, ended with the test. State: none beyond them.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -37,7 +37,9 @@ interface Watching extends Pick<Watched, "name" | "password"> {
   readonly tls?: TlsFiles;
 }
 
-/** A primary and `replicas` of it under one Sentinel: several may take long to agree on who acts. */
+/**
+ * A primary and `replicas` of it under one Sentinel: several may take long to agree on who acts.
+ */
 export async function startSentinels(
   t: Pick<Test, "teardown">,
   replicas: number,
@@ -49,7 +51,8 @@ export async function startSentinels(
     Array.from({ length: replicas }, () => startRedis(t, follow)),
   );
   const admin = primary.client();
-  // A replica is "online" before it has loaded: a Sentinel that chose it then would lose what the others have.
+  // A replica is "online" before it has loaded: a Sentinel that chose it then would lose what the
+  // others have.
   await until("replicas follow", async () => {
     await admin.multi().set("follow", "").del("follow").exec();
     return (await admin.wait(replicas, 1000)) === replicas;

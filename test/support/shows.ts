@@ -1,4 +1,5 @@
-// Comparing only what a test names, but that exactly: tap's `match` takes a part of a string and the beginning of an array for the whole.
+// Comparing only what a test names, but that exactly: tap's `match` takes a part of a string and
+// the beginning of an array for the whole.
 
 /** A test, as far as it is asked here. */
 interface Comparer {
@@ -6,8 +7,8 @@ interface Comparer {
 }
 
 /**
- * Passes when `found`, cut down to the properties that `wanted` names at every depth, is strictly the same as `wanted`. Arrays are as long
- * as in `wanted`.
+ * Passes when `found`, cut down to the properties that `wanted` names at every depth, is strictly
+ * the same as `wanted`. Arrays are as long as in `wanted`.
  */
 export function shows(
   t: Comparer,

@@ -1,4 +1,5 @@
-// Several nodes as one broker: each call and each socket goes to the next node. State: whose turn it is.
+// Several nodes as one broker: each call and each socket goes to the next node. State: whose turn
+// it is.
 
 import type { Answer, Broker } from "./broker.ts";
 

@@ -1,4 +1,5 @@
-// What a broker's storage holds of a channel, whatever it is kept in: for tests that storage is given back.
+// What a broker's storage holds of a channel, whatever it is kept in: for tests that storage is
+// given back.
 
 import { join } from "node:path";
 import type { Test } from "tap";
@@ -13,7 +14,10 @@ export interface Stored {
   readonly expiries: number;
 }
 
-/** Tells what is there now each time it is asked. Of all channels where that is how it is counted: let the channel be the only one. */
+/**
+ * Tells what is there now each time it is asked. Of all channels where that is how it is counted:
+ * let the channel be the only one.
+ */
 export async function countStored(
   t: Test,
   dataPath: string,

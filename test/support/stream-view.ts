@@ -1,5 +1,6 @@
-// What a viewer holds of streams, by the rules of docs/protocol/native.md, for tests. State: one view per stream. It is stricter than a client
-// has to be: whatever breaks the server's promise (a gap, a wrong place, a text that changes) is kept as a problem, none is repaired.
+// What a viewer holds of streams, by the rules of docs/protocol/native.md, for tests. State: one
+// view per stream. It is stricter than a client has to be: whatever breaks the server's promise (a
+// gap, a wrong place, a text that changes) is kept as a problem, none is repaired.
 
 import {
   type ChannelEvent,

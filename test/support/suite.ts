@@ -1,5 +1,6 @@
-// Where a test file adds its tests, and with whose end what it starts goes away: the process, when the file runs alone, or one suite of a
-// process that runs many files, one after the other: starting Node.js and loading what is tested takes half a second for each process, longer than
+// Where a test file adds its tests, and with whose end what it starts goes away: the process, when
+// the file runs alone, or one suite of a process that runs many files, one after the other:
+// starting Node.js and loading what is tested takes half a second for each process, longer than
 // most files need. State: which of them it is.
 
 import { readdirSync, readFileSync } from "node:fs";
@@ -27,7 +28,9 @@ export async function runFiles(
     );
 }
 
-/** Runs the test files beside this one and below that `.taprc` does not give a process of their own. */
+/**
+ * Runs the test files beside this one and below that `.taprc` does not give a process of their own.
+ */
 export async function runRoom(t: Test, own: string): Promise<void> {
   const { include } = parse(
     readFileSync(new URL(".taprc", REPOSITORY), "utf8"),

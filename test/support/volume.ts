@@ -1,4 +1,5 @@
-// How much of the same a test does: a fifth by default, all of it with JINDOU_TEST_VOLUME=full (`npm run test:full`). State: none.
+// How much of the same a test does: a fifth by default, all of it with JINDOU_TEST_VOLUME=full
+// (`npm run test:full`). State: none.
 
 const IS_FULL = process.env.JINDOU_TEST_VOLUME === "full";
 

@@ -1,4 +1,5 @@
-// Waiting for conditions instead of sleeping, for tests. State: the conditions waited for, tried whenever their owner says something changed.
+// Waiting for conditions instead of sleeping, for tests. State: the conditions waited for, tried
+// whenever their owner says something changed.
 
 interface Waiter {
   readonly holds: () => boolean;
@@ -13,7 +14,10 @@ export class Waiters {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Resolves once `holds()` is true, at once if it is already; rejects with what it throws, or after the time-out, naming `what`. */
+  /**
+   * Resolves once `holds()` is true, at once if it is already; rejects with what it throws, or
+   * after the time-out, naming `what`.
+   */
   until(what: string, holds: () => boolean): Promise<void> {
     const asked = new Error(`timed out waiting for ${what}`); // here, for a stack that shows who waits
     return new Promise((resolve, reject) => {

@@ -1,6 +1,8 @@
-// The network between nodes and their Redis, for tests of what it does to them: what Redis publishes to a node may be lost, come twice or late; a
-// node's subscriptions may be cut, kept away, or fall silent without an end; its commands may wait or never arrive. Real sockets; bytes are passed on as
-// they are, whole replies at a time. A node is known by its id in the names that it gives its connections. State: the connections, the faults.
+// The network between nodes and their Redis, for tests of what it does to them: what Redis
+// publishes to a node may be lost, come twice or late; a node's subscriptions may be cut, kept
+// away, or fall silent without an end; its commands may wait or never arrive. Real sockets; bytes
+// are passed on as they are, whole replies at a time. A node is known by its id in the names that
+// it gives its connections. State: the connections, the faults.
 
 import { createServer, type Socket, connect as tcp } from "node:net";
 import type { Test } from "tap";
@@ -16,7 +18,10 @@ export interface Wires {
   readonly url: string;
   /** The servers behind: the one, or the primaries. */
   readonly servers: readonly RedisServer[];
-  /** The next publication to the node that contains the text is not passed on. Resolves when it was to come. */
+  /**
+   * The next publication to the node that contains the text is not passed on. Resolves when it was
+   * to come.
+   */
   lose(nodeId: string, text: string): Promise<void>;
   /** ... comes twice. Resolves then. */
   double(nodeId: string, text: string): Promise<void>;
@@ -24,11 +29,16 @@ export interface Wires {
   delay(nodeId: string, text: string): { came: Promise<void>; pass(): void };
   /** Resolves when the next publication to the node that contains the text was passed on. */
   passed(nodeId: string, text: string): Promise<void>;
-  /** All that Redis says to the node's subscriptions waits until the returned function is called. */
+  /**
+   * All that Redis says to the node's subscriptions waits until the returned function is called.
+   */
   holdPublications(nodeId: string): () => void;
   /** The same of the answers to its commands. */
   holdAnswers(nodeId: string): () => void;
-  /** The connection on which the node sends the next command that contains all these texts ends before Redis gets it. Resolves then. */
+  /**
+   * The connection on which the node sends the next command that contains all these texts ends
+   * before Redis gets it. Resolves then.
+   */
   dropCommand(nodeId: string, texts: readonly string[]): Promise<void>;
   /** Ends the node's subscriptions. */
   cut(nodeId: string): void;

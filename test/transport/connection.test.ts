@@ -89,7 +89,8 @@ t.test(
   async (t) => {
     const { seen, endpoint } = socketEndpoint({
       received(one, data) {
-        // Both clients' frames may be handled in one turn: the first queues for the second, which then answers straight.
+        // Both clients' frames may be handled in one turn: the first queues for the second, which
+        // then answers straight.
         const other = seen.find((it) => it !== one);
         other?.connection.send(`for you ${data}`);
         one.connection.send(`mine ${data}`);

@@ -148,7 +148,8 @@ t.test(
     for (let round = 1; round <= 3; round++) {
       slow.socket.pause();
       const before = one.lags;
-      // The kernel may take what lags in one go, and more of it then: that is a drain like any other.
+      // The kernel may take what lags in one go, and more of it then: that is a drain like any
+      // other.
       while (one.lags === before || one.told.at(-1) === "drained") {
         const { lags } = one;
         listener.publish("topic", frame(count++));

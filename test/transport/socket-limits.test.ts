@@ -1,4 +1,5 @@
-// Limits on sockets over real connections: how many are taken, and that each way a call may end frees its place. All peers share an address.
+// Limits on sockets over real connections: how many are taken, and that each way a call may end
+// frees its place. All peers share an address.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -56,7 +57,10 @@ async function serve(t: Test, routes: readonly HttpRoute[]): Promise<number> {
 const head = (line: string, token: string, bytes = 2) =>
   `${line} HTTP/1.1\r\nhost: x\r\ntoken: ${token}\r\ncontent-length: ${bytes}\r\n\r\n`;
 
-/** Writes the pieces, each in a packet of its own; the status, or "" when the connection was closed without one. */
+/**
+ * Writes the pieces, each in a packet of its own; the status, or "" when the connection was closed
+ * without one.
+ */
 async function ask(
   t: Test,
   port: number,

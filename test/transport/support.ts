@@ -1,5 +1,5 @@
-// What the transport's tests share: a started listener, clients that collect what they receive, and waiting for conditions.
-// Everything closes itself when its test ends.
+// What the transport's tests share: a started listener, clients that collect what they receive, and
+// waiting for conditions. Everything closes itself when its test ends.
 
 import { connect, type Socket } from "node:net";
 import type { Test } from "tap";
@@ -141,7 +141,7 @@ export class RawClient {
   }
 }
 
-// --- Sockets -------------------------------------------------------------------------------------------------------
+// --- Sockets -------------------------------------------------------------------------------------
 
 /** What the server's side saw of one connection. */
 export interface Seen {

@@ -1,4 +1,5 @@
-// docs/protocol/native.md tells the truth: its examples are decoded and encoded again, its tables compared with the code's.
+// docs/protocol/native.md tells the truth: its examples are decoded and encoded again, its tables
+// compared with the code's.
 
 import { readFileSync } from "node:fs";
 import { Packr } from "msgpackr";

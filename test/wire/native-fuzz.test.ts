@@ -1,4 +1,5 @@
-// The native protocol under random values and random bytes. Seeded: a failure names the seed that repeats it.
+// The native protocol under random values and random bytes. Seeded: a failure names the seed that
+// repeats it.
 
 import { isDeepStrictEqual } from "node:util";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";

@@ -1,4 +1,5 @@
-// The native protocol's bytes: golden frames in both directions, cut short at every byte, and against another MessagePack library.
+// The native protocol's bytes: golden frames in both directions, cut short at every byte, and
+// against another MessagePack library.
 
 import { Packr } from "msgpackr";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
@@ -132,7 +133,10 @@ function prefixes(hex: string): readonly Uint8Array[] {
   return Array.from(whole, (_, length) => whole.slice(0, length));
 }
 
-/** `field` with a new field in each record below it, behind a nil for one that may be left out. A list, all of records, stays as it is. */
+/**
+ * `field` with a new field in each record below it, behind a nil for one that may be left out. A
+ * list, all of records, stays as it is.
+ */
 function extended(field: unknown): unknown {
   if (!Array.isArray(field)) return field;
   const longer = field.map(extended);

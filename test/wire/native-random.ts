@@ -1,4 +1,5 @@
-// Random values of every kind the native protocol carries, as one user's client sees them: what `r` draws decides all of it.
+// Random values of every kind the native protocol carries, as one user's client sees them: what `r`
+// draws decides all of it.
 
 import { CLOSE_REASONS, ERRORS } from "../../src/broker/errors.ts";
 import {
@@ -228,7 +229,10 @@ function randomMessage(r: Random, channel: ChannelRef): Message {
 
 type Origin = Pick<Message, "key" | "channel" | "fromUid">;
 
-/** Where something in `channel` comes from as the reader sees it: someone else, or the reader's other device. */
+/**
+ * Where something in `channel` comes from as the reader sees it: someone else, or the reader's
+ * other device.
+ */
 function randomOrigin(r: Random, channel: ChannelRef): Origin {
   const isOwn = r.flip();
   const isNamedAlike = isOwn || channel.type === 2;

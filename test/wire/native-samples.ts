@@ -1,5 +1,5 @@
-// Golden frames of the native protocol: one value per kind, the same value as a plain array, and its bytes. Changing a line here changes the
-// wire format for clients in the field.
+// Golden frames of the native protocol: one value per kind, the same value as a plain array, and
+// its bytes. Changing a line here changes the wire format for clients in the field.
 
 import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";
 import {

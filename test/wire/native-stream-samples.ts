@@ -1,5 +1,5 @@
-// Golden frames of streams, events, commands, conversations and watched presence, as in native-samples.ts: changing a line here changes the
-// wire format for clients in the field.
+// Golden frames of streams, events, commands, conversations and watched presence, as in
+// native-samples.ts: changing a line here changes the wire format for clients in the field.
 
 import type { ChannelEvent } from "../../src/broker/model.ts";
 import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";

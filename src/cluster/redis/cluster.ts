@@ -1,5 +1,6 @@
-// A node of a cluster on Redis: topics and registry put together. State: who listens to this node's events, the presence topics it listens to, whether
-// Redis was away since the last heartbeat; the parts hold theirs. The link to Redis is shared with the store: its creator closes it, after this.
+// A node of a cluster on Redis: topics and registry put together. State: who listens to this node's
+// events, the presence topics it listens to, whether Redis was away since the last heartbeat; the
+// parts hold theirs. The link to Redis is shared with the store: its creator closes it, after this.
 
 import { presenceTopic } from "../../broker/model.ts";
 import type {
@@ -59,7 +60,9 @@ export function createRedisCluster(parts: RedisClusterParts): Cluster {
       wasAway = false;
       resync.beat(isAnew);
     },
-    /** Nobody else says which users the node served: each that is watched here may be offline now. */
+    /**
+     * Nobody else says which users the node served: each that is watched here may be offline now.
+     */
     onDeath() {
       for (const uid of watched) listener({ kind: "presence", uid });
     },
@@ -83,13 +86,19 @@ export function createRedisCluster(parts: RedisClusterParts): Cluster {
         judgeGroup: givenResync.judgeGroup,
       });
     },
-    /** Joins the cluster. Throws an Error with a message for the operator when another process lives under this node's id. */
+    /**
+     * Joins the cluster. Throws an Error with a message for the operator when another process lives
+     * under this node's id.
+     */
     async start() {
       await link.start();
       await topics.start();
       await registry.start();
     },
-    /** Leaves the cluster; sessions that are still open count as offline from now on. Safe to call twice. */
+    /**
+     * Leaves the cluster; sessions that are still open count as offline from now on. Safe to call
+     * twice.
+     */
     async close() {
       await registry.close();
       await topics.close();

@@ -1,5 +1,6 @@
-// Failed credentials that all nodes count together: a hash per key, with the count and when its window ends. No state but in Redis; what ends by
-// itself there does so later than the window, which goes by the clock.
+// Failed credentials that all nodes count together: a hash per key, with the count and when its
+// window ends. No state but in Redis; what ends by itself there does so later than the window,
+// which goes by the clock.
 
 import { createHash } from "node:crypto";
 import type { Clock, Throttle } from "../../broker/ports.ts";

@@ -1,6 +1,6 @@
 -- Creates the record of a move, unless a node lives. A node that starts later reads the record
--- after its first heartbeat. Watched nodes without a new heartbeat are declared dead, as a heartbeat
--- of another node would do.
+-- after its first heartbeat. Watched nodes without a new heartbeat are declared dead, as a
+-- heartbeat of another node would do.
 -- KEYS  the record; beats and nodes (see heartbeat.lua); the lease
 -- ARGV  the process's token; the number of fields and values of the record, these; then the
 --   incarnation and last heartbeat of each watched node

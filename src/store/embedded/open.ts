@@ -43,7 +43,9 @@ import {
   createUsers,
 } from "./steps/users.ts";
 
-/** Plain values of the store's configuration (see `store/options.ts`) and the ports the store uses. */
+/**
+ * Plain values of the store's configuration (see `store/options.ts`) and the ports the store uses.
+ */
 export interface EmbeddedOptions {
   readonly path: string;
   readonly durability: "process" | "disk";
@@ -84,18 +86,24 @@ export interface EmbeddedOptions {
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * Time between flushes. Longer, a restart replays more; shorter, fewer messages of a channel share a
- * row. At most half of the shortest dedupe window, 1 s: a message must not leave it before its flush.
+ * Time between flushes. Longer, a restart replays more; shorter, fewer messages of a channel share
+ * a row. At most half of the shortest dedupe window, 1 s: a message must not leave it before its
+ * flush.
  */
 const CHECKPOINT_MS = 200;
-/** Where messages are small: a record holds hundreds of bytes that `maxTailBytes` does not count. */
+/**
+ * Where messages are small: a record holds hundreds of bytes that `maxTailBytes` does not count.
+ */
 const MAX_TAIL_RECORDS = 500_000;
 /** As large as the memtable by default: one or two segments are on the disk at a time. */
 const SEGMENT_BYTES = 64 * 1024 * 1024;
 const JOURNAL = "journal";
 const DATABASE = "lmdb";
 
-/** Throws `internal` with an error message when the data cannot be read, `unavailable` when the folder is in use or cannot be written. */
+/**
+ * Throws `internal` with an error message when the data cannot be read, `unavailable` when the
+ * folder is in use or cannot be written.
+ */
 export async function openStore(options: EmbeddedOptions): Promise<OpenStore> {
   const tables = openFolder(options);
   const owner = new FolderLock(tables, options.path, options.onLost);
@@ -120,7 +128,8 @@ function openFolder(options: EmbeddedOptions): Tables {
     return tables;
   } catch (cause) {
     if (cause instanceof BrokerError) throw cause;
-    // LMDB gives each pid one place among its readers, and lmdb then reads through a transaction that it did not get.
+    // LMDB gives each pid one place among its readers, and lmdb then reads through a transaction
+    // that it did not get.
     if (cause instanceof TypeError)
       throw new BrokerError("unavailable", {
         message: `The data folder ${path} is in use by a process of another container that also has the pid ${process.pid}; stop it first, or set another store.path`,
@@ -132,7 +141,10 @@ function openFolder(options: EmbeddedOptions): Tables {
   }
 }
 
-/** An owner that cannot be taken out (a full disk) only matters to this very process: it counts as dead when the process is. */
+/**
+ * An owner that cannot be taken out (a full disk) only matters to this very process: it counts as
+ * dead when the process is.
+ */
 async function letGo(
   tables: Tables,
   owner: FolderLock,

@@ -37,9 +37,14 @@ export interface EmbeddedStats {
 export interface EmbeddedStore extends Store {
   /** All zero while the store is not running. */
   stats(): EmbeddedStats;
-  /** Removes everything expired now; resolves to the number of messages. The store does it by itself every `sweepIntervalMs`. */
+  /**
+   * Removes everything expired now; resolves to the number of messages. The store does it by itself
+   * every `sweepIntervalMs`.
+   */
   sweep(): Promise<number>;
-  /** Moves what is logged into the database now. The store does it by itself every `checkpointMs`. */
+  /**
+   * Moves what is logged into the database now. The store does it by itself every `checkpointMs`.
+   */
   checkpoint(): Promise<void>;
 }
 
@@ -125,7 +130,9 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
   };
 }
 
-/** What is asked with every message, or chunk of a stream: no promise where the answer is at hand. */
+/**
+ * What is asked with every message, or chunk of a stream: no promise where the answer is at hand.
+ */
 function hotCalls(life: Life) {
   const { useNow } = life;
   return {

@@ -1,5 +1,5 @@
-// The Redis driver of the Store port: any number of nodes on one Redis, which decides. Its parts put together, and each call of theirs passed through
-// the store's lifecycle. No state but theirs.
+// The Redis driver of the Store port: any number of nodes on one Redis, which decides. Its parts
+// put together, and each call of theirs passed through the store's lifecycle. No state but theirs.
 
 import type { Store } from "../../broker/ports.ts";
 import type { ChannelFeed } from "../../redis/channel-feed.ts";
@@ -38,11 +38,17 @@ interface RedisStoreStats {
 
 export interface RedisStore extends Store, ChannelFeed {
   stats(): RedisStoreStats;
-  /** Removes everything expired now; resolves to the number of messages. The store does it by itself every `sweepIntervalMs`. */
+  /**
+   * Removes everything expired now; resolves to the number of messages. The store does it by itself
+   * every `sweepIntervalMs`.
+   */
   sweep(): Promise<number>;
 }
 
-/** Nothing is asked of Redis before `start`, which throws an Error for the operator when it cannot be used. */
+/**
+ * Nothing is asked of Redis before `start`, which throws an Error for the operator when it cannot
+ * be used.
+ */
 export function createRedisStore(options: RedisStoreOptions): RedisStore {
   const { link } = options;
   const barrier = new ReplicationBarrier(link);

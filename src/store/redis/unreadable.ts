@@ -1,5 +1,6 @@
-// Records in Redis that this build cannot read: damaged, or written by a newer build. They are left out of what is read, so that one of them
-// hides no other. State: how many reads met one, and when that was last reported.
+// Records in Redis that this build cannot read: damaged, or written by a newer build. They are left
+// out of what is read, so that one of them hides no other. State: how many reads met one, and when
+// that was last reported.
 
 import { BrokerError } from "../../broker/errors.ts";
 
@@ -20,7 +21,9 @@ export class UnreadableRecords {
     return this.#count;
   }
 
-  /** What `decode` returns for each item that it can read, in order. Throws what is not `internal`. */
+  /**
+   * What `decode` returns for each item that it can read, in order. Throws what is not `internal`.
+   */
   leaveOut<Item, Result>(
     items: readonly Item[],
     decode: (item: Item) => Result,

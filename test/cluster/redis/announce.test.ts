@@ -1,4 +1,5 @@
-// Word that must not be lost in silence: however many are announced at once all of it comes, or who announces hears that it does not.
+// Word that must not be lost in silence: however many are announced at once all of it comes, or who
+// announces hears that it does not.
 
 import t, { type Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";

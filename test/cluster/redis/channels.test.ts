@@ -1,5 +1,6 @@
-// Personal channels, whose frames come on the topics of both users: created by the first frame, evicted, created anew; on a Redis Cluster
-// frames of two nodes may come in any order. No port shows which sequencers a node has.
+// Personal channels, whose frames come on the topics of both users: created by the first frame,
+// evicted, created anew; on a Redis Cluster frames of two nodes may come in any order. No port
+// shows which sequencers a node has.
 
 import t from "tap";
 import { FeedLog } from "./feed-log.ts";
@@ -16,7 +17,9 @@ import {
 } from "./sequencer-bench.ts";
 import { range, until } from "./topic-nodes.ts";
 
-/** Nodes publish frames 1 to 4 to a node that hears of the channel first by the one at that place. */
+/**
+ * Nodes publish frames 1 to 4 to a node that hears of the channel first by the one at that place.
+ */
 for (const first of [0, 1, 2, 3])
   t.test(`first heard of by number ${first + 1}`, async (t) => {
     const log = new FeedLog("personal");

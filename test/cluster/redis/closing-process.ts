@@ -1,5 +1,5 @@
-// A process that opens what a node has to Redis, closes it again when it is told to, and is then kept alive by nothing of its own.
-// argv: the RedisSettings as JSON.
+// A process that opens what a node has to Redis, closes it again when it is told to, and is then
+// kept alive by nothing of its own. argv: the RedisSettings as JSON.
 
 import { once } from "node:events";
 import { setTimeout as pause } from "node:timers/promises";

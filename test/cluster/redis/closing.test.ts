@@ -1,4 +1,5 @@
-// A node that is closed while servers of its Redis Cluster are away leaves nothing behind: no timer and no connection keeps the process alive.
+// A node that is closed while servers of its Redis Cluster are away leaves nothing behind: no timer
+// and no connection keeps the process alive.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";

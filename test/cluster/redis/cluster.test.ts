@@ -1,4 +1,5 @@
-// Nodes on Redis keep the contracts of a cluster and of sessions, on one server and on a Redis Cluster; across nodes as within one.
+// Nodes on Redis keep the contracts of a cluster and of sessions, on one server and on a Redis
+// Cluster; across nodes as within one.
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
@@ -15,8 +16,9 @@ import { sessionOn, until } from "./nodes.ts";
 import { startWholeNode, type WholeNode } from "./whole-node.ts";
 
 /**
- * All nodes share this process, and hundreds of logins come at once. Where its turns come late, answers of Redis are not read in time, and each node takes
- * the others for dead; neither is what these tests are about.
+ * All nodes share this process, and hundreds of logins come at once. Where its turns come late,
+ * answers of Redis are not read in time, and each node takes the others for dead; neither is what
+ * these tests are about.
  */
 const DEAD_AFTER_MS = 60_000;
 const PATIENT = { timeoutMs: 60_000 };

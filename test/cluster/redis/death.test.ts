@@ -1,4 +1,5 @@
-// Nodes as processes that are killed and stopped: who was online there is offline in time, and all comes back with a node that comes back.
+// Nodes as processes that are killed and stopped: who was online there is offline in time, and all
+// comes back with a node that comes back.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";

@@ -1,4 +1,5 @@
-// Nodes on Redis for the delivery contract: real topics, store and directory, whose connections all go through wires. State: the nodes.
+// Nodes on Redis for the delivery contract: real topics, store and directory, whose connections all
+// go through wires. State: the nodes.
 
 import { randomUUID } from "node:crypto";
 import { bucketOf } from "../../../src/redis/keys.ts";

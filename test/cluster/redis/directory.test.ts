@@ -1,5 +1,5 @@
-// The session directory across nodes: one survivor of simultaneous main logins, dead nodes' sessions, and what makes it agree again with the
-// sessions a node serves.
+// The session directory across nodes: one survivor of simultaneous main logins, dead nodes'
+// sessions, and what makes it agree again with the sessions a node serves.
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";

@@ -1,5 +1,5 @@
-// A channel's log in memory for the tests of sequencers: what Redis would have stored and published, frame by frame, so that a test may deliver them as it
-// likes.
+// A channel's log in memory for the tests of sequencers: what Redis would have stored and
+// published, frame by frame, so that a test may deliver them as it likes.
 
 import {
   type ChannelKey,

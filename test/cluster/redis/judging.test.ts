@@ -1,5 +1,5 @@
-// Who may still see what a node delivers: removals come in turn with the group's messages, and what was missed is told only after it was judged, of as
-// few groups as something happened in.
+// Who may still see what a node delivers: removals come in turn with the group's messages, and what
+// was missed is told only after it was judged, of as few groups as something happened in.
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";

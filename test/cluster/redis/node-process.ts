@@ -1,5 +1,5 @@
-// A whole node as a process of its own, to be stopped and killed: does what its parent asks over IPC, and tells it what its listener hears.
-// argv: a WholeNodeOptions as JSON.
+// A whole node as a process of its own, to be stopped and killed: does what its parent asks over
+// IPC, and tells it what its listener hears. argv: a WholeNodeOptions as JSON.
 
 import { startWholeNode, type WholeNodeOptions } from "./whole-node.ts";
 

@@ -1,4 +1,5 @@
-// Nodes of a cluster on a private Redis, within the test's process: the real store, directory and registry over plain topics. State: none.
+// Nodes of a cluster on a private Redis, within the test's process: the real store, directory and
+// registry over plain topics. State: none.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -118,7 +119,10 @@ export async function createNode(
   return node;
 }
 
-/** The sessions of these tests have no token that any device was given: where there is one, a main session may not go on. "": it logged out. */
+/**
+ * The sessions of these tests have no token that any device was given: where there is one, a main
+ * session may not go on. "": it logged out.
+ */
 export async function putToken(
   { store }: Pick<TestNode, "store">,
   uid: string,

@@ -1,5 +1,5 @@
-// Topics as plain as they can be, for tests of what stands beside them: loose events over sharded publish/subscribe, no lines, no repair.
-// State: the subscriber connection and what was published.
+// Topics as plain as they can be, for tests of what stands beside them: loose events over sharded
+// publish/subscribe, no lines, no repair. State: the subscriber connection and what was published.
 
 import type { Redis } from "ioredis";
 import type { Test } from "tap";

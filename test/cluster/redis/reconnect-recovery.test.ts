@@ -1,5 +1,6 @@
-// What nodes make good after a cut of their subscriptions: whatever was published meanwhile and however little of it the store's hints name; and one
-// channel that cannot be read costs nobody else anything.
+// What nodes make good after a cut of their subscriptions: whatever was published meanwhile and
+// however little of it the store's hints name; and one channel that cannot be read costs nobody
+// else anything.
 
 import t from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";

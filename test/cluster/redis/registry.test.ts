@@ -1,4 +1,5 @@
-// Which nodes live: told with each heartbeat, by Redis' clock; no two under one id; nobody dies of Redis being away.
+// Which nodes live: told with each heartbeat, by Redis' clock; no two under one id; nobody dies of
+// Redis being away.
 
 import t from "tap";
 import { sessionsOf } from "../../contract/cluster-bench.ts";

@@ -115,7 +115,9 @@ export function listened(
   };
 }
 
-/** The channels of a node on one server that hears the topic of `uid`, followed since the beginning. */
+/**
+ * The channels of a node on one server that hears the topic of `uid`, followed since the beginning.
+ */
 export function oneTopic(
   t: Test,
   log: FeedLog,

@@ -1,5 +1,6 @@
-// A sequencer that gets frame by frame: whatever is lost, late, doubled, forged or read meanwhile, the listener gets each event once and in order.
-// No port plays single frames of one channel against single reads.
+// A sequencer that gets frame by frame: whatever is lost, late, doubled, forged or read meanwhile,
+// the listener gets each event once and in order. No port plays single frames of one channel
+// against single reads.
 
 import t from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";

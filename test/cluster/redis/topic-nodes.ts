@@ -1,4 +1,5 @@
-// Nodes for the tests of topics: the topics and the real store of one node on a Redis of the test's own, with what its listener was told.
+// Nodes for the tests of topics: the topics and the real store of one node on a Redis of the test's
+// own, with what its listener was told.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";

@@ -1,4 +1,5 @@
-// The topics of nodes on a Redis Cluster: order where two nodes tell a user's topic, slots that move, a primary that dies.
+// The topics of nodes on a Redis Cluster: order where two nodes tell a user's topic, slots that
+// move, a primary that dies.
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";

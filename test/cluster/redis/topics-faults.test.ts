@@ -1,5 +1,5 @@
-// The topics of nodes while Redis restarts, or a connection falls silent without an end: nothing that was answered is missed, and calls that cannot be
-// done are refused.
+// The topics of nodes while Redis restarts, or a connection falls silent without an end: nothing
+// that was answered is missed, and calls that cannot be done are refused.
 
 import t, { type Test } from "tap";
 import { groupTopic, userTopic } from "../../../src/broker/model.ts";

@@ -1,4 +1,5 @@
-// The topics of nodes on one Redis server, beside the delivery contract: what costs a publication or a subscription, what lingers, what readers wait for.
+// The topics of nodes on one Redis server, beside the delivery contract: what costs a publication
+// or a subscription, what lingers, what readers wait for.
 
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";

@@ -1,4 +1,5 @@
-// A whole node's storage and cluster on Redis, as the wiring of a server puts them together, without a server. State: none.
+// A whole node's storage and cluster on Redis, as the wiring of a server puts them together,
+// without a server. State: none.
 
 import type {
   Cluster,

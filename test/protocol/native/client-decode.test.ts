@@ -1,4 +1,5 @@
-// What a client makes of frames that a newer server may send, and of ones no server should. The bytes of the others are in test/wire.
+// What a client makes of frames that a newer server may send, and of ones no server should. The
+// bytes of the others are in test/wire.
 
 import { Packr } from "msgpackr";
 import { decodeServerFrame } from "../../../src/protocol/native/client-decode.ts";

@@ -1,4 +1,5 @@
-// What the native decoder refuses, with which code, and whether the connection can go on. The valid frames are in test/wire.
+// What the native decoder refuses, with which code, and whether the connection can go on. The valid
+// frames are in test/wire.
 
 import { Packr } from "msgpackr";
 import type { Test } from "tap";

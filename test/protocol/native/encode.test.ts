@@ -1,4 +1,5 @@
-// Frames as the native encoder hands them out: kept safely, of any size, and never silently wrong. Their bytes are in test/wire.
+// Frames as the native encoder hands them out: kept safely, of any size, and never silently wrong.
+// Their bytes are in test/wire.
 
 import { ERRORS } from "../../../src/broker/errors.ts";
 import { type Message, streamPayload } from "../../../src/broker/model.ts";

@@ -3,7 +3,10 @@
 import { ABORT } from "lmdb";
 import type { DatabaseWrites } from "../../../src/store/embedded/engine/database.ts";
 
-/** Real writes of which chosen ones fail: the commit of that number from now on (1 is the next one), and every flush. */
+/**
+ * Real writes of which chosen ones fail: the commit of that number from now on (1 is the next one),
+ * and every flush.
+ */
 export function brittleDatabase() {
   const fail = { commit: 0, flush: false, commits: 0 };
   const databaseWrites: DatabaseWrites = {

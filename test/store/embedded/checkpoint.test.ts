@@ -1,4 +1,5 @@
-// Checkpoints that fail half way: whatever part of one the database has, the store goes on, and a crash then costs nothing.
+// Checkpoints that fail half way: whatever part of one the database has, the store goes on, and a
+// crash then costs nothing.
 
 import { join } from "node:path";
 import { open } from "lmdb";
@@ -14,7 +15,10 @@ import { crashedCopy, journalFiles, openStore, testFolder } from "./folder.ts";
 const other = { channel: { id: "other", type: 2 } } as const;
 const MESSAGES = 600;
 
-/** A store in which every kind of row is due, in several steps; its next checkpoint fails with commit number `failing`. */
+/**
+ * A store in which every kind of row is due, in several steps; its next checkpoint fails with
+ * commit number `failing`.
+ */
 async function brittle(t: Test, failing: number) {
   const path = testFolder(t);
   const problems: string[] = [];

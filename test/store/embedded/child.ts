@@ -1,5 +1,7 @@
-// A process with an embedded store, for tests that kill it, limit it or let it compete. Speaks lines of JSON on its standard output.
-// Usage: child.ts <folder> send <channels> | stream <progress> | command | send-some <count> | hold | obey <durability> | starved <count>
+// A process with an embedded store, for tests that kill it, limit it or let it compete. Speaks
+// lines of JSON on its standard output.
+// Usage: child.ts <folder> send <channels> | stream <progress> | command | send-some <count> | hold
+//   | obey <durability> | starved <count>
 
 import fs from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
@@ -16,7 +18,10 @@ import { eventOf } from "../../contract/store-stream-bench.ts";
 
 const [folder = "", what = "", argument = "0"] = process.argv.slice(2);
 
-/** The name of a pid namespace that it takes for its own: where the machine allows no other, another process is then judged by its heartbeat. */
+/**
+ * The name of a pid namespace that it takes for its own: where the machine allows no other, another
+ * process is then judged by its heartbeat.
+ */
 const { JINDOU_TEST_PID_NAMESPACE } = process.env;
 if (JINDOU_TEST_PID_NAMESPACE !== undefined) {
   const { readlinkSync } = fs;
@@ -27,7 +32,9 @@ if (JINDOU_TEST_PID_NAMESPACE !== undefined) {
   syncBuiltinESMExports();
 }
 
-/** Where the process waits to be stopped and continued, once: it sees that in a jump of the clock. */
+/**
+ * Where the process waits to be stopped and continued, once: it sees that in a jump of the clock.
+ */
 let pauseAt = "";
 
 function pausePoint(point: string): void {
@@ -120,7 +127,10 @@ async function send(channels: number): Promise<void> {
   await Promise.all(lanes);
 }
 
-/** Sends commands to two users without end, some under way at once, and acknowledges every other copy of the first; says what was answered. */
+/**
+ * Sends commands to two users without end, some under way at once, and acknowledges every other
+ * copy of the first; says what was answered.
+ */
 async function command(): Promise<void> {
   const lane = async (lane: number) => {
     for (let i = 0; ; i++) {

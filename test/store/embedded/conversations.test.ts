@@ -1,4 +1,5 @@
-// Conversations of the embedded store: agreement with a plain model over random calls, restarts and crashes; and data of older builds.
+// Conversations of the embedded store: agreement with a plain model over random calls, restarts and
+// crashes; and data of older builds.
 
 import { join } from "node:path";
 import { open } from "lmdb";

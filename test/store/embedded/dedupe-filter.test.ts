@@ -1,4 +1,5 @@
-// The filters before the dedupe tables never hide a number that was used: not after a restart, not over two windows.
+// The filters before the dedupe tables never hide a number that was used: not after a restart, not
+// over two windows.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { draftOf } from "../../contract/store-bench.ts";

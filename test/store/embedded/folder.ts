@@ -1,4 +1,5 @@
-// Builders for tests of the embedded store: a folder that goes away with the test, and stores in it.
+// Builders for tests of the embedded store: a folder that goes away with the test, and stores in
+// it.
 
 import { cpSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -19,7 +20,10 @@ export function testFolder(t: Test): string {
   return folder;
 }
 
-/** Background work does not come by itself: tests call `checkpoint` and `sweep`. Problems are thrown unless `over` takes them. */
+/**
+ * Background work does not come by itself: tests call `checkpoint` and `sweep`. Problems are thrown
+ * unless `over` takes them.
+ */
 export function storeIn(
   path: string,
   over: Partial<EmbeddedOptions> = {},
@@ -91,7 +95,10 @@ export async function openStore(
   return store;
 }
 
-/** As `openStore`, of a process that was killed: that may have been in the middle of a write, which nobody was told of and which is cut off. */
+/**
+ * As `openStore`, of a process that was killed: that may have been in the middle of a write, which
+ * nobody was told of and which is cut off.
+ */
 export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
   return openStore(t, path, {
     onError(error, what) {
@@ -101,8 +108,8 @@ export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
 }
 
 /**
- * The folder as a crash now would leave it: a copy in which nobody is the owner. The database must be at rest. `change` may edit the copy's
- * single facts.
+ * The folder as a crash now would leave it: a copy in which nobody is the owner. The database must
+ * be at rest. `change` may edit the copy's single facts.
  */
 export async function crashedCopy(
   t: Test,
@@ -125,7 +132,10 @@ export async function crashedCopy(
   return copy;
 }
 
-/** A thread of the store may rename or delete a file of the journal while the folder is read: then it is copied anew. */
+/**
+ * A thread of the store may rename or delete a file of the journal while the folder is read: then
+ * it is copied anew.
+ */
 function copiedFolder(t: Test, path: string): string {
   for (;;) {
     const copy = testFolder(t);

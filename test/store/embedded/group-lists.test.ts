@@ -1,11 +1,15 @@
-// Lists of thousands of groups, as connects ask for them, share the event loop. JINDOU_TEST_GROUPS: how many groups.
+// Lists of thousands of groups, as connects ask for them, share the event loop. JINDOU_TEST_GROUPS:
+// how many groups.
 
 import { t } from "../../support/suite.ts";
 import { openStore, testFolder } from "./folder.ts";
 
 const GROUPS = Number(process.env.JINDOU_TEST_GROUPS ?? 800);
 const LISTS = 40;
-/** A machine that is busy elsewhere may hold up any one of them; of a list that is read within a slice the next one does not wait. */
+/**
+ * A machine that is busy elsewhere may hold up any one of them; of a list that is read within a
+ * slice the next one does not wait.
+ */
 const ATTEMPTS = 3;
 
 t.test(

@@ -1,4 +1,5 @@
-// Command inboxes of the embedded store: their bound, what a sweep takes, how long retries are known, and what a kill leaves.
+// Command inboxes of the embedded store: their bound, what a sweep takes, how long retries are
+// known, and what a kill leaves.
 
 import { join } from "node:path";
 import { open } from "lmdb";

@@ -1,4 +1,5 @@
-// Closing the embedded store under work: what was called before is finished, what comes after is refused.
+// Closing the embedded store under work: what was called before is finished, what comes after is
+// refused.
 
 import type { ChannelRef } from "../../../src/broker/model.ts";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";

@@ -10,7 +10,10 @@ import { t } from "../../support/suite.ts";
 import { LIMITS } from "../../wire/native-codec.ts";
 import { ALL, crashedCopy, openStore, testFolder } from "./folder.ts";
 
-/** What a viewer who joins, or comes back, is sent of the stream: alone, and as the channel's message. */
+/**
+ * What a viewer who joins, or comes back, is sent of the stream: alone, and as the channel's
+ * message.
+ */
 async function sentBytes(store: EmbeddedStore): Promise<number> {
   const codec = createNativeProtocol(LIMITS).open();
   const snapshot = await store.stream(KEY, "s");

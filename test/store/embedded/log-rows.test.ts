@@ -1,4 +1,5 @@
-// The log's rows, alone and in chunks, against a list. Imports the table's own file: no call of the store says where a row begins.
+// The log's rows, alone and in chunks, against a list. Imports the table's own file: no call of the
+// store says where a row begins.
 
 import { join } from "node:path";
 import { FolderLock } from "../../../src/store/embedded/engine/folder-lock.ts";

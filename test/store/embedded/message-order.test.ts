@@ -1,4 +1,5 @@
-// What the embedded store promises of message ids beyond the contract: one counter serves all channels.
+// What the embedded store promises of message ids beyond the contract: one counter serves all
+// channels.
 
 import type { MessageDraft } from "../../../src/broker/ports.ts";
 import { draftOf } from "../../contract/store-bench.ts";

@@ -1,5 +1,6 @@
-// An owner that was paused while another process took its folder: it writes and answers nothing any more, wherever it was paused. The paused
-// one runs in a pid namespace of its own, as another container would; within one namespace a process that lives is never taken for dead.
+// An owner that was paused while another process took its folder: it writes and answers nothing any
+// more, wherever it was paused. The paused one runs in a pid namespace of its own, as another
+// container would; within one namespace a process that lives is never taken for dead.
 
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";

@@ -33,7 +33,10 @@ export interface Line {
 export interface Child {
   readonly process: ChildProcess;
   readonly lines: Line[];
-  /** Resolves with the first line, come or to come, that `match` likes; undefined when the process ends without. */
+  /**
+   * Resolves with the first line, come or to come, that `match` likes; undefined when the process
+   * ends without.
+   */
   line(match: (line: Line) => boolean): Promise<Line | undefined>;
   /** kill -9, and wait for the end. */
   kill(): Promise<void>;

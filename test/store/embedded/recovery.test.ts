@@ -33,7 +33,10 @@ const numbered = (i: number) =>
     payload: Buffer.from(`p${i}`),
   });
 
-/** A folder whose journal holds messages 1 to `count`, each in a write of its own, none in the database. */
+/**
+ * A folder whose journal holds messages 1 to `count`, each in a write of its own, none in the
+ * database.
+ */
 async function crashedWith(t: Test, count: number): Promise<string> {
   const path = testFolder(t);
   const store = await openStore(t, path);

@@ -1,4 +1,5 @@
-// The embedded store keeps the sessions' contract beside a cluster of one node; what of logins is on the disk outlives it.
+// The embedded store keeps the sessions' contract beside a cluster of one node; what of logins is
+// on the disk outlives it.
 
 import type { SessionRecord } from "../../../src/broker/model.ts";
 import { sessionOf, sessionsOf } from "../../contract/cluster-bench.ts";

@@ -1,5 +1,5 @@
-// A node alone, as the wiring of a server puts it together, without a server: the embedded store, a cluster of one, the directory. State: what its
-// listener is told.
+// A node alone, as the wiring of a server puts it together, without a server: the embedded store, a
+// cluster of one, the directory. State: what its listener is told.
 
 import type { Test } from "tap";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";

@@ -1,4 +1,5 @@
-// Streams over every state a crash can leave behind: what was acknowledged is there, once, and the producer goes on.
+// Streams over every state a crash can leave behind: what was acknowledged is there, once, and the
+// producer goes on.
 
 import { copyFileSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";

@@ -1,5 +1,6 @@
-// Messages that go to Redis together: how many calls and publications they cost, that one which fails harms no other, and that a connection's messages
-// keep their order whatever becomes of a call. Their common door is the store's `append`.
+// Messages that go to Redis together: how many calls and publications they cost, that one which
+// fails harms no other, and that a connection's messages keep their order whatever becomes of a
+// call. Their common door is the store's `append`.
 
 import t, { type Test } from "tap";
 import type { ChannelKey } from "../../../src/broker/model.ts";
@@ -200,7 +201,10 @@ t.test("a message that could not be stored is no retry's first", async (t) => {
   t.match(retry, { ...stored, duplicate: true });
 });
 
-/** Sends of one connection, turn by turn, while `trouble` does its worst; each knows what came before it was rejected. */
+/**
+ * Sends of one connection, turn by turn, while `trouble` does its worst; each knows what came
+ * before it was rejected.
+ */
 async function sendThrough(
   { store }: OneStore,
   trouble: (turn: number, rejected: () => number) => Promise<void>,
@@ -230,7 +234,10 @@ async function sendThrough(
   return { accepted, rejected };
 }
 
-/** Those of a connection that were stored though an earlier one was rejected behind their call: a retry of that one would come after them. */
+/**
+ * Those of a connection that were stored though an earlier one was rejected behind their call: a
+ * retry of that one would come after them.
+ */
 function overtakers({
   accepted,
   rejected,

@@ -1,5 +1,5 @@
-// Channels and members on Redis, beside the contract: the index of a user's groups, which survives readers and writers at once, pages of large groups,
-// what members leave behind.
+// Channels and members on Redis, beside the contract: the index of a user's groups, which survives
+// readers and writers at once, pages of large groups, what members leave behind.
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";

@@ -1,5 +1,6 @@
-// The Redis driver for the Store contract's suites, as a node has it: with the cluster's topics, which give the listener what is published under the
-// topics that the suites look at. Each place has keys of its own on one server or Cluster.
+// The Redis driver for the Store contract's suites, as a node has it: with the cluster's topics,
+// which give the listener what is published under the topics that the suites look at. Each place
+// has keys of its own on one server or Cluster.
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../src/broker/errors.ts";
@@ -71,7 +72,10 @@ function createNode(
     judgeGroup: async (channelId) =>
       publisher.publish({ kind: "removal", channelId, uids: undefined }),
   });
-  /** The suites compare what was published with what was answered: this node answers when its listener has what was published before. */
+  /**
+   * The suites compare what was published with what was answered: this node answers when its
+   * listener has what was published before.
+   */
   const told =
     <A extends unknown[], R>(call: (...asked: A) => R | Promise<R>) =>
     async (...asked: A): Promise<R> => {

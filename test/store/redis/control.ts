@@ -37,7 +37,10 @@ export type ControlStore = UserStore &
   ManagerStore &
   Pick<Store, "start" | "close" | "ping">;
 
-/** The three parts on a link, with what only other parts need left idle; `written` as the test likes. */
+/**
+ * The three parts on a link, with what only other parts need left idle; `written` as the test
+ * likes.
+ */
 function controlStore(
   link: RedisLink,
   { clock, written }: { clock: Clock; written?: RedisStoreParts["written"] },

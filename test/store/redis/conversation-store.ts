@@ -1,4 +1,5 @@
-// Channels, messages, streams and conversations on a real Redis, put together so that tests of conversations have hold of what they wait for.
+// Channels, messages, streams and conversations on a real Redis, put together so that tests of
+// conversations have hold of what they wait for.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";

@@ -1,5 +1,5 @@
-// Conversations on Redis agree with a plain model over random calls, in which time passes, messages expire, are past retention or more than a channel keeps, and are swept,
-// users join and leave.
+// Conversations on Redis agree with a plain model over random calls, in which time passes, messages
+// expire, are past retention or more than a channel keeps, and are swept, users join and leave.
 
 import t from "tap";
 import { ConversationModel } from "../../contract/conversation-model.ts";

@@ -1,5 +1,5 @@
-// Conversations on Redis beside the contract and the model: bounds of counting, what a list costs, peers that come and go, changes that are durable
-// and for replicas, Redis away.
+// Conversations on Redis beside the contract and the model: bounds of counting, what a list costs,
+// peers that come and go, changes that are durable and for replicas, Redis away.
 
 import t, { type Test } from "tap";
 import type { ChannelRef } from "../../../src/broker/model.ts";

@@ -1,4 +1,5 @@
-// Command inboxes on a real Redis, with a listener that hears the topics it is given: for tests of inboxes alone. One server or a Cluster.
+// Command inboxes on a real Redis, with a listener that hears the topics it is given: for tests of
+// inboxes alone. One server or a Cluster.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -86,7 +87,9 @@ export async function startInbox(
 export const copiesOf = ({ events }: InboxBench) =>
   events.flatMap((e) => (e.kind === "command" ? e.copies : []));
 
-/** For how many milliseconds the keys of the inbox of `uid` are kept; -1: for ever, -2: it has none. */
+/**
+ * For how many milliseconds the keys of the inbox of `uid` are kept; -1: for ever, -2: it has none.
+ */
 export async function keysOf({ link }: InboxBench, uid: string) {
   const parts = ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"];
   const keys = parts.map((part) => link.keys.user(part, uid));

@@ -1,5 +1,6 @@
-// A process with command inboxes on Redis, for tests that kill it. Sends commands without end, some under way at once, and says on its standard
-// output, in lines of JSON, which it sends and which were answered. Usage: inbox-child.ts <url> <prefix> <name> <recipients>
+// A process with command inboxes on Redis, for tests that kill it. Sends commands without end, some
+// under way at once, and says on its standard output, in lines of JSON, which it sends and which
+// were answered. Usage: inbox-child.ts <url> <prefix> <name> <recipients>
 
 import { RedisLink } from "../../../src/redis/link.ts";
 import { createRedisInbox } from "../../../src/store/redis/steps/inbox.ts";

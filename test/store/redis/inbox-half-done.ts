@@ -1,4 +1,5 @@
-// Commands on Redis that were not put into all inboxes at once, whoever should have done it: retries and sweeps finish them, each recipient has one.
+// Commands on Redis that were not put into all inboxes at once, whoever should have done it:
+// retries and sweeps finish them, each recipient has one.
 
 import type { Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";
@@ -39,7 +40,10 @@ async function leftFor(
 
 export const USERS = Array.from({ length: 40 }, (_, i) => `u${i}`);
 
-/** A command that some of USERS have and some do not, with the node that failed to finish it; `repair` makes it possible. */
+/**
+ * A command that some of USERS have and some do not, with the node that failed to finish it;
+ * `repair` makes it possible.
+ */
 async function halfDoneIn(
   t: Test,
   start: Start,

@@ -1,4 +1,5 @@
-// Command inboxes on Redis: what the contract does not ask. Bounds, expiry and reclaimed storage, retries of half-done commands, large fan-outs.
+// Command inboxes on Redis: what the contract does not ask. Bounds, expiry and reclaimed storage,
+// retries of half-done commands, large fan-outs.
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";

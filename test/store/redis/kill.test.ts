@@ -1,4 +1,5 @@
-// kill -9 of a node in the middle of commands: whoever retries finds what it answered and finishes what it began. Real processes, real Redis.
+// kill -9 of a node in the middle of commands: whoever retries finds what it answered and finishes
+// what it began. Real processes, real Redis.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";

@@ -1,4 +1,5 @@
-// Managers' passwords and tokens on Redis, beside the contract: a token ends by the stored time while its storage ends by itself.
+// Managers' passwords and tokens on Redis, beside the contract: a token ends by the stored time
+// while its storage ends by itself.
 
 import t from "tap";
 import { codeOf } from "../../contract/store-bench.ts";

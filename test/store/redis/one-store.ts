@@ -1,4 +1,5 @@
-// A store on a real Redis whose node listens to nothing, for tests of its own parts. Ends with the test.
+// A store on a real Redis whose node listens to nothing, for tests of its own parts. Ends with the
+// test.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";

@@ -1,5 +1,5 @@
-// Personal channels on a Redis Cluster, where the users are in other slots than their channel: what a node that died in between left is done by the
-// sender's retry.
+// Personal channels on a Redis Cluster, where the users are in other slots than their channel: what
+// a node that died in between left is done by the sender's retry.
 
 import t, { type Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";

@@ -1,4 +1,5 @@
-// A slot of a Redis Cluster that moves from one server to another while its channels are used: what cannot be done for the moment is refused as a whole.
+// A slot of a Redis Cluster that moves from one server to another while its channels are used: what
+// cannot be done for the moment is refused as a whole.
 
 import t, { type Test } from "tap";
 import {
@@ -23,8 +24,9 @@ import { openStore } from "./one-store.ts";
 const servers = await startRedisCluster(t);
 
 /**
- * Begins to move the slot of `key` as an operator's tool does; nothing is moved yet. `stop`: it stays where it was. `finish`: it moves with these keys,
- * which are all it has; gives its new server.
+ * Begins to move the slot of `key` as an operator's tool does; nothing is moved yet. `stop`: it
+ * stays where it was. `finish`: it moves with these keys, which are all it has; gives its new
+ * server.
  */
 async function beginMove(t: Test, link: RedisLink, key: string) {
   const slot = slotOf(key);

@@ -1,4 +1,5 @@
-// Sessions on Redis, beside the contract: how many calls a node's sessions cost, and that one which cannot be confirmed keeps no other from it.
+// Sessions on Redis, beside the contract: how many calls a node's sessions cost, and that one which
+// cannot be confirmed keeps no other from it.
 
 import { randomUUID } from "node:crypto";
 import t from "tap";

@@ -1,5 +1,6 @@
-// Stores of nodes on one real Redis, each with a listener that hears the topics it is given, for tests of streams: every publication of a channel once
-// and in the order of its number, whatever comes in between; what is missing stays missing.
+// Stores of nodes on one real Redis, each with a listener that hears the topics it is given, for
+// tests of streams: every publication of a channel once and in the order of its number, whatever
+// comes in between; what is missing stays missing.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -126,7 +127,10 @@ export interface NodeOptions {
   readonly problems?: unknown[];
 }
 
-/** A node's store that is not started. Its link ends with it. An event of a stream is answered when `ears` have it. */
+/**
+ * A node's store that is not started. Its link ends with it. An event of a stream is answered when
+ * `ears` have it.
+ */
 export function createNode(
   place: Pick<RedisPlace, "url" | "prefix">,
   ears: Ears,

@@ -1,5 +1,6 @@
-// Streams on a Redis Cluster, where a personal channel's users are in other slots than the channel: whatever happens between its step and the telling
-// of its users, they hear of it at last, and once.
+// Streams on a Redis Cluster, where a personal channel's users are in other slots than the channel:
+// whatever happens between its step and the telling of its users, they hear of it at last, and
+// once.
 
 import t, { type Test } from "tap";
 import {
@@ -30,7 +31,10 @@ const LIMITS = {
   ...{ maxStreamBytes: 1000, maxInbox: 1000, inboxTtlS: 604_800 },
 };
 
-/** A node where alice is and one where bob is; `steps` are those of a third, which dies before it tells anybody. */
+/**
+ * A node where alice is and one where bob is; `steps` are those of a third, which dies before it
+ * tells anybody.
+ */
 async function pair(t: Test) {
   const prefix = freshPrefix();
   const sides = await Promise.all(

@@ -1,4 +1,5 @@
-// Streams on one Redis beyond the Store contract: several nodes at once, what is kept and reclaimed, what is not sent twice.
+// Streams on one Redis beyond the Store contract: several nodes at once, what is kept and
+// reclaimed, what is not sent twice.
 
 import t, { type Test } from "tap";
 import { BrokerError } from "../../../src/broker/errors.ts";

@@ -1,4 +1,5 @@
-// A record in Redis that this build cannot read hides no other: history, the list of conversations, the inbox and streams leave it out and count it.
+// A record in Redis that this build cannot read hides no other: history, the list of conversations,
+// the inbox and streams leave it out and count it.
 
 import t, { type Test } from "tap";
 import { STREAM_START } from "../../../src/broker/model.ts";

@@ -1,6 +1,7 @@
 -- Counts a failure within its window; the first one begins it.
 -- KEYS  the count
--- ARGV  now, length of the window, how much longer than that its storage is kept; all in milliseconds
+-- ARGV  now, length of the window, how much longer than that its storage is kept; all in
+--   milliseconds
 -- Reply failures of the window, when it ends
 local ends = tonumber(redis.call('HGET', KEYS[1], 'ends') or '0')
 local now, window = tonumber(ARGV[1]), tonumber(ARGV[2])

@@ -1,10 +1,13 @@
-// How far this node's clock is from Redis', which every node can ask: compared at each heartbeat. State: how far it was at the last one, and when
-// that was last complained of.
+// How far this node's clock is from Redis', which every node can ask: compared at each heartbeat.
+// State: how far it was at the last one, and when that was last complained of.
 
 interface ClockCheckParts {
   /** Unix milliseconds. */
   readonly clock: () => number;
-  /** The clocks are further apart than the cluster is built for; said again each minute while it lasts. */
+  /**
+   * The clocks are further apart than the cluster is built for; said again each minute while it
+   * lasts.
+   */
   readonly onApart: (offsetMs: number) => void;
 }
 
@@ -21,7 +24,10 @@ export class ClockCheck {
     this.#parts = parts;
   }
 
-  /** By so much this node's clock is ahead of Redis', negative: behind, as precisely as a round trip shows. */
+  /**
+   * By so much this node's clock is ahead of Redis', negative: behind, as precisely as a round trip
+   * shows.
+   */
   get offsetMs(): number {
     return this.#offsetMs;
   }

@@ -1,5 +1,6 @@
-// Which nodes live. This node says so with every heartbeat and reads in the same round trip which others do. State: this node's incarnation, and the
-// cluster as it was at the last heartbeat. An incarnation that was declared dead is never used again: the node goes on as another one.
+// Which nodes live. This node says so with every heartbeat and reads in the same round trip which
+// others do. State: this node's incarnation, and the cluster as it was at the last heartbeat. An
+// incarnation that was declared dead is never used again: the node goes on as another one.
 
 import { randomBytes } from "node:crypto";
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
@@ -20,7 +21,10 @@ export interface RegistryParts {
   readonly describe: () => NodeInfo;
   readonly heartbeatMs: number;
   readonly deadAfterMs: number;
-  /** Called before each heartbeat; what it gives receives Redis' time with the answer, Unix milliseconds. */
+  /**
+   * Called before each heartbeat; what it gives receives Redis' time with the answer, Unix
+   * milliseconds.
+   */
   readonly asksTime: () => (redisMs: number) => void;
   /** This node was dead for the others, and lives on as another incarnation. */
   readonly onNewIncarnation?: () => void;
@@ -28,9 +32,14 @@ export interface RegistryParts {
 }
 
 interface RegistryListener {
-  /** After every heartbeat that was answered; `isNew`: no session of this node is in the store under its incarnation. */
+  /**
+   * After every heartbeat that was answered; `isNew`: no session of this node is in the store under
+   * its incarnation.
+   */
   onBeat(isNew: boolean): void;
-  /** Incarnations that lived at the heartbeat before are dead: the sessions they served are offline. */
+  /**
+   * Incarnations that lived at the heartbeat before are dead: the sessions they served are offline.
+   */
   onDeath(): void;
 }
 
@@ -83,18 +92,26 @@ export class Registry {
     this.#listener = listener;
   }
 
-  /** Under which this node's sessions are entered. Throws `unavailable` while the node is not one of the living. */
+  /**
+   * Under which this node's sessions are entered. Throws `unavailable` while the node is not one of
+   * the living.
+   */
   get incarnation(): Incarnation {
     this.assertLiving();
     return this.#incarnation;
   }
 
-  /** Throws `unavailable` while this node is not one of the living: it cannot know which nodes are. */
+  /**
+   * Throws `unavailable` while this node is not one of the living: it cannot know which nodes are.
+   */
   assertLiving(): void {
     if (this.#status !== "living") throw new BrokerError("unavailable");
   }
 
-  /** Throws `unavailable` while this node is not one of the living, or counts as dead by now: no heartbeat succeeded for `deadAfterMs`. */
+  /**
+   * Throws `unavailable` while this node is not one of the living, or counts as dead by now: no
+   * heartbeat succeeded for `deadAfterMs`.
+   */
   assertBeating(): void {
     this.assertLiving();
     const silentMs = Math.floor(performance.now() - this.#beatMs);
@@ -104,7 +121,10 @@ export class Registry {
       });
   }
 
-  /** When the last heartbeat that was answered was sent, Unix milliseconds, where the others may take this node for dead by now; else undefined. */
+  /**
+   * When the last heartbeat that was answered was sent, Unix milliseconds, where the others may
+   * take this node for dead by now; else undefined.
+   */
   silentSinceMs(): number | undefined {
     const isIn = this.#status === "living" || this.#status === "evicted";
     const { deadAfterMs } = this.#parts;
@@ -114,7 +134,10 @@ export class Registry {
     return isIn && isSilent ? this.#beatAtMs : undefined;
   }
 
-  /** Whether an incarnation that the store names lives. Throws `unavailable` when that cannot be found out now. */
+  /**
+   * Whether an incarnation that the store names lives. Throws `unavailable` when that cannot be
+   * found out now.
+   */
   isLive(incarnation: Incarnation): MaybePromise<boolean> {
     if (this.#living.has(incarnation)) return true;
     if (this.#dead.get(incarnation) === true) return false;
@@ -129,8 +152,8 @@ export class Registry {
   }
 
   /**
-   * Enters the cluster. Another node of the same id that still lives is waited for as long as a dead one would count as alive: then throws an
-   * Error with a message for the operator.
+   * Enters the cluster. Another node of the same id that still lives is waited for as long as a
+   * dead one would count as alive: then throws an Error with a message for the operator.
    */
   async start(): Promise<void> {
     if (this.#status !== "new") return;
@@ -150,7 +173,10 @@ export class Registry {
     this.#timer.unref();
   }
 
-  /** Leaves: the node counts as dead at once. Safe to call twice, and while Redis is away (then it is declared dead in time). */
+  /**
+   * Leaves: the node counts as dead at once. Safe to call twice, and while Redis is away (then it
+   * is declared dead in time).
+   */
   async close(): Promise<void> {
     const wasIn = this.#status === "living";
     this.#status = "closed";
@@ -163,7 +189,10 @@ export class Registry {
       .catch((error: unknown) => this.#failed(error));
   }
 
-  /** Says that this node lives and reads which nodes do. Concurrent calls share one round trip. Throws `unavailable`. */
+  /**
+   * Says that this node lives and reads which nodes do. Concurrent calls share one round trip.
+   * Throws `unavailable`.
+   */
   refresh(): Promise<void> {
     this.#beating ??= this.#beat().finally(() => {
       this.#beating = undefined;
@@ -171,7 +200,10 @@ export class Registry {
     return this.#beating;
   }
 
-  /** An incarnation that was not in the last heartbeat's answer began since, or is dead. The heartbeat under way may be older than it. */
+  /**
+   * An incarnation that was not in the last heartbeat's answer began since, or is dead. The
+   * heartbeat under way may be older than it.
+   */
   async #find(incarnation: Incarnation): Promise<boolean> {
     for (let asked = 0; asked < 2; asked++) {
       await this.refresh();
@@ -188,10 +220,14 @@ export class Registry {
     await this.#enter();
   }
 
-  /** Begins an incarnation. `taken`: another node of this id lives; then this one is evicted and tries again with each heartbeat. */
+  /**
+   * Begins an incarnation. `taken`: another node of this id lives; then this one is evicted and
+   * tries again with each heartbeat.
+   */
   async #enter(): Promise<Beat["verdict"]> {
     const verdict = await this.#ask(this.#next, "enter");
-    // Kept until it was answered: an answer that is lost must not leave another incarnation of this node behind.
+    // Kept until it was answered: an answer that is lost must not leave another incarnation of this
+    // node behind.
     if (verdict !== "taken") this.#next = newIncarnation(this.#parts.nodeId);
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "evicted";
@@ -233,7 +269,8 @@ export class Registry {
       const { link } = this.#parts;
       return await link.run(heartbeat, this.#keys, args, VITAL);
     } catch (error) {
-      // Redis refuses heartbeats, as when it is full: those of the other nodes too, none of which takes this one for dead.
+      // Redis refuses heartbeats, as when it is full: those of the other nodes too, none of which
+      // takes this one for dead.
       if (isTransient(error) && !isUnanswered(error))
         this.#refusedAtMs = sentAtMs;
       throw error;

@@ -1,5 +1,5 @@
-// Runs catch-ups: a bounded number at a time, each retried until it succeeds or the sequencer is closed.
-// State: running catch-ups.
+// Runs catch-ups: a bounded number at a time, each retried until it succeeds or the sequencer is
+// closed. State: running catch-ups.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { deferred } from "../../../lib/deferred.ts";
@@ -37,9 +37,9 @@ export class CatchUpQueue {
   }
 
   /**
-   * Catches up with reads that start after this call. Resolves when done, when the sequencer is closed, or
-   * when the channel was unreadable for some seconds; the catch-up then continues in the background. Never
-   * rejects.
+   * Catches up with reads that start after this call. Resolves when done, when the sequencer is
+   * closed, or when the channel was unreadable for some seconds; the catch-up then continues in the
+   * background. Never rejects.
    */
   catchUp(sequencer: Sequencer): Promise<void> {
     const found = this.#running.get(sequencer);
@@ -62,8 +62,8 @@ export class CatchUpQueue {
   }
 
   /**
-   * Gives a new sequencer the channel's current position. Throws `unavailable`. A channel that cannot be read
-   * gets its position later: it costs its members no connection.
+   * Gives a new sequencer the channel's current position. Throws `unavailable`. A channel that
+   * cannot be read gets its position later: it costs its members no connection.
    */
   async begin(sequencer: Sequencer): Promise<void> {
     const { feed, onError } = this.#parts;
@@ -158,7 +158,10 @@ class RunningCatchUp {
     return this.settled;
   }
 
-  /** Resolves at the time of the next retry. Nobody waits for a channel that Redis has, but not as one. */
+  /**
+   * Resolves at the time of the next retry. Nobody waits for a channel that Redis has, but not as
+   * one.
+   */
   async failed(isAway: boolean): Promise<void> {
     this.again = true;
     const now = performance.now();

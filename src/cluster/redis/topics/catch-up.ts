@@ -1,5 +1,5 @@
-// Catch-up of one sequencer: reads the missed part of a channel from the store and delivers it in order,
-// streams merged. The sequencer buffers new publications meanwhile. State: none.
+// Catch-up of one sequencer: reads the missed part of a channel from the store and delivers it in
+// order, streams merged. The sequencer buffers new publications meanwhile. State: none.
 
 import type { Message, StreamSnapshot } from "../../../broker/model.ts";
 import type {
@@ -17,7 +17,10 @@ const PAGE_BYTES = 1 << 20;
 /** Messages read backwards if the delivered seq is unknown. */
 const MAX_BACK = 1000;
 
-/** Afterwards the sequencer continues at the position that was read. Throws what the feed throws; may be retried. */
+/**
+ * Afterwards the sequencer continues at the position that was read. Throws what the feed throws;
+ * may be retried.
+ */
 export async function catchUp(
   sequencer: Sequencer,
   feed: CatchUpFeed,
@@ -43,8 +46,8 @@ export async function catchUp(
 }
 
 /**
- * Gives a new sequencer, created by a frame or a lost connection, a position from which buffered and later
- * publications are delivered.
+ * Gives a new sequencer, created by a frame or a lost connection, a position from which buffered
+ * and later publications are delivered.
  */
 export async function startMidway(
   sequencer: Sequencer,
@@ -84,8 +87,8 @@ export async function begin(
 }
 
 /**
- * Reads the position. Buffered publications above it were never stored, or are lost: their numbers will be
- * given out again.
+ * Reads the position. Buffered publications above it were never stored, or are lost: their numbers
+ * will be given out again.
  */
 async function positionOf(
   sequencer: Sequencer,

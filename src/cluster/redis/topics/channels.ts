@@ -1,5 +1,6 @@
-// The channels that a node follows, each with its sequencer: a group's topic carries one channel, a user's
-// topic the personal channels of that user. State: users' topics; the sequencers of personal channels.
+// The channels that a node follows, each with its sequencer: a group's topic carries one channel, a
+// user's topic the personal channels of that user. State: users' topics; the sequencers of personal
+// channels.
 
 import { isTransient } from "../../../broker/errors.ts";
 import type { ChannelKey, Topic } from "../../../broker/model.ts";
@@ -32,7 +33,9 @@ const OLD_MS = 5000;
 const SKEW_MS = 1000;
 /** An overtaken publication arrives, or fails, within this time. */
 const OVERTAKEN_MS = 5000;
-/** Messages this much older than a loss may be missed, for a channel whose sequencer was evicted. */
+/**
+ * Messages this much older than a loss may be missed, for a channel whose sequencer was evicted.
+ */
 const LOSS_SLACK_MS = 2000;
 /** Personal channels with messages this much older than the loss are checked too. */
 const LISTED_SLACK_MS = 60_000;
@@ -43,9 +46,15 @@ const READS_AT_ONCE = 256;
 export class Channels {
   readonly #parts: ChannelsParts;
   readonly #users = new Map<string, Subscription>();
-  /** The sequencers of the personal channels of each user's topic; of two users on this node, of one at least. */
+  /**
+   * The sequencers of the personal channels of each user's topic; of two users on this node, of one
+   * at least.
+   */
   readonly #carried = new Map<Subscription, Set<Sequencer>>();
-  /** The same sequencers by channel, in two generations: the older one is evicted where it was not used. */
+  /**
+   * The same sequencers by channel, in two generations: the older one is evicted where it was not
+   * used.
+   */
   #young = new Map<ChannelKey, Sequencer>();
   #old = new Map<ChannelKey, Sequencer>();
   /** Time of the last eviction: later a channel without sequencer may have been delivered. */
@@ -90,7 +99,10 @@ export class Channels {
     await this.#parts.catchUpQueue.begin(sequencer);
   }
 
-  /** Takes a publication of a personal channel, on the topic of one of its users; `event` is the decoded frame. */
+  /**
+   * Takes a publication of a personal channel, on the topic of one of its users; `event` is the
+   * decoded frame.
+   */
   accept(frame: Buffer, publicationSeq: number, event: PersonalEvent): void {
     const key = event.kind === "message" ? event.message.key : event.event.key;
     const found = this.#find(key);
@@ -111,8 +123,8 @@ export class Channels {
   }
 
   /**
-   * These topics are subscribed again. One promise per topic, in order: resolves when the missed publications
-   * in the store are delivered. Rejects `unavailable`; must be retried.
+   * These topics are subscribed again. One promise per topic, in order: resolves when the missed
+   * publications in the store are delivered. Rejects `unavailable`; must be retried.
    */
   restore(topics: readonly Subscription[]): readonly Promise<void>[] {
     const restored = new Map<Sequencer, Promise<void>>();
@@ -135,7 +147,10 @@ export class Channels {
       void catchUpQueue.catchUp(sequencer);
   }
 
-  /** Delivers the missed part of a known channel; one in which nothing was published costs one small read. Never rejects. */
+  /**
+   * Delivers the missed part of a known channel; one in which nothing was published costs one small
+   * read. Never rejects.
+   */
   async #restore(
     sequencer: Sequencer,
     topic: Subscription,
@@ -305,8 +320,8 @@ function isLost({ isUp, lostAtMs }: Subscription): boolean {
 }
 
 /**
- * An equal publication number proves nothing here: a fail-over may have replaced recent publications by as
- * many others (I5).
+ * An equal publication number proves nothing here: a fail-over may have replaced recent
+ * publications by as many others (I5).
  */
 function mayHaveForked(
   { isNew, delivered, movedAtMs }: Sequencer,

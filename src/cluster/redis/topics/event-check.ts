@@ -1,4 +1,5 @@
-// What came under a topic as an event may be anything: whether it is one, whole, and belongs there. What passes needs no check behind it. Pure.
+// What came under a topic as an event may be anything: whether it is one, whole, and belongs there.
+// What passes needs no check behind it. Pure.
 
 import { CLOSE_REASONS } from "../../../broker/errors.ts";
 import {

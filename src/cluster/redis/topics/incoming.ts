@@ -1,6 +1,6 @@
-// Routes incoming frames: ordered ones to the channel's sequencer, unordered ones to the listener, once.
-// Unreadable and misplaced frames are counted, reported and dropped. State: recent ids, the last personal
-// frame, conversation changes held until their user is judged.
+// Routes incoming frames: ordered ones to the channel's sequencer, unordered ones to the listener,
+// once. Unreadable and misplaced frames are counted, reported and dropped. State: recent ids, the
+// last personal frame, conversation changes held until their user is judged.
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -121,7 +121,10 @@ export class Incoming {
     );
   }
 
-  /** Access is not judged yet. Stored messages and commands are read later; conversation changes are held. */
+  /**
+   * Access is not judged yet. Stored messages and commands are read later; conversation changes are
+   * held.
+   */
   #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;

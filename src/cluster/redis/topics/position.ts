@@ -1,5 +1,6 @@
-// Delivered position of one channel: the last message and the cursor of each stream. Frames and store
-// reads both pass through it, so that each event is delivered once. State: the position. No I/O.
+// Delivered position of one channel: the last message and the cursor of each stream. Frames and
+// store reads both pass through it, so that each event is delivered once. State: the position. No
+// I/O.
 
 import type {
   ChannelEvent,
@@ -23,7 +24,10 @@ import type { OrderedEvent } from "../../../redis/wire.ts";
 const BEGINNING: StreamCursor = { index: 0, textOffset: 0 };
 /** One stream of a channel is active at a time; last events of ended streams may still arrive. */
 const MAX_STREAMS = 32;
-/** As many of the newest messages are compared with the store's, to find where its history departs from what was delivered. */
+/**
+ * As many of the newest messages are compared with the store's, to find where its history departs
+ * from what was delivered.
+ */
 const MAX_MARKS = 16;
 
 export class DeliveredPosition {
@@ -33,7 +37,10 @@ export class DeliveredPosition {
   lastId = 0;
   /** The newest delivered messages. Of unstored ones in a row only the last one. */
   readonly #marks: DeliveredMark[] = [];
-  /** Messages through this id, which is below those of the marks, are delivered or not needed; 0: unknown. */
+  /**
+   * Messages through this id, which is below those of the marks, are delivered or not needed; 0:
+   * unknown.
+   */
   #floorId = 0;
   /** The same of the channel's seqs, before its first delivered message. */
   #floorSeq = 0;
@@ -45,8 +52,8 @@ export class DeliveredPosition {
   }
 
   /**
-   * Messages through this seq are delivered or not needed, whatever their ids: known where the log has none of
-   * the delivered messages any more. 0: unknown.
+   * Messages through this seq are delivered or not needed, whatever their ids: known where the log
+   * has none of the delivered messages any more. 0: unknown.
    */
   floorSeqIn({ headSeq }: ChannelPosition): number {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;
@@ -78,13 +85,19 @@ export class DeliveredPosition {
     this.#mark({ seq: headSeq, isStored: false, messageId: lastId });
   }
 
-  /** Whether a message of this seq was delivered that has another id: a fail-over lost it, and the seq is given out again. */
+  /**
+   * Whether a message of this seq was delivered that has another id: a fail-over lost it, and the
+   * seq is given out again.
+   */
   hasOther(seq: number, messageId: number): boolean {
     const mark = this.#marks.find((one) => one.isStored && one.seq === seq);
     return mark !== undefined && mark.messageId !== messageId;
   }
 
-  /** Messages that the store's history has not were lost, or forged: others may have their numbers, with any ids. */
+  /**
+   * Messages that the store's history has not were lost, or forged: others may have their numbers,
+   * with any ids.
+   */
   forgetLost({ lostFromId, lastId }: ChannelPosition): void {
     let last = this.#marks.at(-1);
     while (last !== undefined && last.messageId >= lostFromId) {

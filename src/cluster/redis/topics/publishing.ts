@@ -1,5 +1,5 @@
-// Publishes unordered events through Redis: each is sent once or, while Redis is away, not at all; nothing
-// is queued for later. State: publications under way, batches of announcements.
+// Publishes unordered events through Redis: each is sent once or, while Redis is away, not at all;
+// nothing is queued for later. State: publications under way, batches of announcements.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";

@@ -1,5 +1,6 @@
-// Reorder buffer of one channel: frames ahead of their turn, by publication number. All buffers of a node
-// share one byte budget; frames over it are dropped and read from the store. State: the frames.
+// Reorder buffer of one channel: frames ahead of their turn, by publication number. All buffers of
+// a node share one byte budget; frames over it are dropped and read from the store. State: the
+// frames.
 
 import {
   kindOf,
@@ -87,7 +88,10 @@ export class ReorderBuffer {
     return undefined;
   }
 
-  /** Hands out, in order, and forgets those that no store has and that come before the message with this id. */
+  /**
+   * Hands out, in order, and forgets those that no store has and that come before the message with
+   * this id.
+   */
   unstoredBefore(messageId: number): readonly Buffer[] {
     if (this.#unstored === 0) return [];
     const before = [...this.#frames]
@@ -98,7 +102,9 @@ export class ReorderBuffer {
     );
   }
 
-  /** Removes frames through `publicationSeq`; returns, in order, those that are not in the store. */
+  /**
+   * Removes frames through `publicationSeq`; returns, in order, those that are not in the store.
+   */
   passThrough(publicationSeq: number): readonly Buffer[] {
     const passed = [...this.#frames.keys()]
       .filter((one) => one <= publicationSeq)

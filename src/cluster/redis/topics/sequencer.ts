@@ -1,6 +1,6 @@
-// In-order delivery of one channel: publications reach the listener in the order of their numbers, each
-// once. A publication ahead of its turn is buffered; if the missing one does not arrive in time, the
-// sequencer requests a catch-up from the store. State: position, reorder buffer.
+// In-order delivery of one channel: publications reach the listener in the order of their numbers,
+// each once. A publication ahead of its turn is buffered; if the missing one does not arrive in
+// time, the sequencer requests a catch-up from the store. State: position, reorder buffer.
 
 import type {
   ChannelKey,
@@ -107,7 +107,9 @@ export class Sequencer {
     return this.#publicationSeq;
   }
 
-  /** When its position was found or moved last, Unix milliseconds; 0: nothing was ever published. */
+  /**
+   * When its position was found or moved last, Unix milliseconds; 0: nothing was ever published.
+   */
   get movedAtMs(): number {
     return this.#movedAtMs;
   }
@@ -260,8 +262,8 @@ export class Sequencer {
   }
 
   /**
-   * After a fail-over numbers are given out again, with new message ids, which are lower if the lost
-   * messages were sent by a node whose clock is ahead.
+   * After a fail-over numbers are given out again, with new message ids, which are lower if the
+   * lost messages were sent by a node whose clock is ahead.
    */
   #isOfForkedHistory(frame: Buffer): boolean {
     const { lastId } = this.delivered;
@@ -274,8 +276,9 @@ export class Sequencer {
   }
 
   /**
-   * The next message has an id that is not above the last one or is far in the future, or it does not come after
-   * the last one: that was lost in a fail-over, and the message before this one, with the same number, is late.
+   * The next message has an id that is not above the last one or is far in the future, or it does
+   * not come after the last one: that was lost in a fail-over, and the message before this one,
+   * with the same number, is late.
    */
   #isImplausible(frame: Buffer): boolean {
     if (kindOf(frame) !== MESSAGE_FRAME) return false;
@@ -287,8 +290,9 @@ export class Sequencer {
   }
 
   /**
-   * A buffered frame that is not in the store was not delivered before. On a Redis Cluster a read may pass the
-   * number of an unstored personal message before the message arrives; its id is then above all delivered ones.
+   * A buffered frame that is not in the store was not delivered before. On a Redis Cluster a read
+   * may pass the number of an unstored personal message before the message arrives; its id is then
+   * above all delivered ones.
    */
   #isMissing(frame: Buffer, through: number): boolean {
     if (publicationSeqOf(frame) > through) return true;
@@ -338,8 +342,8 @@ export class Sequencer {
   }
 
   /**
-   * Unstored publications that arrived while suspended, or before the catch-up after a loss was done, are
-   * skipped: a session that moved here since may have received them on its earlier node.
+   * Unstored publications that arrived while suspended, or before the catch-up after a loss was
+   * done, are skipped: a session that moved here since may have received them on its earlier node.
    */
   #deliverFrame(frame: Buffer): void {
     const wasHeld =

@@ -1,5 +1,6 @@
-// One connection to one Redis server for sharded publish/subscribe. It reconnects by itself and is replaced
-// when silent; its subscriptions end with the connection. State: status, pending subscriptions, marks.
+// One connection to one Redis server for sharded publish/subscribe. It reconnects by itself and is
+// replaced when silent; its subscriptions end with the connection. State: status, pending
+// subscriptions, marks.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -116,7 +117,10 @@ export class SubscriberConnection {
       );
   }
 
-  /** Resolves when publications before the call have arrived. Rejects `unavailable`; replaces a silent connection. */
+  /**
+   * Resolves when publications before the call have arrived. Rejects `unavailable`; replaces a
+   * silent connection.
+   */
   mark(): Promise<void> {
     return this.#marking.run();
   }
@@ -222,7 +226,8 @@ export class SubscriberConnection {
     try {
       await this.mark();
     } catch {
-      // A failure of the publisher does not count; a failure of this connection is reported already.
+      // A failure of the publisher does not count; a failure of this connection is reported
+      // already.
       if (this.isUp)
         await this.#renewedUnless(true, this.#client.ping()).catch(() => {});
     } finally {

@@ -1,5 +1,6 @@
-// Sharded subscriptions of the node: each topic at the server of its slot, one connection per server. Topics
-// lost with a connection or a moved slot are subscribed again. State: wanted names, lost ones, connections.
+// Sharded subscriptions of the node: each topic at the server of its slot, one connection per
+// server. Topics lost with a connection or a moved slot are subscribed again. State: wanted names,
+// lost ones, connections.
 
 import { randomUUID } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -58,7 +59,10 @@ export class Subscriber {
     if (!link.isCluster) await this.#connection(ONLY_SERVER).connect();
   }
 
-  /** Resolves when subscribed. Rejects `unavailable`; the name is then not wanted. One call per name at a time. */
+  /**
+   * Resolves when subscribed. Rejects `unavailable`; the name is then not wanted. One call per name
+   * at a time.
+   */
   async subscribe(name: string): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
     this.#wanted.add(name);
@@ -93,7 +97,9 @@ export class Subscriber {
     return this.#lost.size === 0 && only?.isUp !== false;
   }
 
-  /** Resolves when publications before the call have arrived. Rejects `unavailable` after a timeout. */
+  /**
+   * Resolves when publications before the call have arrived. Rejects `unavailable` after a timeout.
+   */
   async mark(): Promise<void> {
     const deadline = Date.now() + this.#timeoutMs;
     for (;;)

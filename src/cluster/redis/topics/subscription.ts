@@ -1,4 +1,5 @@
-// A subscription of the node to a topic, delayed unsubscribes included. Types and the parts of a topic's name.
+// A subscription of the node to a topic, delayed unsubscribes included. Types and the parts of a
+// topic's name.
 
 import type { ChannelKey, Topic } from "../../../broker/model.ts";
 import type { Sequencer } from "./sequencer.ts";

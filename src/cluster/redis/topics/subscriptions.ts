@@ -1,6 +1,6 @@
-// The node's subscriptions. Unsubscribing is delayed, because a topic is often wanted again soon. After a
-// loss each topic is judged, read and delivered before it counts as whole. State: subscriptions by name;
-// which are lost, not judged, or not recovered.
+// The node's subscriptions. Unsubscribing is delayed, because a topic is often wanted again soon.
+// After a loss each topic is judged, read and delivered before it counts as whole. State:
+// subscriptions by name; which are lost, not judged, or not recovered.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
@@ -235,7 +235,10 @@ export class Subscriptions {
     });
   }
 
-  /** Users before groups: a session that lost its right receives nothing. Users that could not be judged are retried. */
+  /**
+   * Users before groups: a session that lost its right receives nothing. Users that could not be
+   * judged are retried.
+   */
   async #restoreAll(back: readonly Restoring[]): Promise<void> {
     let unjudged: ReadonlySet<string>;
     try {

@@ -25,8 +25,8 @@ export interface TopicsParts {
 export interface TopicsResync
   extends Pick<Resync, "judgeUsers" | "judgeGroup"> {
   /**
-   * Time of the last confirmed heartbeat, Unix milliseconds, if that is too long ago: other nodes may count
-   * this one as dead. Undefined: recent enough.
+   * Time of the last confirmed heartbeat, Unix milliseconds, if that is too long ago: other nodes
+   * may count this one as dead. Undefined: recent enough.
    */
   silentSinceMs(): number | undefined;
 }
@@ -43,8 +43,8 @@ export interface TopicsMetrics {
   /** A channel caught up from the store. */
   repaired(): void;
   /**
-   * A publication was dropped. `unreadable`: no valid frame; `misplaced`: wrong topic; `disproved`: its
-   * number was not given out by the store.
+   * A publication was dropped. `unreadable`: no valid frame; `misplaced`: wrong topic; `disproved`:
+   * its number was not given out by the store.
    */
   rejected(why: "unreadable" | "misplaced" | "disproved"): void;
   /** This many lost topics are subscribed again. */

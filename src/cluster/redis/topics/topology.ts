@@ -1,5 +1,5 @@
-// Maps topic names to servers: the only server, or on a Cluster the primary of the name's slot, polled.
-// State: the slot map.
+// Maps topic names to servers: the only server, or on a Cluster the primary of the name's slot,
+// polled. State: the slot map.
 
 import type { Redis } from "ioredis";
 import type { Clock } from "../../../broker/ports.ts";

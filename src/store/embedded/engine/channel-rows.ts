@@ -1,5 +1,6 @@
-// What the database knows of a channel's log: its number (which stands for the long key in other tables) and its newest seq, and the keys
-// of the log and expiry tables. Owns the counter of channel numbers. A number is never used for two channels.
+// What the database knows of a channel's log: its number (which stands for the long key in other
+// tables) and its newest seq, and the keys of the log and expiry tables. Owns the counter of
+// channel numbers. A number is never used for two channels.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { commit, fieldsOf } from "./database.ts";
@@ -41,12 +42,18 @@ export class ChannelRows {
     };
   }
 
-  /** A number no channel has. It is taken for good once `keepNumbers` has resolved, which must be before its first use. */
+  /**
+   * A number no channel has. It is taken for good once `keepNumbers` has resolved, which must be
+   * before its first use.
+   */
   takeNumber(): number {
     return this.#next++;
   }
 
-  /** Makes sure that no number taken so far is ever given again, also after a checkpoint that failed. Throws `unavailable`. */
+  /**
+   * Makes sure that no number taken so far is ever given again, also after a checkpoint that
+   * failed. Throws `unavailable`.
+   */
   async keepNumbers(): Promise<void> {
     const next = this.#next;
     if (next === this.#keptNext) return;

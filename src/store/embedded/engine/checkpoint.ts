@@ -1,7 +1,8 @@
-// Moves the memtable into the database, in the background and in short steps, and deletes the WAL it makes superfluous.
-// Owns the timer, the one run under way and the counts. Order is everything: records first, in phases (see flush.ts); then, once all of them
-// are committed, the WAL position; then the memtable lets go; and only when the disk has all of it are old segments deleted. A crash in
-// between means that some records are written again with the same keys and values.
+// Moves the memtable into the database, in the background and in short steps, and deletes the WAL
+// it makes superfluous. Owns the timer, the one run under way and the counts. Order is everything:
+// records first, in phases (see flush.ts); then, once all of them are committed, the WAL position;
+// then the memtable lets go; and only when the disk has all of it are old segments deleted. A crash
+// in between means that some records are written again with the same keys and values.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ChannelKey } from "../../../broker/model.ts";
@@ -111,12 +112,18 @@ export class Checkpoint {
     return this.#done;
   }
 
-  /** The checkpoint of a start: moves what was replayed and leaves the old segments behind. Throws `unavailable`. */
+  /**
+   * The checkpoint of a start: moves what was replayed and leaves the old segments behind. Throws
+   * `unavailable`.
+   */
   async first(): Promise<void> {
     await this.#move(true);
   }
 
-  /** The checkpoint of an orderly end: afterwards the database, on the disk, has everything and no segment is needed. Throws `unavailable`. */
+  /**
+   * The checkpoint of an orderly end: afterwards the database, on the disk, has everything and no
+   * segment is needed. Throws `unavailable`.
+   */
   async last(): Promise<void> {
     await this.#move(false);
     const { tables, wal, ids } = this.#parts;
@@ -143,7 +150,10 @@ export class Checkpoint {
     this.#timer.unref();
   }
 
-  /** Moves what is settled now. One at a time; a failure is reported, keeps the memtable and is retried at the next turn of the timer. */
+  /**
+   * Moves what is settled now. One at a time; a failure is reported, keeps the memtable and is
+   * retried at the next turn of the timer.
+   */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
     this.#running = this.#attempt();
@@ -199,7 +209,10 @@ export class Checkpoint {
     this.#dropSegments(state.position);
   }
 
-  /** Commits a phase in steps, one per event-loop turn, with a few steps on their way to the disk at a time. */
+  /**
+   * Commits a phase in steps, one per event-loop turn, with a few steps on their way to the disk at
+   * a time.
+   */
   async #putAll(rest: Generator<void>): Promise<void> {
     const steps: Promise<void>[] = [];
     const failures: unknown[] = [];

@@ -1,7 +1,7 @@
-// An LMDB environment with a format and an owner. Owns nothing after the opening: tables are used by
-// the parts that know them. All writes go through `commit` (puts that are decided already) or
-// `transact` (a step that reads, decides and writes): lmdb must not start writing outside a batch, or
-// a failed commit rejects promises nobody holds.
+// An LMDB environment with a format and an owner. Owns nothing after the opening: tables are used
+// by the parts that know them. All writes go through `commit` (puts that are decided already) or
+// `transact` (a step that reads, decides and writes): lmdb must not start writing outside a batch,
+// or a failed commit rejects promises nobody holds.
 
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -19,7 +19,10 @@ export type Snapshot = ReturnType<RootDatabase["useReadTransaction"]>;
 /** A stored value: its format version, then its fields. */
 export type Stored = readonly unknown[];
 
-/** Makes what `steps` issues one transaction; resolves when it is committed, false: nothing was written, the folder has another owner. */
+/**
+ * Makes what `steps` issues one transaction; resolves when it is committed, false: nothing was
+ * written, the folder has another owner.
+ */
 type Batch = (steps: () => void) => Promise<boolean>;
 
 /** The calls on the database that tests make fail. */
@@ -36,8 +39,9 @@ const REAL_WRITES: DatabaseWrites = {
 };
 
 /**
- * The fencing token of the folder's owner. LMDB compares it inside every write transaction, so a process that lost the folder while it
- * was paused writes nothing, at whatever instruction it was paused.
+ * The fencing token of the folder's owner. LMDB compares it inside every write transaction, so a
+ * process that lost the folder while it was paused writes nothing, at whatever instruction it was
+ * paused.
  */
 class Fence {
   readonly #table: Table<Stored, string>;
@@ -49,14 +53,20 @@ class Fence {
     this.#table = table;
   }
 
-  /** To be called inside a transaction: no owner before may write from its commit on. Returns the new owner's incarnation. */
+  /**
+   * To be called inside a transaction: no owner before may write from its commit on. Returns the
+   * new owner's incarnation.
+   */
   next(): number {
     const incarnation = (this.#table.getEntry(FENCE)?.version ?? 0) + 1;
     this.#table.putSync(FENCE, [1], incarnation);
     return incarnation;
   }
 
-  /** Lets this process write while it is the owner. `onLost` is called when a write finds that it is not. */
+  /**
+   * Lets this process write while it is the owner. `onLost` is called when a write finds that it is
+   * not.
+   */
   open(incarnation: number, onLost: () => BrokerError): void {
     this.#incarnation = incarnation;
     this.#onLost = onLost;
@@ -66,7 +76,10 @@ class Fence {
   readonly write: Batch = (steps) =>
     this.#table.ifVersion(FENCE, this.#owner(), steps);
 
-  /** The steps run inside the transaction: they read what is written before them. One that throws writes nothing. */
+  /**
+   * The steps run inside the transaction: they read what is written before them. One that throws
+   * writes nothing.
+   */
   readonly run: Batch = (steps) => {
     const incarnation = this.#owner();
     return this.#table.childTransaction(() => {
@@ -104,7 +117,10 @@ export interface DatabaseOptions {
   readonly writes?: DatabaseWrites | undefined;
 }
 
-/** Opens or creates the environment in `folder`. Throws `internal` when its format is newer than `format`. */
+/**
+ * Opens or creates the environment in `folder`. Throws `internal` when its format is newer than
+ * `format`.
+ */
 export function openDatabase(
   folder: string,
   format: number,
@@ -113,7 +129,8 @@ export function openDatabase(
   const env = open({
     path: folder,
     maxDbs: MAX_TABLES,
-    // Only explicit batches are atomic and only they hand out every promise (see the head of this file).
+    // Only explicit batches are atomic and only they hand out every promise (see the head of this
+    // file).
     eventTurnBatching: false,
   });
   try {
@@ -142,8 +159,9 @@ function assertFormat(format: Stored | undefined, known: number): void {
 }
 
 /**
- * Makes the puts and removes that `steps` issues (synchronously) one transaction; resolves when it is committed. Throws `unavailable`, also
- * when the folder has another owner: nothing is written then.
+ * Makes the puts and removes that `steps` issues (synchronously) one transaction; resolves when it
+ * is committed. Throws `unavailable`, also when the folder has another owner: nothing is written
+ * then.
  */
 export async function commit(
   database: WritableDatabase,
@@ -169,7 +187,10 @@ async function write(
   if (!isOwner) throw fence.lost();
 }
 
-/** lmdb rejects with an error that holds a promise of the real one; unread, that promise would count as unhandled. */
+/**
+ * lmdb rejects with an error that holds a promise of the real one; unread, that promise would count
+ * as unhandled.
+ */
 async function causeOf(error: unknown): Promise<unknown> {
   if (!(error instanceof Error) || !("commitError" in error)) return error;
   try {
@@ -191,15 +212,18 @@ export async function flushed(
   }
 }
 
-/** Resolves when everything committed before is as durable as the store promises. Throws `unavailable`. */
+/**
+ * Resolves when everything committed before is as durable as the store promises. Throws
+ * `unavailable`.
+ */
 export async function secure(database: Database): Promise<void> {
   if (database.synced) await flushed(database);
 }
 
 /**
- * Runs a synchronous step inside a write transaction: what it reads and what it writes is one, so no
- * lock is needed. Steps run in the order of the calls and after the commits issued before them; a
- * commit issued later may be written before them. Resolves to the answer when it is as durable as
+ * Runs a synchronous step inside a write transaction: what it reads and what it writes is one, so
+ * no lock is needed. Steps run in the order of the calls and after the commits issued before them;
+ * a commit issued later may be written before them. Resolves to the answer when it is as durable as
  * the store promises. A step that throws writes nothing. Throws the step's own `BrokerError`, else
  * `unavailable`, also when the folder has another owner.
  */
@@ -217,7 +241,10 @@ export async function transact<Answer>(
   return answer.of;
 }
 
-/** The fields of a stored value behind its version. Throws `internal` when the value is newer than `known`. */
+/**
+ * The fields of a stored value behind its version. Throws `internal` when the value is newer than
+ * `known`.
+ */
 export function fieldsOf(value: Stored, known = 1): readonly unknown[] {
   const [version, ...fields] = value;
   if (typeof version === "number" && version <= known) return fields;

@@ -1,7 +1,7 @@
-// What a checkpoint writes: marks what is settled, puts it into the tables in the order of keys, lets
-// go of it. No state but the parts'. Writing a record again changes nothing. Of what is put side by
-// side any part may fail and the rest be committed. So it comes in phases: nothing may stand in the
-// tables before what it refers to surely does.
+// What a checkpoint writes: marks what is settled, puts it into the tables in the order of keys,
+// lets go of it. No state but the parts'. Writing a record again changes nothing. Of what is put
+// side by side any part may fail and the rest be committed. So it comes in phases: nothing may
+// stand in the tables before what it refers to surely does.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { type ChannelRows, expiryKey, logKey } from "./channel-rows.ts";
@@ -75,8 +75,9 @@ export function* finishFlush(
 }
 
 /**
- * Every put for what is being flushed, phase by phase: all of one is to be committed before the next begins. Each stops after each row and is to be
- * advanced inside `commit`. `isFirst`: what was replayed, of which the database may have some already.
+ * Every put for what is being flushed, phase by phase: all of one is to be committed before the
+ * next begins. Each stops after each row and is to be advanced inside `commit`. `isFirst`: what was
+ * replayed, of which the database may have some already.
  */
 export function phases(
   parts: FlushParts,
@@ -91,7 +92,10 @@ export function phases(
   ];
 }
 
-/** Which number a new channel has: records under a number are lost without it. And each newest seq: where a record stands, none is given again. */
+/**
+ * Which number a new channel has: records under a number are lost without it. And each newest seq:
+ * where a record stands, none is given again.
+ */
 function* heads(
   { rows, conversationRows }: FlushParts,
   { channels }: Flush,
@@ -105,9 +109,10 @@ function* heads(
 }
 
 /**
- * Messages, each with what a sweep removes together with it: the sweep may come before the next phase. Those that follow each other share a
- * row; one that expires, and one of a stream, leaves by itself and stands alone. A checkpoint that failed begins again at the same records, so
- * its rows are the same or longer.
+ * Messages, each with what a sweep removes together with it: the sweep may come before the next
+ * phase. Those that follow each other share a row; one that expires, and one of a stream, leaves by
+ * itself and stands alone. A checkpoint that failed begins again at the same records, so its rows
+ * are the same or longer.
  */
 function* messages(
   parts: FlushParts,
@@ -188,7 +193,10 @@ function* references(
   yield* streams.puts();
 }
 
-/** What is put last under a clientMsgNo stays: one that was used again behind the window is there twice. */
+/**
+ * What is put last under a clientMsgNo stays: one that was used again behind the window is there
+ * twice.
+ */
 function* remembered({
   log,
   dedupeOnly,
@@ -211,7 +219,10 @@ function isNewer(one: MemtableRecord, other: MemtableRecord): boolean {
   return peekId(one.bytes, one.start) > peekId(other.bytes, other.start);
 }
 
-/** Numbers new channels; a number is taken for good before anything is stored under a number. Throws `unavailable`. */
+/**
+ * Numbers new channels; a number is taken for good before anything is stored under a number. Throws
+ * `unavailable`.
+ */
 export async function takeNumbers(
   rows: ChannelRows,
   flushed: readonly ChannelFlush[],

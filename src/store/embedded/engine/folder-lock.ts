@@ -1,7 +1,9 @@
-// Keeps a second process off the data folder. The owner is a row in the database; taking and giving it up are LMDB transactions, which only
-// one process at a time can be in, so of two that race one wins. Owns the token, the lease and the heartbeat timer.
-// A dead owner does not block: within one boot and pid namespace the pid and its start time decide; across them a silent heartbeat does. An
-// owner that was only paused finds out before it answers anything: see `assertHeld` for the WAL and `Fence` for the database.
+// Keeps a second process off the data folder. The owner is a row in the database; taking and giving
+// it up are LMDB transactions, which only one process at a time can be in, so of two that race one
+// wins. Owns the token, the lease and the heartbeat timer. A dead owner does not block: within one
+// boot and pid namespace the pid and its start time decide; across them a silent heartbeat does. An
+// owner that was only paused finds out before it answers anything: see `assertHeld` for the WAL and
+// `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
 import {
@@ -26,7 +28,10 @@ export const HEARTBEAT_FILE = "heartbeat";
 const HEARTBEAT_MS = 1000;
 /** An owner in another pid namespace that is silent for so long is dead. */
 const SILENCE_MS = 5000;
-/** For how long after a heartbeat the owner may begin a write, and answer it, without looking again: less than SILENCE_MS. */
+/**
+ * For how long after a heartbeat the owner may begin a write, and answer it, without looking again:
+ * less than SILENCE_MS.
+ */
 const LEASE_MS = 3000;
 const ANSWER_MS = 4000;
 /** How long a process may take to die, and between looks at it. */
@@ -58,7 +63,9 @@ export class FolderLock {
   #beatMs = 0;
   #lost: BrokerError | undefined;
 
-  /** `onLost` is called once, when another process has taken the folder; it must end the process. */
+  /**
+   * `onLost` is called once, when another process has taken the folder; it must end the process.
+   */
   constructor(
     tables: Database,
     folder: string,
@@ -96,7 +103,8 @@ export class FolderLock {
           message: `The data folder is in use by process ${holder.pid}; stop it first, or set another store.path`,
         });
     }
-    // It woke between the last look at it and its loss of the folder: it may answer until its lease ends.
+    // It woke between the last look at it and its loss of the folder: it may answer until its lease
+    // ends.
     if (dead?.beatMs !== undefined && this.#lastBeat() !== dead.beatMs)
       await pause(ANSWER_MS + HEARTBEAT_MS);
     this.#confirm();
@@ -105,19 +113,20 @@ export class FolderLock {
   }
 
   /**
-   * To be called before a write outside the database. Costs a look at the clock, except after a pause of more than LEASE_MS: then the
-   * owner's row is read again. Throws `unavailable`.
+   * To be called before a write outside the database. Costs a look at the clock, except after a
+   * pause of more than LEASE_MS: then the owner's row is read again. Throws `unavailable`.
    */
   assertHeld(): void {
     if (performance.now() - this.#confirmedAt >= LEASE_MS) this.#confirm();
   }
 
   /**
-   * To be called between a write outside the database and its answer: the process may have been paused in between. Throws `unavailable`:
-   * then nothing of the write may be answered.
+   * To be called between a write outside the database and its answer: the process may have been
+   * paused in between. Throws `unavailable`: then nothing of the write may be answered.
    *
-   * When it returns, no other process has begun to read the WAL yet: one takes the folder only after SILENCE_MS without a heartbeat, or
-   * waits until this lease is over (`acquire`). So it will find what was written, and the answer stays true however late it leaves.
+   * When it returns, no other process has begun to read the WAL yet: one takes the folder only
+   * after SILENCE_MS without a heartbeat, or waits until this lease is over (`acquire`). So it will
+   * find what was written, and the answer stays true however late it leaves.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();
@@ -152,8 +161,9 @@ export class FolderLock {
   }
 
   /**
-   * Extends the lease. The order matters: a heartbeat that others see, then the look at the row. A process that takes the folder commits the
-   * row first and looks at the heartbeat then; so one of the two notices the other.
+   * Extends the lease. The order matters: a heartbeat that others see, then the look at the row. A
+   * process that takes the folder commits the row first and looks at the heartbeat then; so one of
+   * the two notices the other.
    */
   #confirm(): void {
     if (this.#lost !== undefined) throw this.#lost;
@@ -218,7 +228,9 @@ function toOwner(stored: readonly unknown[] | undefined): Owner | undefined {
   };
 }
 
-/** A process that was just killed takes a moment to be gone: a restart at once must not be refused. */
+/**
+ * A process that was just killed takes a moment to be gone: a restart at once must not be refused.
+ */
 async function outlives({ pid, startedAt }: Owner): Promise<boolean> {
   for (let waitedMs = 0; waitedMs < DYING_MS; waitedMs += DYING_STEP_MS) {
     if (processStart(pid) !== startedAt) return false;
@@ -238,7 +250,8 @@ function processStart(pid: number): string | undefined {
   if (process.platform !== "linux") return "";
   try {
     const line = readFileSync(`/proc/${pid}/stat`, "utf8");
-    // The name in parentheses may hold anything; state is the 1st field behind it, the start time the 20th.
+    // The name in parentheses may hold anything; state is the 1st field behind it, the start time
+    // the 20th.
     const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
     return fields[0] === "Z" || fields[0] === "X" ? undefined : fields[19];
   } catch {

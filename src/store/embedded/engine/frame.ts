@@ -34,7 +34,9 @@ export class Frame {
     return this.#end + LENGTH_BYTES;
   }
 
-  /** Goes on in a new buffer with what the frame has. Its records so far stand in the old one too. */
+  /**
+   * Goes on in a new buffer with what the frame has. Its records so far stand in the old one too.
+   */
   #move(bytes: number): void {
     const size = Math.max(BUFFER_BYTES, FRAME_HEADER_BYTES + bytes);
     const moved = Buffer.allocUnsafeSlow(size);

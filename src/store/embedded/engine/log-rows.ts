@@ -1,6 +1,8 @@
-// The messages of all channels in the database: rows of the table `log`, keyed by channel number and first seq. A row is one record, or a chunk
-// of up to 64 whose seqs follow each other: version u8 (0x40, no record's), count u8, where each ends u32 from the first one's start, the
-// records. Everything that reads or writes the log goes through here. No cursor stays open between two rows. No state.
+// The messages of all channels in the database: rows of the table `log`, keyed by channel number
+// and first seq. A row is one record, or a chunk of up to 64 whose seqs follow each other: version
+// u8 (0x40, no record's), count u8, where each ends u32 from the first one's start, the records.
+// Everything that reads or writes the log goes through here. No cursor stays open between two rows.
+// No state.
 
 import { logKey, seqIn } from "./channel-rows.ts";
 import type { Tables } from "./tables.ts";
@@ -128,7 +130,10 @@ export class LogRows {
   }
 }
 
-/** How many records from the one at `start` on, before `end`, are one row. Their seqs follow each other and none must be alone. */
+/**
+ * How many records from the one at `start` on, before `end`, are one row. Their seqs follow each
+ * other and none must be alone.
+ */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],
   start: number,
@@ -161,7 +166,9 @@ export function countIn(value: Uint8Array): number {
   return value[0] === CHUNK ? (value[1] ?? 0) : 1;
 }
 
-/** The row of a value read; `fast` may be lmdb's own buffer, which is longer than its `length` says. */
+/**
+ * The row of a value read; `fast` may be lmdb's own buffer, which is longer than its `length` says.
+ */
 export function rowOf(first: number, fast: Buffer): LogRow {
   const value = fast.subarray(0, fast.length);
   return { first, last: first + countIn(value) - 1, value };

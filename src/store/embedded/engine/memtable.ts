@@ -1,6 +1,7 @@
-// The memory of what the WAL has and the database does not: per channel its newest messages, and who sent which clientMsgNo.
-// Owns the map of active channels (their heads and records), the map of client message numbers, and the counts that bound all of it.
-// What a record says is read from its bytes when asked for. Must never drop a record before the database has committed it.
+// The memory of what the WAL has and the database does not: per channel its newest messages, and
+// who sent which clientMsgNo. Owns the map of active channels (their heads and records), the map of
+// client message numbers, and the counts that bound all of it. What a record says is read from its
+// bytes when asked for. Must never drop a record before the database has committed it.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { hashText } from "../../../lib/text-hash.ts";
@@ -14,9 +15,15 @@ import {
   type StoredRecord,
 } from "./record.ts";
 
-/** Idle channels kept in memory for their heads; beyond, the oldest are forgotten (one database read brings them back). */
+/**
+ * Idle channels kept in memory for their heads; beyond, the oldest are forgotten (one database read
+ * brings them back).
+ */
 const MAX_IDLE_CHANNELS = 100_000;
-/** Lists below it are as long as what they hold and never change; most channels have few records between two checkpoints. */
+/**
+ * Lists below it are as long as what they hold and never change; most channels have few records
+ * between two checkpoints.
+ */
 const MAX_EXACT = 8;
 
 /** A record on its way: assigned, then written, then settled. */
@@ -156,8 +163,9 @@ export class Memtable {
   }
 
   /**
-   * Takes in a record that stands encoded there, as it is appended and again as it is replayed: everything that is derived from a record is
-   * derived here. Its seq is given and retries find it from now on; reads show it once it is settled.
+   * Takes in a record that stands encoded there, as it is appended and again as it is replayed:
+   * everything that is derived from a record is derived here. Its seq is given and retries find it
+   * from now on; reads show it once it is settled.
    */
   assign(
     channel: MemtableChannel,
@@ -187,7 +195,10 @@ export class Memtable {
     return record;
   }
 
-  /** Drops an assigned record that was not written, as all that are assigned and not settled must be. */
+  /**
+   * Drops an assigned record that was not written, as all that are assigned and not settled must
+   * be.
+   */
   rollBack(record: MemtableRecord): void {
     this.#drop(record);
     const { channel } = record;
@@ -216,13 +227,16 @@ export class Memtable {
     channel.unsettled--;
     if (messageSeq > 0) channel.log = grown(channel.log, record);
     else channel.dedupeOnly = grown(channel.dedupeOnly, record);
-    // After a power cut the database may be ahead of the WAL that is replayed: a seq that was shown is never given again.
+    // After a power cut the database may be ahead of the WAL that is replayed: a seq that was shown
+    // is never given again.
     if (messageSeq <= channel.head) return;
     channel.head = messageSeq;
     channel.headCounted = peekCounted(bytes, start).counted;
   }
 
-  /** Everything settled, to be written to the database. After a failure it is simply called again. */
+  /**
+   * Everything settled, to be written to the database. After a failure it is simply called again.
+   */
   startFlush(): ChannelFlush[] {
     return this.#dirty.map((channel) => ({
       channel,

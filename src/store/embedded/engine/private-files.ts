@@ -1,5 +1,5 @@
-// Closes the data folder to other users of the machine: folders 0700, files 0600, also those an older build or a copy left open. Touches only
-// what the store itself makes. No state.
+// Closes the data folder to other users of the machine: folders 0700, files 0600, also those an
+// older build or a copy left open. Touches only what the store itself makes. No state.
 
 import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -11,8 +11,8 @@ const PERMISSIONS = 0o777;
 const STICKY = 0o1000;
 
 /**
- * Makes the folders that are not there, and closes what is. What belongs to another user is left as it is; the first
- * of it is reported.
+ * Makes the folders that are not there, and closes what is. What belongs to another user is left as
+ * it is; the first of it is reported.
  */
 export function closeToOthers(
   folder: string,

@@ -1,6 +1,7 @@
-// One WAL record ⇄ bytes: the codec of everything the message path stores. The same bytes are the value in the database's log.
-// Pure. Layout, little-endian: version u8, kind u8, flags u8, channelType u8, expireS u32, timestampMs f64, messageId f64,
-// messageSeq f64, counted f64 (not in version 1), then strings (length u16, UTF-8): key, channelId, fromUid, clientMsgNo, [streamNo],
+// One WAL record ⇄ bytes: the codec of everything the message path stores. The same bytes are the
+// value in the database's log. Pure. Layout, little-endian: version u8, kind u8, flags u8,
+// channelType u8, expireS u32, timestampMs f64, messageId f64, messageSeq f64, counted f64 (not in
+// version 1), then strings (length u16, UTF-8): key, channelId, fromUid, clientMsgNo, [streamNo],
 // [tagKey]; the rest is the payload.
 
 import { BrokerError } from "../../../broker/errors.ts";
@@ -51,7 +52,10 @@ export interface StoredRecord {
   readonly message: Message;
   /** The sender chose the clientMsgNo: a retry is answered with this message. */
   readonly dedupe: boolean;
-  /** Of a message: how many of its channel's messages through it count as unread for as long as they are kept (`countsForEver`); else 0. */
+  /**
+   * Of a message: how many of its channel's messages through it count as unread for as long as they
+   * are kept (`countsForEver`); else 0.
+   */
   readonly counted: number;
   /** The message is a stream's: its text is kept elsewhere and the payload is empty. */
   readonly isStream: boolean;
@@ -64,7 +68,10 @@ export interface RecordTimes {
   readonly expiresAtMs: number;
 }
 
-/** Whether a message is among the `counted`: those that expire come and go and are counted one by one. */
+/**
+ * Whether a message is among the `counted`: those that expire come and go and are counted one by
+ * one.
+ */
 export function countsForEver(
   redDot: boolean,
   { expireS }: Pick<Message, "expireS">,
@@ -84,7 +91,10 @@ export function maxRecordBytes(message: Message): number {
   return FIXED_BYTES + 12 + units * 3 + message.payload.length;
 }
 
-/** Writes the record at `at` and returns the position behind it. The target has room for `maxRecordBytes`. */
+/**
+ * Writes the record at `at` and returns the position behind it. The target has room for
+ * `maxRecordBytes`.
+ */
 export function encodeRecord(
   target: Buffer,
   at: number,
@@ -176,7 +186,9 @@ export function peekText(bytes: Buffer, at: number, text: number): string {
   return bytes.toString("utf8", start, end);
 }
 
-/** What the record at `at` means for the count of unread messages, without reading the rest of it. */
+/**
+ * What the record at `at` means for the count of unread messages, without reading the rest of it.
+ */
 export function peekCounted(
   data: Uint8Array,
   at = 0,

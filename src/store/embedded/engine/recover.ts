@@ -54,8 +54,8 @@ interface Cut {
 }
 
 /**
- * Replays the segments of `folder` from `position` on into `target`. Throws `internal`, with an error
- * message that says what to do, when acknowledged messages are lost.
+ * Replays the segments of `folder` from `position` on into `target`. Throws `internal`, with an
+ * error message that says what to do, when acknowledged messages are lost.
  */
 export function recover(
   folder: string,
@@ -114,7 +114,8 @@ function readSegment(path: string): Segment {
       message: `The journal file ${path} has format ${header.version}; this build reads up to ${SEGMENT_VERSION}. Start the newer build that wrote it`,
     });
   if (header.kind === "ok") return { path, bytes, header };
-  // A file that was being created when the process ended has no more than its header, or nothing but zeros.
+  // A file that was being created when the process ended has no more than its header, or nothing
+  // but zeros.
   const isUnborn =
     bytes.length <= SEGMENT_HEADER_BYTES || bytes.every((byte) => byte === 0);
   if (!isUnborn) throw damaged(path, 0);
@@ -138,7 +139,9 @@ function holdsFrame({ bytes, header }: Segment, from: number): boolean {
   return header !== undefined && hasFrameAfter(bytes, from, header.salt);
 }
 
-/** The segment was written without waiting for the disk, before the machine booted the last time. */
+/**
+ * The segment was written without waiting for the disk, before the machine booted the last time.
+ */
 function mayLose({ header }: Segment, boot: string): boolean {
   if (header === undefined || header.synced) return false;
   if (header.boot === UNKNOWN_BOOT || boot === UNKNOWN_BOOT) return false;

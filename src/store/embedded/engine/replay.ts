@@ -1,5 +1,5 @@
-// Brings messages back after a restart: replays each record of the WAL into the memtable. Records of
-// streams go to who holds them. No state.
+// Brings messages back after a restart: replays each record of the WAL into the memtable. Records
+// of streams go to who holds them. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";

@@ -1,9 +1,9 @@
-// The format of the WAL's files. A segment is a header and frames. The header: magic u32, version u32,
-// salt u32, flags u32 (1: synced), boot id 16 bytes, crc32 u32; version 1 had no flags and no boot id.
-// A frame is one write: magic u32, crc32 u32, body length u32, body. A body is a run of records, each
-// with its length u32 before it. A frame's checksum covers the length and the body and is seeded with
-// the segment's random salt, so that no bytes a user sends can look like a frame. All numbers are
-// little-endian. Pure, except that it lists the folder.
+// The format of the WAL's files. A segment is a header and frames. The header: magic u32, version
+// u32, salt u32, flags u32 (1: synced), boot id 16 bytes, crc32 u32; version 1 had no flags and no
+// boot id. A frame is one write: magic u32, crc32 u32, body length u32, body. A body is a run of
+// records, each with its length u32 before it. A frame's checksum covers the length and the body
+// and is seeded with the segment's random salt, so that no bytes a user sends can look like a
+// frame. All numbers are little-endian. Pure, except that it lists the folder.
 
 import { randomBytes } from "node:crypto";
 import { readdirSync } from "node:fs";
@@ -43,7 +43,10 @@ export function listSegments(folder: string): number[] {
 interface SegmentWriter {
   /** Each frame was on the disk before it was acknowledged. */
   readonly synced: boolean;
-  /** Identifies the boot of the machine, 32 hex digits; `UNKNOWN_BOOT` where the system does not tell it. */
+  /**
+   * Identifies the boot of the machine, 32 hex digits; `UNKNOWN_BOOT` where the system does not
+   * tell it.
+   */
   readonly boot: string;
 }
 
@@ -134,7 +137,10 @@ export function readFrames(
   }
 }
 
-/** Whether a valid frame starts anywhere at or after `from`: what tells damage in the middle from an unfinished last write. */
+/**
+ * Whether a valid frame starts anywhere at or after `from`: what tells damage in the middle from an
+ * unfinished last write.
+ */
 export function hasFrameAfter(
   bytes: Buffer,
   from: number,

@@ -13,7 +13,10 @@ import {
 /** The newest data format this build reads and the one it writes. */
 export const DATA_FORMAT = 3;
 
-/** Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges refuse far shorter ones. */
+/**
+ * Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges
+ * refuse far shorter ones.
+ */
 export const MAX_KEY_UNITS = 603;
 export const MAX_LABEL_UNITS = 300;
 
@@ -43,7 +46,10 @@ export interface Tables extends Database {
   readonly streamParts: BinaryTable;
   /** channel number, seq → what an ended stream came to. */
   readonly streams: Table<Stored, Buffer>;
-  /** channel number, seq → where each event of an ended stream stood in its text, and the event ids its producer chose. */
+  /**
+   * channel number, seq → where each event of an ended stream stood in its text, and the event ids
+   * its producer chose.
+   */
   readonly streamTraces: Table<Stored, Buffer>;
   /** channel number, clientMsgNo → seq and end of an ended stream. */
   readonly streamNames: Table<Stored, Buffer>;

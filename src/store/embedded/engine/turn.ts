@@ -8,7 +8,10 @@ import type { FolderLock } from "./folder-lock.ts";
 import type { WalPosition } from "./segment.ts";
 import type { Wal } from "./wal.ts";
 
-/** Bounds of a batch, so that its turn of the event loop stays short however long the disk took for the one before. */
+/**
+ * Bounds of a batch, so that its turn of the event loop stays short however long the disk took for
+ * the one before.
+ */
 const MAX_BATCH_CALLS = 1000;
 const MAX_BATCH_BYTES = 4 * 1024 * 1024;
 
@@ -22,7 +25,10 @@ interface QueuedCall {
 
 /** What is done with calls. The turn says when. */
 interface TurnSteps<Call> {
-  /** Assigns what the calls of a batch, of about so many bytes, want; returns the frame to write, undefined: there is none. */
+  /**
+   * Assigns what the calls of a batch, of about so many bytes, want; returns the frame to write,
+   * undefined: there is none.
+   */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
   /** All of it is durable: shows, publishes and answers it. */
   settle(call: Call): void;

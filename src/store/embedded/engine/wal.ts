@@ -1,7 +1,7 @@
 // The write side of the write-ahead log (WAL): append-only segment files in one folder. Owns the
-// open file, the end of the good data and whether writing failed permanently. Writes are synchronous
-// (into the page cache: they survive the process); `sync` waits for the disk. Must never leave a
-// partial frame before a later one: a failed write is cut off again.
+// open file, the end of the good data and whether writing failed permanently. Writes are
+// synchronous (into the page cache: they survive the process); `sync` waits for the disk. Must
+// never leave a partial frame before a later one: a failed write is cut off again.
 
 import * as fs from "node:fs";
 import { rm } from "node:fs/promises";
@@ -55,7 +55,10 @@ interface Segment {
 }
 
 const PROBE = Buffer.alloc(4096);
-/** While no new segment can be opened the current one grows: by so much between two attempts, and to so much at most. */
+/**
+ * While no new segment can be opened the current one grows: by so much between two attempts, and to
+ * so much at most.
+ */
 const ROLL_RETRY_BYTES = 1024 * 1024;
 const MAX_SEGMENT_BYTES = 1024 * 1024 * 1024;
 
@@ -94,8 +97,9 @@ export class Wal {
   }
 
   /**
-   * Appends one frame; the first FRAME_HEADER_BYTES of `frame` are filled in here. When it throws, nothing of the frame is left and
-   * a later write may succeed (unless `broken`). When it returns, this process was still the owner after the write.
+   * Appends one frame; the first FRAME_HEADER_BYTES of `frame` are filled in here. When it throws,
+   * nothing of the frame is left and a later write may succeed (unless `broken`). When it returns,
+   * this process was still the owner after the write.
    */
   write(frame: Buffer): void {
     if (this.#broken !== undefined) throw this.#broken;
@@ -113,8 +117,9 @@ export class Wal {
   }
 
   /**
-   * Resolves when the disk has everything written before the call. No frame is written meanwhile, so a segment before the current one is
-   * there already. A failure breaks the WAL: the kernel forgets what it lost.
+   * Resolves when the disk has everything written before the call. No frame is written meanwhile,
+   * so a segment before the current one is there already. A failure breaks the WAL: the kernel
+   * forgets what it lost.
    */
   async sync(): Promise<void> {
     if (this.#broken !== undefined) throw this.#broken;
@@ -177,7 +182,10 @@ export class Wal {
     fs.closeSync(this.#current.fd);
   }
 
-  /** Goes on in a new segment, or in the current one while none can be opened (no file descriptor is left). */
+  /**
+   * Goes on in a new segment, or in the current one while none can be opened (no file descriptor is
+   * left).
+   */
   #roll(): void {
     const before = this.#current;
     try {
@@ -212,8 +220,9 @@ export class Wal {
   }
 
   /**
-   * Makes the file of a segment. One that is there already was made, at that moment, by an owner that had been paused and lost the folder: it
-   * holds nothing that was answered. That owner makes no second one, for it looks again first.
+   * Makes the file of a segment. One that is there already was made, at that moment, by an owner
+   * that had been paused and lost the folder: it holds nothing that was answered. That owner makes
+   * no second one, for it looks again first.
    */
   #openNew(index: number): { index: number; path: string; fd: number } {
     const path = join(this.#folder, segmentName(index));
@@ -226,7 +235,9 @@ export class Wal {
     }
   }
 
-  /** Writes all of `data` behind the good end, or throws having cut it off. Does not move the end. */
+  /**
+   * Writes all of `data` behind the good end, or throws having cut it off. Does not move the end.
+   */
   #put(segment: Segment, data: Buffer): void {
     let done = 0;
     try {

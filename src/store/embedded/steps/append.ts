@@ -103,7 +103,10 @@ export class Appends {
     });
   }
 
-  /** Puts a call of another kind, which takes about so many bytes, into the queue; it answers for itself. */
+  /**
+   * Puts a call of another kind, which takes about so many bytes, into the queue; it answers for
+   * itself.
+   */
   enqueue(step: QueuedStep, bytes: number): void {
     this.turn.enqueue({
       step,
@@ -117,7 +120,9 @@ export class Appends {
     });
   }
 
-  /** What a retry would be answered, without appending anything; undefined: it would be a new one. */
+  /**
+   * What a retry would be answered, without appending anything; undefined: it would be a new one.
+   */
   async earlier(
     message: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
   ): Promise<Appended | undefined> {
@@ -165,7 +170,10 @@ export class Appends {
     return true;
   }
 
-  /** Answers a call that repeats a command which is not settled; if that is not stored, it is a call of its own. */
+  /**
+   * Answers a call that repeats a command which is not settled; if that is not stored, it is a call
+   * of its own.
+   */
   async #awaitCommand(call: Call, { settling }: FirstToCome): Promise<void> {
     const command = await settling;
     if (command !== undefined) this.#answerRetry(call, command);
@@ -244,7 +252,9 @@ function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
   return { messageId, messageSeq };
 }
 
-/** What no record or database key can hold: it must not reach a batch, where it would fail others. */
+/**
+ * What no record or database key can hold: it must not reach a batch, where it would fail others.
+ */
 function refusal(draft: MessageDraft): BrokerError | undefined {
   if (
     draft.key.length > MAX_KEY_UNITS ||

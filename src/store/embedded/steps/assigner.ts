@@ -1,7 +1,7 @@
-// Assigns seqs and ids to drafts: finds the first message a retry repeats, else takes seq and id and
-// encodes the record into the frame of the batch under way. Owns the last id given, the reservation
-// below which ids do not come again after a restart, and which message no record carries. Assigns no
-// seq permanently: `Memtable.rollBack` takes back what was not written. Hot.
+// Assigns seqs and ids to drafts: finds the first message a retry repeats, else takes seq and id
+// and encodes the record into the frame of the batch under way. Owns the last id given, the
+// reservation below which ids do not come again after a restart, and which message no record
+// carries. Assigns no seq permanently: `Memtable.rollBack` takes back what was not written. Hot.
 
 import {
   type ChannelKey,
@@ -29,7 +29,10 @@ import {
 } from "../engine/record.ts";
 import type { DedupeIndex, FirstMessage, FirstToCome } from "./dedupe.ts";
 
-/** How far a reservation is set ahead: a second's worth of ids that no stored message carries costs one WAL record. */
+/**
+ * How far a reservation is set ahead: a second's worth of ids that no stored message carries costs
+ * one WAL record.
+ */
 const RESERVED_AHEAD = 4_096_000;
 const EMPTY = new Uint8Array(0);
 /** Of every stream's message. */
@@ -79,7 +82,10 @@ export class Assigner {
     this.#parts.ids.reservationLost();
   }
 
-  /** The message or command that `draft` repeats: one that may not be settled yet, or what the database remembers. Brings no channel into memory. */
+  /**
+   * The message or command that `draft` repeats: one that may not be settled yet, or what the
+   * database remembers. Brings no channel into memory.
+   */
   firstOf(
     draft: Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo">,
     nowMs: number,
@@ -180,7 +186,9 @@ export class Assigner {
     return this.#parts.memtable.assign(channel, stored, { bytes, start, end });
   }
 
-  /** The frame of the batch, its header left to fill in; undefined when there is nothing to write. */
+  /**
+   * The frame of the batch, its header left to fill in; undefined when there is nothing to write.
+   */
   frame(): Buffer | undefined {
     if (this.#unkept !== undefined) this.#keepReservation(this.#unkept);
     return this.#parts.frame.written();
@@ -204,7 +212,10 @@ export class Assigner {
   }
 }
 
-/** Gives message ids: the first of the current millisecond, or the one after the last. Must never give an id that is not greater than all before. */
+/**
+ * Gives message ids: the first of the current millisecond, or the one after the last. Must never
+ * give an id that is not greater than all before.
+ */
 export class MessageIds {
   #last: number;
   #reserved: number;
@@ -226,7 +237,10 @@ export class MessageIds {
     return this.#last;
   }
 
-  /** A reservation to log before `id`, which no stored record carries, may be shown; undefined while an earlier one covers it. */
+  /**
+   * A reservation to log before `id`, which no stored record carries, may be shown; undefined while
+   * an earlier one covers it.
+   */
   reservationFor(id: number): number | undefined {
     return id <= this.#reserved ? undefined : id + RESERVED_AHEAD;
   }

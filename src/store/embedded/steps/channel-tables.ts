@@ -1,5 +1,6 @@
-// The tables of channels, their members and the groups of each user: reads, and writes to be called inside a transaction. State: the tables,
-// and what sends asked of them lately, until the channel changes. Decides nothing.
+// The tables of channels, their members and the groups of each user: reads, and writes to be called
+// inside a transaction. State: the tables, and what sends asked of them lately, until the channel
+// changes. Decides nothing.
 
 import {
   type ChannelInfo,
@@ -20,7 +21,10 @@ import { positionKey } from "./conversation-rows.ts";
 const VERSION = 1;
 /** Version 1 of a group of a user had no joinSeq. */
 const GROUP_VERSION = 2;
-/** Channels whose rules are remembered, and uids of each whose membership is: what is being written to, not all there is. */
+/**
+ * Channels whose rules are remembered, and uids of each whose membership is: what is being written
+ * to, not all there is.
+ */
 const MAX_KNOWN_CHANNELS = 4096;
 const MAX_KNOWN_UIDS = 128;
 /** Users whose groups are remembered: those who are logging in. */
@@ -60,7 +64,10 @@ export class ChannelTables {
     1: new BoundedMap(MAX_KNOWN_CHANNELS),
     2: new BoundedMap(MAX_KNOWN_CHANNELS),
   };
-  /** Changes under way by channel: nothing of it is remembered then, for a read may see it before or after. */
+  /**
+   * Changes under way by channel: nothing of it is remembered then, for a read may see it before or
+   * after.
+   */
   readonly #changing: Record<ChannelType, Map<string, number>> = {
     1: new Map(),
     2: new Map(),
@@ -174,7 +181,10 @@ export class ChannelTables {
     return found;
   }
 
-  /** Some members of either kind behind `after` in the order of keys; fewer than `limit`: these are the last. */
+  /**
+   * Some members of either kind behind `after` in the order of keys; fewer than `limit`: these are
+   * the last.
+   */
   membersBehind(
     { type, id }: ChannelRef,
     after: string | undefined,
@@ -192,7 +202,10 @@ export class ChannelTables {
     return [...keys].map((key) => String(key[2]));
   }
 
-  /** `headSeq`: the channel's newest seq, behind which a new member has messages to read. A removed member has no position in it any more. */
+  /**
+   * `headSeq`: the channel's newest seq, behind which a new member has messages to read. A removed
+   * member has no position in it any more.
+   */
   putMembers(
     { type, id }: ChannelRef,
     changes: ReadonlyMap<string, MemberChange>,
@@ -212,7 +225,10 @@ export class ChannelTables {
     }
   }
 
-  /** The groups of `uid`, disbanded ones left out. The caller may let other work run in between: each page is read when it is asked for. */
+  /**
+   * The groups of `uid`, disbanded ones left out. The caller may let other work run in between:
+   * each page is read when it is asked for.
+   */
   *groupsOf(uid: string): Generator<GroupOfUser> {
     let start = [uid];
     let size: number;
@@ -248,7 +264,10 @@ export class ChannelTables {
   }
 }
 
-/** The end of all keys that begin with `parts`. A key part may be bytes; the tables' types name what is stored. */
+/**
+ * The end of all keys that begin with `parts`. A key part may be bytes; the tables' types name what
+ * is stored.
+ */
 function behindAll(parts: (string | number)[]): (string | number)[] {
   return [...parts, LAST] as unknown as (string | number)[];
 }

@@ -1,5 +1,6 @@
 // Channels, their members and the groups of each user: the steps of the port. A change is one
-// synchronous step inside a transaction. State: beside the tables', the turns of long lists of groups.
+// synchronous step inside a transaction. State: beside the tables', the turns of long lists of
+// groups.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -29,7 +30,10 @@ const TEMPORARY = 2;
 const MAX_ID_UNITS = 256;
 /** Members read in one event-loop turn. */
 const MEMBERS_PER_TURN = 500;
-/** A longer list of a user's groups waits for those under way: many may be asked for in one iteration of the event loop. */
+/**
+ * A longer list of a user's groups waits for those under way: many may be asked for in one
+ * iteration of the event loop.
+ */
 const GROUPS_AT_ONCE = 20;
 
 interface ChannelParts {
@@ -47,7 +51,10 @@ export function createChannels({
 }: ChannelParts): ChannelStore {
   const listings = new Turns();
 
-  /** Writes the changed members of a channel that has `row`; returns whom it removes. To be called inside a change. */
+  /**
+   * Writes the changed members of a channel that has `row`; returns whom it removes. To be called
+   * inside a change.
+   */
   function putMembers(
     { info, members }: ChannelRecord,
     changes: ReadonlyMap<string, MemberChange>,

@@ -30,7 +30,9 @@ const LAST = Buffer.from([0xff]);
 const PEER_VALUE = [VERSION];
 const BACKFILL_STEP = 1000;
 const PEERS_PER_PAGE = 128;
-/** Channels without a row of which none was written: above it, those that left memory are forgotten. */
+/**
+ * Channels without a row of which none was written: above it, those that left memory are forgotten.
+ */
 const MANY_UNKEPT = 100_000;
 
 /** A red-dot message that expires. */
@@ -112,7 +114,10 @@ export class ConversationRows {
     void this.#tables.expiring.put(ofLog, value);
   }
 
-  /** Every put of newest own seqs for what is being flushed; stops after each. To be advanced inside `commit`. */
+  /**
+   * Every put of newest own seqs for what is being flushed; stops after each. To be advanced inside
+   * `commit`.
+   */
   *putOwn(number: number, log: readonly MemtableRecord[]): Generator<void> {
     const newest = new Map<string, number>();
     for (const { bytes, start, messageSeq } of log)
@@ -124,8 +129,8 @@ export class ConversationRows {
   }
 
   /**
-   * The users that have a personal channel with `uid`, also one that holds no message. The caller may
-   * let other work run in between: each page is read when it is asked for.
+   * The users that have a personal channel with `uid`, also one that holds no message. The caller
+   * may let other work run in between: each page is read when it is asked for.
    */
   *peersOf(uid: string): Generator<string> {
     const unkept = new Set(this.#unkept.get(uid));
@@ -156,7 +161,10 @@ export class ConversationRows {
     return value === undefined ? 0 : value.readUIntBE(1, NUMBER);
   }
 
-  /** Red-dot messages that expire and that the database has, from `toSeq` down to `fromSeq`, which is at least 1. */
+  /**
+   * Red-dot messages that expire and that the database has, from `toSeq` down to `fromSeq`, which
+   * is at least 1.
+   */
   *expiringDown(
     number: number,
     { fromSeq, toSeq }: { readonly fromSeq: number; readonly toSeq: number },

@@ -1,6 +1,7 @@
 // The state of a user in a channel: computed when asked, from the channel's head, the user's
 // position, the newest own message and the counts that records carry. No state but the tables'.
-// Everything is read at once, so that it belongs together. `redis/lua/conversation.lua` is the twin.
+// Everything is read at once, so that it belongs together. `redis/lua/conversation.lua` is the
+// twin.
 
 import type {
   ChannelKey,

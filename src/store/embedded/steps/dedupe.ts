@@ -1,8 +1,11 @@
-// The database's memory of clientMsgNos. Two tables take turns: when the current one has been written to for a whole window, the other
-// holds nothing of any use any more, is emptied at once and becomes the current one. A lookup is at most two reads and exact by time.
-// Commands are remembered in the same tables, under the number 0 and with the channel's key: their channel may have no number. What a command
-// on its way into the database will be remembered as is kept beside. Before it all a filter answers most questions: has this sender ever used this number? Each table has one, filled from the table after a start;
-// until then everything is looked up. Owns the number and start of the current generation, the filters, and the commands under way.
+// The database's memory of clientMsgNos. Two tables take turns: when the current one has been
+// written to for a whole window, the other holds nothing of any use any more, is emptied at once
+// and becomes the current one. A lookup is at most two reads and exact by time. Commands are
+// remembered in the same tables, under the number 0 and with the channel's key: their channel may
+// have no number. What a command on its way into the database will be remembered as is kept beside.
+// Before it all a filter answers most questions: has this sender ever used this number? Each table
+// has one, filled from the table after a start; until then everything is looked up. Owns the number
+// and start of the current generation, the filters, and the commands under way.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
@@ -72,7 +75,10 @@ export class DedupeIndex {
     this.#startedAtMs = Number(startedAtMs);
   }
 
-  /** Whether a retry now of a message of then is still one. A clock that went back does not end the window. */
+  /**
+   * Whether a retry now of a message of then is still one. A clock that went back does not end the
+   * window.
+   */
   isInWindow(first: Pick<Message, "timestampMs">, nowMs: number): boolean {
     return nowMs - first.timestampMs < this.#windowMs;
   }
@@ -92,7 +98,10 @@ export class DedupeIndex {
     if (this.#isRotating) this.#noted.push([fromUid, clientMsgNo]);
   }
 
-  /** Fills the filters with what the tables hold, a little per event-loop turn. Until it is done `mayKnow` says yes to all. */
+  /**
+   * Fills the filters with what the tables hold, a little per event-loop turn. Until it is done
+   * `mayKnow` says yes to all.
+   */
   async fillFilters(): Promise<void> {
     for (const at of [0, 1] as const) {
       let start: Buffer | undefined = Buffer.alloc(1);
@@ -127,7 +136,9 @@ export class DedupeIndex {
     return Buffer.concat([lastKey, Buffer.alloc(1)]); // the next possible key
   }
 
-  /** The first message with this sender and clientMsgNo in the channel, if it is within the window. */
+  /**
+   * The first message with this sender and clientMsgNo in the channel, if it is within the window.
+   */
   find(
     number: number,
     sender: Sender,
@@ -137,7 +148,10 @@ export class DedupeIndex {
     return this.#read(this.#key.subarray(0, size), nowMs);
   }
 
-  /** The command with this sender and clientMsgNo in the channel, if it is within the window or on its way. */
+  /**
+   * The command with this sender and clientMsgNo in the channel, if it is within the window or on
+   * its way.
+   */
   findCommand(
     command: Addressed,
     nowMs: number,
@@ -217,7 +231,10 @@ export class DedupeIndex {
     void this.#table(this.#generation).put(key, value);
   }
 
-  /** Makes retries of a command find it from now on, until it is settled (then the database answers them). */
+  /**
+   * Makes retries of a command find it from now on, until it is settled (then the database answers
+   * them).
+   */
   expectCommand(
     command: Addressed,
     settling: Promise<FirstMessage | undefined>,

@@ -1,5 +1,6 @@
-// What one transaction does to the command inboxes: decided and encoded little by little, then written at once. Owns the inboxes it touches as
-// they will be. Only one batch exists at a time: it relies on the tables not changing under it.
+// What one transaction does to the command inboxes: decided and encoded little by little, then
+// written at once. Owns the inboxes it touches as they will be. Only one batch exists at a time: it
+// relies on the tables not changing under it.
 
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -102,7 +103,10 @@ export class InboxBatch {
     return key;
   }
 
-  /** Takes a copy out that was there before the batch; returns when it expires, undefined when there is no such copy. */
+  /**
+   * Takes a copy out that was there before the batch; returns when it expires, undefined when there
+   * is no such copy.
+   */
   take(uid: string, seq: number): number | undefined {
     if (!Number.isInteger(seq) || seq < 1 || seq > MAX_INBOX_SEQ)
       return undefined;

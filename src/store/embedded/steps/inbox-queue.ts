@@ -1,7 +1,8 @@
-// The one queue through which inboxes change: what is taken from it together is one transaction. So no step needs a lock, events come in the order
-// of the commits, and many small commands share one. Users are served in turn, each in the order of its calls. Owns the queue, the commands that
-// must not be shown yet, and the count of dropped copies.
-// A large step is decided in short stretches; only its writes, in memory, are one stretch. Must never publish or answer before the commit. What
+// The one queue through which inboxes change: what is taken from it together is one transaction. So
+// no step needs a lock, events come in the order of the commits, and many small commands share one.
+// Users are served in turn, each in the order of its calls. Owns the queue, the commands that must
+// not be shown yet, and the count of dropped copies. A large step is decided in short stretches;
+// only its writes, in memory, are one stretch. Must never publish or answer before the commit. What
 // cannot be decided fails alone; a commit that fails fails all of its batch.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -16,9 +17,15 @@ import { type InboxStep, rememberCommands } from "./commands.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import { InboxBatch } from "./inbox-batch.ts";
 
-/** Copies and acknowledgements in one transaction (the first step of it may be larger), and in the queue. */
+/**
+ * Copies and acknowledgements in one transaction (the first step of it may be larger), and in the
+ * queue.
+ */
 const MAX_BATCH = 2000;
-/** Of small steps that are queued while a batch is decided and join it: else they would wait for a whole batch more. */
+/**
+ * Of small steps that are queued while a batch is decided and join it: else they would wait for a
+ * whole batch more.
+ */
 const MAX_JOINING = 500;
 const MAX_QUEUED = 200_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;

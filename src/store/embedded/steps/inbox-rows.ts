@@ -2,8 +2,10 @@
 //   inboxes:        uid size u16, uid → version u8, last inboxSeq u48, number of copies u48
 //   inbox:          uid size u16, uid, inboxSeq u48 → version u8, then the command's key
 //   commands:       expiry u48, message id f64 → record (see record.ts)
-//   commandCopies:  the same key → version u8, number of copies u32 (not in version 1), then the inbox keys of all its copies
-//   commandLeft:    the same key → version u8, number of copies still in inboxes u32; no row: all of them
+//   commandCopies:  the same key → version u8, number of copies u32 (not in version 1), then the
+//     inbox keys of all its copies
+//   commandLeft:    the same key → version u8, number of copies still in inboxes u32; no row: all
+//     of them
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { writeText } from "../../../lib/write-text.ts";
@@ -24,7 +26,10 @@ interface InboxState {
   readonly count: number;
 }
 
-/** Gives small pieces of larger buffers: tens of thousands of keys cost few allocations. Pieces stay valid. */
+/**
+ * Gives small pieces of larger buffers: tens of thousands of keys cost few allocations. Pieces stay
+ * valid.
+ */
 export class Arena {
   #block = Buffer.alloc(0);
   #used = 0;

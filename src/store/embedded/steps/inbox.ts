@@ -139,7 +139,10 @@ export class Inbox implements InboxStore {
     return promise;
   }
 
-  /** Those of the seqs that copies are under: each costs one look at most, in slices of the event loop. */
+  /**
+   * Those of the seqs that copies are under: each costs one look at most, in slices of the event
+   * loop.
+   */
   async #seqsThere(
     uid: string,
     inboxSeqs: readonly number[],
@@ -164,7 +167,10 @@ export class Inbox implements InboxStore {
     return readState(this.#parts.tables.inboxes.get(inbox));
   }
 
-  /** Removes the commands that expired, and their copies; stops early when `isClosed`. Throws `unavailable`. */
+  /**
+   * Removes the commands that expired, and their copies; stops early when `isClosed`. Throws
+   * `unavailable`.
+   */
   async sweep(nowMs: number, isClosed: () => boolean): Promise<void> {
     const { commands } = this.#parts.tables;
     const bounds = { end: commandKey(nowMs + 1), limit: SWEPT_COMMANDS };

@@ -1,6 +1,7 @@
-// One stream in memory: active, or ended and not yet wholly in the database. Owns its text, where each event stands in it, its notes and the
-// event ids its producer chose. Takes events as they are assigned, shows them as they are settled, takes the newest back when a write failed.
-// Must never show an event that is not settled.
+// One stream in memory: active, or ended and not yet wholly in the database. Owns its text, where
+// each event stands in it, its notes and the event ids its producer chose. Takes events as they are
+// assigned, shows them as they are settled, takes the newest back when a write failed. Must never
+// show an event that is not settled.
 
 import {
   type ChannelEvent,
@@ -58,7 +59,10 @@ export class LiveStream {
   stored = 0;
   /** The running checkpoint writes every event before it. */
   flushing = 0;
-  /** First indexes of its parts in the database, also of such that a failed checkpoint may have written. */
+  /**
+   * First indexes of its parts in the database, also of such that a failed checkpoint may have
+   * written.
+   */
   readonly parts = new Set<number>();
   #text = "";
   /** Of every event, the units of text before it. */

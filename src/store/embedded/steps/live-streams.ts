@@ -1,7 +1,7 @@
 // The streams in memory: every active one, and those that ended and are not yet wholly in the
-// database; how they come back after a restart and move into the database. Owns the map of them, the
-// sum of the memory they take, and which of them have events the database does not have. Must never
-// drop one before the database has all of it.
+// database; how they come back after a restart and move into the database. Owns the map of them,
+// the sum of the memory they take, and which of them have events the database does not have. Must
+// never drop one before the database has all of it.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -93,8 +93,9 @@ export class LiveStreams {
   }
 
   /**
-   * Whether an event fits its stream, whose events count so much, and all others. An end gives room back: it is not refused for lack of it,
-   * unless it brings data. Throws `too_large`, `overloaded`.
+   * Whether an event fits its stream, whose events count so much, and all others. An end gives room
+   * back: it is not refused for lack of it, unless it brings data. Throws `too_large`,
+   * `overloaded`.
    */
   assertRoom(
     event: Pick<StreamEvent, "type" | "data" | "eventId">,
@@ -151,7 +152,10 @@ export class LiveStreams {
     this.#dirty.add(stream);
   }
 
-  /** Takes the active streams from the database; each counts as heard of now. To be called before the WAL is replayed. Throws `internal`. */
+  /**
+   * Takes the active streams from the database; each counts as heard of now. To be called before
+   * the WAL is replayed. Throws `internal`.
+   */
   load(nowMs: number): void {
     this.#loadedAtMs = nowMs;
     for (const { head, parts, events } of this.#rows.active()) {
@@ -162,7 +166,9 @@ export class LiveStreams {
     }
   }
 
-  /** The message of a stream was replayed; what the database has of the stream is not taken again. */
+  /**
+   * The message of a stream was replayed; what the database has of the stream is not taken again.
+   */
   replayMessage(channel: MemtableChannel, message: Message): void {
     const { key, messageSeq } = message;
     if (this.at(key, messageSeq) !== undefined) return;
@@ -194,7 +200,10 @@ export class LiveStreams {
     stream.show(event.index + 1);
   }
 
-  /** Marks every settled event as being written to the database. After a failure it is simply called again. */
+  /**
+   * Marks every settled event as being written to the database. After a failure it is simply called
+   * again.
+   */
   startFlush() {
     const streams = [...this.#dirty];
     for (const stream of streams) stream.flushing = stream.shown;

@@ -1,5 +1,6 @@
-// What deciding on a send needs to know, from the tables of channels, and the decision on a message, which is made in the step that appends it.
-// No state. The rule is `broker/permissions.ts`.
+// What deciding on a send needs to know, from the tables of channels, and the decision on a
+// message, which is made in the step that appends it. No state. The rule is
+// `broker/permissions.ts`.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
 import {

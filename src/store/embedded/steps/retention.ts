@@ -1,9 +1,9 @@
-// Removes what nobody can see any more, each with what belongs to it: expired messages, messages past
-// the retention time or beyond what their channel keeps, expired commands, access tokens and logins.
-// What has a time reads hide long before; this gives its space back (to the database file, which
-// reuses it). In short steps, each one transaction. A row of the log goes by age when its newest
-// message is past, until then reads hide the others; by number it is cut to what stays. Owns the
-// timer, the one run under way, and which channels may hold more than they keep.
+// Removes what nobody can see any more, each with what belongs to it: expired messages, messages
+// past the retention time or beyond what their channel keeps, expired commands, access tokens and
+// logins. What has a time reads hide long before; this gives its space back (to the database file,
+// which reuses it). In short steps, each one transaction. A row of the log goes by age when its
+// newest message is past, until then reads hide the others; by number it is cut to what stays. Owns
+// the timer, the one run under way, and which channels may hold more than they keep.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -32,7 +32,10 @@ import type { StreamRows } from "./stream-rows.ts";
 
 /** Entries removed in one step, about, and channels looked at. */
 const STEP = 200;
-/** Messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep is to look at it. */
+/**
+ * Messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep is to
+ * look at it.
+ */
 const MAX_TRIM_STEP = 100;
 
 interface SweepParts {
@@ -68,7 +71,10 @@ export class Sweep {
     this.#timer.unref();
   }
 
-  /** Removes everything that is due and returns how many messages of channels that were. Joins a run under way. Throws `unavailable`. */
+  /**
+   * Removes everything that is due and returns how many messages of channels that were. Joins a run
+   * under way. Throws `unavailable`.
+   */
   run(): Promise<number> {
     this.#running ??= this.#sweep().finally(() => {
       this.#running = undefined;
@@ -139,7 +145,10 @@ export class Sweep {
   }
 }
 
-/** Cuts the old end of every channel that may have one; returns how many messages that were. Throws `unavailable`. */
+/**
+ * Cuts the old end of every channel that may have one; returns how many messages that were. Throws
+ * `unavailable`.
+ */
 async function trimAll(
   parts: SweepParts,
   nowMs: number,
@@ -296,7 +305,10 @@ export class TrimQueue {
     this.#step = Math.min(MAX_TRIM_STEP, Math.ceil(keeps / 10));
   }
 
-  /** To be called with each channel that a checkpoint brought into the database, before it is let go of. */
+  /**
+   * To be called with each channel that a checkpoint brought into the database, before it is let go
+   * of.
+   */
   grew({ channel, head, log }: ChannelFlush): void {
     if (this.keeps === 0 || head <= this.keeps) return;
     const before = head - log.length;

@@ -1,5 +1,6 @@
-// What follows from sessions being in the store together: whom a login ends, and whether a session may be continued. Pure; `redis/lua/session_rules.lua`
-// and `redis/lua/session_login.lua` say it again, because there it must happen inside Redis. `test/contract/kick-cases.ts` has the cases.
+// What follows from sessions being in the store together: whom a login ends, and whether a session
+// may be continued. Pure; `redis/lua/session_rules.lua` and `redis/lua/session_login.lua` say it
+// again, because there it must happen inside Redis. `test/contract/kick-cases.ts` has the cases.
 
 import { MAIN_DEVICE, type SessionRecord } from "../../../broker/model.ts";
 import type {
@@ -32,7 +33,10 @@ type Placed =
       readonly newest: NewestLogin | undefined;
     };
 
-/** Decides on a login [decisions: Kick rule; resume is no login]. `entries` are the user's others, `now` is in microseconds. */
+/**
+ * Decides on a login [decisions: Kick rule; resume is no login]. `entries` are the user's others,
+ * `now` is in microseconds.
+ */
 export function place(
   session: SessionRecord,
   claim: Claim | undefined,
@@ -127,7 +131,9 @@ function isContinued(next: LoggedIn, old: LoggedIn): boolean {
   return next.order === old.order && next.session.flag === old.session.flag;
 }
 
-/** Whether one of the two ends the other: which, is a matter of their order [decisions: Kick rule]. */
+/**
+ * Whether one of the two ends the other: which, is a matter of their order [decisions: Kick rule].
+ */
 function collide(one: KickFacts, other: KickFacts): boolean {
   if (one.flag !== other.flag) return false;
   if (isSameDevice(one, other)) return true;

@@ -1,5 +1,6 @@
-// The sessions of this process: they are in memory, because none outlives it. Only the newest logins are kept. State: sessions by uid, and why those
-// were ended that nobody has taken out since.
+// The sessions of this process: they are in memory, because none outlives it. Only the newest
+// logins are kept. State: sessions by uid, and why those were ended that nobody has taken out
+// since.
 
 import { timingSafeEqual } from "node:crypto";
 import type { CloseReason } from "../../../broker/errors.ts";
@@ -55,7 +56,10 @@ export function createSessions(parts: SessionParts): SessionStore {
 
   let lastUs = 0;
 
-  /** Microseconds, each time later: a session that left may have logged in just now, or the clock went back. */
+  /**
+   * Microseconds, each time later: a session that left may have logged in just now, or the clock
+   * went back.
+   */
   function nowUs(): number {
     lastUs = Math.max(clock() * 1000, lastUs + 1);
     return lastUs;
@@ -219,7 +223,10 @@ function levelOf(
   return isSame ? device.level : undefined;
 }
 
-/** Why a session may not go on as far as its device decides; undefined: it may [decisions: /user/token again]. */
+/**
+ * Why a session may not go on as far as its device decides; undefined: it may [decisions:
+ * /user/token again].
+ */
 function endedByDevice(
   { tokenTag, level }: SessionRecord,
   device: Device | undefined,

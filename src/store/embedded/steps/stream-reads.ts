@@ -1,5 +1,6 @@
-// Reads streams: active and just ended ones from memory, others from the database. No state but the parts'. Must never show what is not
-// settled, nor a stream whose message is past the retention time.
+// Reads streams: active and just ended ones from memory, others from the database. No state but the
+// parts'. Must never show what is not settled, nor a stream whose message is past the retention
+// time.
 
 import {
   type ChannelKey,

@@ -1,6 +1,8 @@
-// One event of a stream ⇄ bytes: its WAL record, and its body, the part of the record that the database keeps. Pure.
-// A record, little-endian: version u8, kind u8, unused u16, messageSeq f64, key (length u16, UTF-8), body. A body: type u8, ending u8, flags u8,
-// unused u8, index u32, timestampMs f64, [eventId (length u16, UTF-8)], then the data, UTF-8. It has no version of its own: what holds it does.
+// One event of a stream ⇄ bytes: its WAL record, and its body, the part of the record that the
+// database keeps. Pure. A record, little-endian: version u8, kind u8, unused u16, messageSeq f64,
+// key (length u16, UTF-8), body. A body: type u8, ending u8, flags u8, unused u8, index u32,
+// timestampMs f64, [eventId (length u16, UTF-8)], then the data, UTF-8. It has no version of its
+// own: what holds it does.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -22,7 +24,10 @@ const RECORD_BYTES = 12;
 const BODY_BYTES = 16;
 const HAS_ID = 1;
 
-/** How a stream ended. `stopped`: cancelled by a viewer; `replaced`: cancelled by another stream's forced start. */
+/**
+ * How a stream ended. `stopped`: cancelled by a viewer; `replaced`: cancelled by another stream's
+ * forced start.
+ */
 export type Ending = "closed" | "stopped" | "replaced" | "interrupted";
 
 /** Stored as the place in the list. */
@@ -118,7 +123,10 @@ export function maxStreamRecordBytes(
   return RECORD_BYTES + BODY_BYTES + 4 + units * 3;
 }
 
-/** Writes the record at `at`; returns where its body begins and where it ends. The target has room for `maxStreamRecordBytes`. */
+/**
+ * Writes the record at `at`; returns where its body begins and where it ends. The target has room
+ * for `maxStreamRecordBytes`.
+ */
 export function encodeStreamRecord(
   target: Buffer,
   at: number,

@@ -1,5 +1,6 @@
-// Streams in the database. An active one: a row that says so, and its events in parts, one per checkpoint that had some. An ended one: one row
-// of what it came to, one of what lookups by event need, one that finds it by its clientMsgNo. Its head is its message, in the log. No state.
+// Streams in the database. An active one: a row that says so, and its events in parts, one per
+// checkpoint that had some. An ended one: one row of what it came to, one of what lookups by event
+// need, one that finds it by its clientMsgNo. Its head is its message, in the log. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type {
@@ -43,7 +44,10 @@ export class StreamRows {
     this.#rows = rows;
   }
 
-  /** Puts what is being flushed of a stream. To be called inside `commit`, in one step. Doing it again changes nothing. */
+  /**
+   * Puts what is being flushed of a stream. To be called inside `commit`, in one step. Doing it
+   * again changes nothing.
+   */
   put(stream: LiveStream): void {
     const { channel, head, flushing } = stream;
     const key = logKey(channel.number, head.messageSeq);
@@ -115,7 +119,9 @@ export class StreamRows {
     return Array.isArray(ids) && ids.includes(eventId);
   }
 
-  /** Units of text before the event at `index` of an ended stream; undefined: it has no such index. */
+  /**
+   * Units of text before the event at `index` of an ended stream; undefined: it has no such index.
+   */
   textOffset(place: Place, index: number): number | undefined {
     const bytes = this.#trace(place)?.[0];
     if (!(bytes instanceof Uint8Array) || index < 0) return undefined;
@@ -157,7 +163,10 @@ export class StreamRows {
     );
   }
 
-  /** Every active stream: its head, and its events with the first index of the part each is in. Throws `internal` when a message is missing. */
+  /**
+   * Every active stream: its head, and its events with the first index of the part each is in.
+   * Throws `internal` when a message is missing.
+   */
   *active(): Generator<{
     readonly head: StreamHead;
     readonly parts: readonly number[];
@@ -183,9 +192,10 @@ export class StreamRows {
 }
 
 /**
- * Removes the rows of an active stream whose message is not in the log: a checkpoint of an older build failed half way and the
- * process died. The WAL has all of that stream, for it is dropped only when a whole checkpoint is done; so the replay brings the
- * stream back. To be called before it. Throws `unavailable`.
+ * Removes the rows of an active stream whose message is not in the log: a checkpoint of an older
+ * build failed half way and the process died. The WAL has all of that stream, for it is dropped
+ * only when a whole checkpoint is done; so the replay brings the stream back. To be called before
+ * it. Throws `unavailable`.
  */
 export async function removeOrphanedStreams(
   tables: Tables,

@@ -1,6 +1,6 @@
 // One call that changes streams, on its way through the queue: gives events their places in memory
-// and in the frame, shows and tells them once they are durable, or takes them back. Owns the list of
-// them and the call's answer. Must never show, tell or answer what is not settled.
+// and in the frame, shows and tells them once they are durable, or takes them back. Owns the list
+// of them and the call's answer. Must never show, tell or answer what is not settled.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
@@ -26,7 +26,10 @@ export interface StreamCallParts {
   readonly frame: Frame;
 }
 
-/** Decides what to do and returns the answer. Throws BrokerError when it is refused, having assigned nothing. */
+/**
+ * Decides what to do and returns the answer. Throws BrokerError when it is refused, having assigned
+ * nothing.
+ */
 export type Decision<Answer> = (assignments: StreamAssignments) => Answer;
 
 export class StreamCall<Answer> implements QueuedStep {

@@ -83,7 +83,9 @@ export function createStreams(parts: StreamParts): StreamStore {
   };
 }
 
-/** What no record, row or stream can hold: it must not reach a batch, where it would fail others. */
+/**
+ * What no record, row or stream can hold: it must not reach a batch, where it would fail others.
+ */
 function refusal(
   draft: StreamDraft,
   maxBytes: number,

@@ -1,9 +1,9 @@
 // Counts unread messages: shown ones with a red dot behind a position. Costs a few reads, however
 // many there are: records carry how many came before them. Only those that expire are gone through,
 // from the newest on, and no further than bounds allow. And a channel at one moment, for counting:
-// its newest seq and count, and its records wherever they are. Owns what it learnt of the memtable's
-// records when it was last asked, so that nothing is gone through twice. All of it is read at once:
-// a state is of no use after an `await`.
+// its newest seq and count, and its records wherever they are. Owns what it learnt of the
+// memtable's records when it was last asked, so that nothing is gone through twice. All of it is
+// read at once: a state is of no use after an `await`.
 
 import type { ChannelKey, MessageHead } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -49,7 +49,9 @@ export class Unread {
     );
   }
 
-  /** The greatest position from `lowest` on with `wanted` unread behind it, or as many as there are. */
+  /**
+   * The greatest position from `lowest` on with `wanted` unread behind it, or as many as there are.
+   */
   positionOf(state: ChannelState, wanted: number, lowest: number): number {
     const expiring = this.#expiring(state, lowest);
     const countBehind = (seq: number): number => {
@@ -68,13 +70,19 @@ export class Unread {
     return low;
   }
 
-  /** No message from `seq` to before the answer is shown, for they are past retention; behind the head: none at all is. */
+  /**
+   * No message from `seq` to before the answer is shown, for they are past retention; behind the
+   * head: none at all is.
+   */
   firstKeptSeq(state: ChannelState, seq: number): number {
     if (this.#parts.retentionMs === Infinity || seq > state.head) return seq;
     return this.#firstKept(state, seq)?.seq ?? state.head + 1;
   }
 
-  /** The first record from `seq` on that is not past retention; it may have expired by itself. Messages pass it in the order of seqs. */
+  /**
+   * The first record from `seq` on that is not past retention; it may have expired by itself.
+   * Messages pass it in the order of seqs.
+   */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {
     const { states } = this.#parts;
     const first = states.recordFrom(state, seq);
@@ -97,7 +105,9 @@ export class Unread {
     return state.headCounted - first.counted + (first.counts ? 1 : 0);
   }
 
-  /** Seqs of those behind `position` that expire and have not yet, newest first, within the bounds. */
+  /**
+   * Seqs of those behind `position` that expire and have not yet, newest first, within the bounds.
+   */
   #expiring(state: ChannelState, position: number): readonly number[] {
     const { states, clock } = this.#parts;
     const nowMs = clock();

@@ -42,7 +42,8 @@ export function createUsers({
 
     async putDevice(device) {
       const { uid, flag, level, tokenHash } = device;
-      // In turn with the user's logins: one that compared the token before is in when this is answered.
+      // In turn with the user's logins: one that compared the token before is in when this is
+      // answered.
       return lock.run(userLock(uid), () =>
         transact(tables, () => {
           const before = read(uid, flag);

@@ -1,17 +1,23 @@
--- Appends messages to channels: each one that is no retry, and whose sender may send. Each for itself: what fails harms no other, and leaves nothing but a
--- later time in `peers`. All that a topic gets goes out at once. What a call of one message costs most are the functions, the locals that functions share,
--- the arguments and the texts: Redis makes all of them anew at each call. So state is in lists that functions are given, and numbers are no texts.
+-- Appends messages to channels: each one that is no retry, and whose sender may send. Each for
+-- itself: what fails harms no other, and leaves nothing but a later time in `peers`. All that a
+-- topic gets goes out at once. What a call of one message costs most are the functions, the locals
+-- that functions share, the arguments and the texts: Redis makes all of them anew at each call. So
+-- state is in lists that functions are given, and numbers are no texts.
 -- KEYS  1 the counter of ids; the other keys are in its slot, or all on one server
--- ARGV  1 numbers, big-endian: six doubles (now, ms for which clientMsgNo is remembered, retention in ms (0: for ever), how many messages a channel keeps
---         (0: all), bucket of the counter, number of messages), a byte (1: a slot may be moving), then the bytes in [] below, in turn;
---       then of each channel [number of its users in reach (0: a group, or users in other slots), number of its messages]
---         what its keys begin with, key, its topic in reach or '', of each user uid, what the keys of the user's record begin with, what the user's keys
---         begin with; of each of its messages [1 or 0: keep, red dot, remember, judge, expires; the refusal that was decided on before (0: none)]
---           uid, record, extra; where it is remembered, if it is; the Unix ms, if it expires
--- Reply of each message in order 26 bytes: version, what became of it (1 appended, 2 a retry, 3 refused, 4 failed), then as doubles its pub, messageId and
---       messageSeq (0: not kept), of a retry those of the first message; refused: the refusal in place of the pub. Where a personal channel's users are in
---       other slots then of each message a double: id of the channel's message before it (0: not known). Where some failed a list of these bytes and of the
---       errors, in order
+-- ARGV  1 numbers, big-endian: six doubles (now, ms for which clientMsgNo is remembered, retention
+--     in ms (0: for ever), how many messages a channel keeps (0: all), bucket of the counter, number
+--     of messages), a byte (1: a slot may be moving), then the bytes in [] below, in turn;
+--   then of each channel [number of its users in reach (0: a group, or users in other slots), number
+--     of its messages]: what its keys begin with, key, its topic in reach or '', of each user uid,
+--     what the keys of the user's record begin with, what the user's keys begin with;
+--   of each of its messages [1 or 0: keep, red dot, remember, judge, expires; the refusal that was
+--     decided on before (0: none)]: uid, record, extra; where it is remembered, if it is; the Unix
+--     ms, if it expires
+-- Reply of each message in order 26 bytes: version, what became of it (1 appended, 2 a retry, 3
+--   refused, 4 failed), then as doubles its pub, messageId and messageSeq (0: not kept), of a retry
+--   those of the first message; refused: the refusal in place of the pub. Where a personal channel's
+--   users are in other slots, then of each message a double: id of the channel's message before it
+--   (0: not known). Where some failed, a list of these bytes and of the errors, in order
 local RETRY = 2
 local REFUSED = 3
 local FAILED = 4
@@ -36,8 +42,8 @@ local function answer(what, pub, id, seq) return struct.pack('>BBddd', 2, what, 
 
 local now, window, retention, keeps, bucket, most, is_moving = struct.unpack('>ddddddB', ARGV[1])
 
--- Commands of a script name their keys where Redis cannot know them beforehand. While a slot moves, some of them may be at another server: then it
--- says so here, before anything is written.
+-- Commands of a script name their keys where Redis cannot know them beforehand. While a slot moves,
+-- some of them may be at another server: then it says so here, before anything is written.
 if is_moving == 1 then
   local named, at, byte = { KEYS[1] }, 2, HEADER_BYTES + 1
   while ARGV[at] do
@@ -128,7 +134,8 @@ end
 
 local s = { 2, HEADER_BYTES + 1, 0, false, false, false, false, false }
 local reply, errors, is_changed = {}, nil, false
--- What users' topics get, the topics in the order that they were met, and those that several channels tell.
+-- What users' topics get, the topics in the order that they were met, and those that several
+-- channels tell.
 local of_topic, topics, is_shared
 
 while ARGV[s[AT]] do

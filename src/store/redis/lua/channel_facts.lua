@@ -1,7 +1,9 @@
--- What deciding on a send needs to know of one channel, and of a second record in the same slot. Reads only.
+-- What deciding on a send needs to know of one channel, and of a second record in the same slot.
+-- Reads only.
 -- KEYS  head, permanent, temporary; [head of another record]
 -- ARGV  uid; [1: also whether there are members at all]
--- Reply { bits of the record (-1: none) + 32 when uid is a member + 64 when there are members; [bits of the other record] }
+-- Reply { bits of the record (-1: none) + 32 when uid is a member + 64 when there are members;
+--   [bits of the other record] }
 local MEMBER, ANY = 32, 64
 local bits = record_bits(KEYS[1])
 if bits ~= NO_RECORD then

@@ -1,15 +1,19 @@
--- The position of a channel: its newest publication and message, its active stream and others asked for, as far as they are there; and which of the messages
--- that a reader has are not in the channel: a fail-over lost them, and others have or get their numbers.
+-- The position of a channel: its newest publication and message, its active stream and others asked
+-- for, as far as they are there; and which of the messages that a reader has are not in the
+-- channel: a fail-over lost them, and others have or get their numbers.
 -- KEYS  1 head, 2 log, 3 activeStream, 4 messageIds
--- ARGV  1 how many messages the reader names; of each, the newest first, its seq, its id; of one that is not kept minus the seq of the kept one before it;
+-- ARGV  1 how many messages the reader names; of each, the newest first, its seq, its id; of one
+--   that is not kept minus the seq of the kept one before it;
 --       then clientMsgNos of streams
--- Reply {pub, head seq, the last message id of the counter, the id of the newest message in the log (0: none), the lowest id of a named message that is not
+-- Reply {pub, head seq, the last message id of the counter, the id of the newest message in the log
+--   (0: none), the lowest id of a named message that is not
 --       of the channel (0: all may be), {stream_snapshot, ...}}
 local head = redis.call('HMGET', KEYS[1], 'pub', 'seq')
 local last_id = tonumber(redis.call('GET', KEYS[4]) or '0')
 local head_seq = tonumber(head[2] or '0')
 
--- true: it is lost; false: it is the channel's; nil: it may be, for what would show it has expired or was trimmed.
+-- true: it is lost; false: it is the channel's; nil: it may be, for what would show it has expired
+-- or was trimmed.
 local function is_lost(seq, id)
   if math.abs(seq) > head_seq or id > last_id then return true end
   local from = seq > 0 and seq or 1 - seq

@@ -1,5 +1,5 @@
--- A channel's record: one number in its head (field `info`), 256 times its format and the bits below; in front of every step that reads or writes one.
--- `channel-record.ts` is the other half.
+-- A channel's record: one number in its head (field `info`), 256 times its format and the bits
+-- below; in front of every step that reads or writes one. `channel-record.ts` is the other half.
 -- ban 1, disband 2, sendBan 4, allowStranger 8, large 16; steps add 32 and 64.
 local RECORD_FORMAT = 1
 local FORMAT_UNIT = 256

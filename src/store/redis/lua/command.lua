@@ -1,10 +1,15 @@
--- Accepts a command: its id, once per sender and clientMsgNo; copies for those of its recipients whose inboxes are on this server; and a note of the
--- others, kept until each of them has a copy.
--- KEYS  1 dedupe, 2 messageIds (the counter), 3 commands (the bucket's notes); then of each user inboxSeq, inbox, inboxExpiry
--- ARGV  as of `put_copy`; 8 bucket of the counter, 9 for how long clientMsgNo is remembered (ms, 0: it is neither looked up nor remembered), 10 the note's head,
---       11 the recipients that get no copy now (MessagePack; '': none), 12 number of those that do; then uid and topic of each, and of those only notified
--- Reply new: {0, messageId, copies that left full inboxes, error ('': none), 1: it is noted, else 0};
---       a retry: {1, messageId, seq and pub of the first command or message, fields of its note (nil: none)}
+-- Accepts a command: its id, once per sender and clientMsgNo; copies for those of its recipients
+-- whose inboxes are on this server; and a note of the others, kept until each of them has a copy.
+-- KEYS  1 dedupe, 2 messageIds (the counter), 3 commands (the bucket's notes); then of each user
+--   inboxSeq, inbox, inboxExpiry
+-- ARGV  as of `put_copy`; 8 bucket of the counter, 9 for how long clientMsgNo is remembered (ms, 0:
+--   it is neither looked up nor remembered), 10 the note's head,
+--       11 the recipients that get no copy now (MessagePack; '': none), 12 number of those that do;
+--         then uid and topic of each, and of those only notified
+-- Reply new: {0, messageId, copies that left full inboxes, error ('': none), 1: it is noted, else
+--   0};
+--       a retry: {1, messageId, seq and pub of the first command or message, fields of its note
+--         (nil: none)}
 local now, window, left = tonumber(ARGV[1]), tonumber(ARGV[9]), ARGV[11]
 if window > 0 then
   local id, seq, pub = remembered(KEYS[1], now, window)

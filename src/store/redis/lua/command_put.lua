@@ -1,5 +1,7 @@
--- Puts copies of a noted command into inboxes, into each once however often the step is repeated within an hour. Cluster: one user at a time.
--- KEYS  of each user inboxSeq, inbox, inboxExpiry, inboxIds. ARGV: as of `put_copy`; 8 messageId; then uid and topic of each user
+-- Puts copies of a noted command into inboxes, into each once however often the step is repeated
+-- within an hour. Cluster: one user at a time.
+-- KEYS  of each user inboxSeq, inbox, inboxExpiry, inboxIds. ARGV: as of `put_copy`; 8 messageId;
+--   then uid and topic of each user
 -- Reply {copies that left full inboxes, error of the first user that it failed for ('': none)}
 local KNOWN_MS = 3600000 -- since the last try: sweeps try for as long
 local SPACE_MS = 60000 -- clocks of nodes and Redis may differ

@@ -1,6 +1,9 @@
--- Reads the notes of a bucket's commands, for one node at a time: others find none until the node that began is done, or a minute behind its last page.
--- KEYS  1 commands (the bucket's notes), 2 commandSweep (until when a node goes through them, Unix ms)
--- ARGV  1 now, 2 message id below which notes have ended, 3 first id, or '(' and the last one of the page before, 4 last id, 5 notes at most
+-- Reads the notes of a bucket's commands, for one node at a time: others find none until the node
+-- that began is done, or a minute behind its last page.
+-- KEYS  1 commands (the bucket's notes), 2 commandSweep (until when a node goes through them, Unix
+--   ms)
+-- ARGV  1 now, 2 message id below which notes have ended, 3 first id, or '(' and the last one of
+--   the page before, 4 last id, 5 notes at most
 -- Reply as of XRANGE
 local LEASE_MS = 60000
 local now = tonumber(ARGV[1])

@@ -1,19 +1,27 @@
--- The state of one user in one channel, read and counted in one script, behind a change where one is asked for. Large groups and channels without a
--- message stay as they are. Stands behind channel_record.lua, entry.lua and snapshot.lua.
+-- The state of one user in one channel, read and counted in one script, behind a change where one
+-- is asked for. Large groups and channels without a message stay as they are. Stands behind
+-- channel_record.lua, entry.lua and snapshot.lua.
 -- KEYS  1 head, 2 log, 3 redDots, 4 positions; of a group also 5 joinSeqs, 6 permanent, 7 temporary
--- ARGV  1 uid, 2 now (Unix ms), 3 retention (ms, 0: for ever), 4 channel type, 5 whether the reply holds the whole of the newest message (1 or 0),
---       6 and 7 a change: read, unread or delete, and its seq or count; or `look_on`, the seq that an earlier step said, and 8 the head it saw; or ''
--- Reply nil: a group the user is no member of; else head, read, unread, deleted, changedAtMs, how many entries the log has, the seq through which to look
---       on for the newest shown message (0: all was looked at), then of that message, where there is one: its id and seq, and its clientMsgNo and time, or
+-- ARGV  1 uid, 2 now (Unix ms), 3 retention (ms, 0: for ever), 4 channel type, 5 whether the reply
+--   holds the whole of the newest message (1 or 0),
+--       6 and 7 a change: read, unread or delete, and its seq or count; or `look_on`, the seq that
+--         an earlier step said, and 8 the head it saw; or ''
+-- Reply nil: a group the user is no member of; else head, read, unread, deleted, changedAtMs, how
+--   many entries the log has, the seq through which to look
+--       on for the newest shown message (0: all was looked at), then of that message, where there
+--         is one: its id and seq, and its clientMsgNo and time, or
 --       as a whole its record and `stream_snapshot` of its stream (false: it has no stream)
 local UID, NOW, RETENTION = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local RED_DOT = 2
--- Of messages that expire so many count at most, and so many are looked at: some may have expired and not be removed yet.
+-- Of messages that expire so many count at most, and so many are looked at: some may have expired
+-- and not be removed yet.
 local MAX_EXPIRING, MAX_LOOKED_AT, PAGE = 1000, 5000, 1000
--- Entries that one step passes in search of one that is shown: expired ones that are not removed yet may be many.
+-- Entries that one step passes in search of one that is shown: expired ones that are not removed
+-- yet may be many.
 local MAX_PASSED = 1000
 
--- An entry of the log as `log_entry` has it; also no (clientMsgNo), at (ms), counts (1: among the counted itself, else 0).
+-- An entry of the log as `log_entry` has it; also no (clientMsgNo), at (ms), counts (1: among the
+-- counted itself, else 0).
 local function entry_of(raw)
   local entry = log_entry(raw)
   local no, at, flags = record_facts(entry)
@@ -33,7 +41,8 @@ local function entry_from(seq)
   return raw and entry_of(raw)
 end
 
--- The first entry from `seq` on that is not past retention, expired or not; nil: none. Entries pass it in the order of seqs.
+-- The first entry from `seq` on that is not past retention, expired or not; nil: none. Entries pass
+-- it in the order of seqs.
 local function first_kept(seq, head)
   local first = entry_from(seq)
   if not first or not is_past(first) then return first end
@@ -46,7 +55,8 @@ local function first_kept(seq, head)
   return entry_from(low)
 end
 
--- join (head seq when the user became a member), large; nil: a group the user is no member of, or none any more. info: of the channel's head.
+-- join (head seq when the user became a member), large; nil: a group the user is no member of, or
+-- none any more. info: of the channel's head.
 local function membership(info)
   if ARGV[4] == '1' then return { join = 0, large = false } end
   local bits = bits_of(info)
@@ -56,7 +66,8 @@ local function membership(info)
   return { join = tonumber(redis.call('HGET', KEYS[5], UID) or '0'), large = bit.band(bits, LARGE) ~= 0 }
 end
 
--- head, red (all that counts), large, read, deleted, changed (ms; 0: the user changed nothing); nil: as of `membership`.
+-- head, red (all that counts), large, read, deleted, changed (ms; 0: the user changed nothing);
+-- nil: as of `membership`.
 local function user_position()
   local head = redis.call('HMGET', KEYS[1], 'seq', 'red', 'info', '@' .. UID)
   local member = membership(head[3])
@@ -83,7 +94,8 @@ local function user_position()
   return s
 end
 
--- Seqs from `from` on of messages with a red dot that expire and have not yet, newest first, within the bounds.
+-- Seqs from `from` on of messages with a red dot that expire and have not yet, newest first, within
+-- the bounds.
 local function expiring(from)
   local live, looked_at = {}, 0
   while looked_at < MAX_LOOKED_AT do
@@ -112,8 +124,8 @@ local function unread(s)
   return lasting(s, first) + #expiring(first.seq)
 end
 
--- The newest entry behind `deleted` and through `to` that is shown, nil: none; and the seq through which to look on in a step of its own, 0: all was
--- looked at.
+-- The newest entry behind `deleted` and through `to` that is shown, nil: none; and the seq through
+-- which to look on in a step of its own, 0: all was looked at.
 local function newest(s, to)
   local count, passed = 1, 0
   while to > s.deleted do

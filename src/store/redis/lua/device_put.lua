@@ -1,4 +1,5 @@
--- Puts a device class of a user in place of the one before. A device that logs out ends what its sessions were, also those that are not in.
+-- Puts a device class of a user in place of the one before. A device that logs out ends what its
+-- sessions were, also those that are not in.
 -- KEYS  the user's sessions
 -- ARGV  flag, the device, 1: it has no token, else 0
 -- Reply the one before; nil: none

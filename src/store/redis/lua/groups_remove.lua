@@ -1,5 +1,6 @@
--- Removes groups, of which the user is no member, from the index of its groups: entries that are as they were read, and so old that no script
--- is under way which makes the user a member and for which they were entered.
+-- Removes groups, of which the user is no member, from the index of its groups: entries that are as
+-- they were read, and so old that no script is under way which makes the user a member and for
+-- which they were entered.
 -- KEYS  groups
 -- ARGV  seconds; group id and time of entry, as read, of each
 -- Reply how many were removed

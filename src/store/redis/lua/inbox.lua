@@ -1,8 +1,8 @@
 -- Writing command inboxes (keys: `parts.ts`). Put in front of the steps that do.
 local TIDY_EVERY = 32 -- copies between looks for what is past its time
 
--- Removes expired copies, at most about `most`: those that were to end early, and the oldest. Used before copies are counted.
--- The copies of an inbox otherwise end in the order in which they came.
+-- Removes expired copies, at most about `most`: those that were to end early, and the oldest. Used
+-- before copies are counted. The copies of an inbox otherwise end in the order in which they came.
 local function expire_copies(inbox, expiry, now, most)
   local due = redis.call('ZRANGEBYSCORE', expiry, '-inf', int(now), 'LIMIT', 0, most)
   for _, seq in ipairs(due) do
@@ -21,8 +21,10 @@ local function keep(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
--- Puts a copy of command `id` into an inbox and publishes it; what may fail comes first. keys: the place in KEYS of the user's inboxSeq, behind it inbox
--- and inboxExpiry. ARGV: 1 now, 2 endMs, 3 1: before others of its time, else 0, 4 copies an inbox holds, 5 payload bytes, 6 record, 7 origin or ''.
+-- Puts a copy of command `id` into an inbox and publishes it; what may fail comes first. keys: the
+-- place in KEYS of the user's inboxSeq, behind it inbox and inboxExpiry. ARGV: 1 now, 2 endMs, 3 1:
+-- before others of its time, else 0, 4 copies an inbox holds, 5 payload bytes, 6 record, 7 origin
+-- or ''.
 -- Returns the copy's seq, and how many older ones left a full inbox.
 local function put_copy(id, keys, uid, topic)
   local inbox, expiry = KEYS[keys + 1], KEYS[keys + 2]
@@ -42,8 +44,10 @@ local function put_copy(id, keys, uid, topic)
   return seq, dropped
 end
 
--- Calls `put` for the users of whom uid and topic stand in ARGV from `first` to `last`, whatever becomes of one of them; keys: the place in KEYS of the
--- first one's, `step` further those of the next. Returns how many older copies left full inboxes, whom it failed for, and the first error ('': none).
+-- Calls `put` for the users of whom uid and topic stand in ARGV from `first` to `last`, whatever
+-- becomes of one of them; keys: the place in KEYS of the first one's, `step` further those of the
+-- next. Returns how many older copies left full inboxes, whom it failed for, and the first error
+-- ('': none).
 local function put_copies(put, id, users, keys, step)
   local dropped, failed, cause = 0, {}, ''
   for arg = users.first, users.last, 2 do

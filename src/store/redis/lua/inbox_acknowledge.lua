@@ -1,5 +1,5 @@
--- Takes acknowledged copies out of an inbox. KEYS: inbox, inboxExpiry. ARGV: now, then inboxSeqs. Reply: how many of them were there, expired ones left
--- out.
+-- Takes acknowledged copies out of an inbox. KEYS: inbox, inboxExpiry. ARGV: now, then inboxSeqs.
+-- Reply: how many of them were there, expired ones left out.
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 expire_copies(KEYS[1], KEYS[2], tonumber(ARGV[1]), 1000)
 local ids = {}

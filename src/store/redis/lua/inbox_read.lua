@@ -1,4 +1,5 @@
--- Reads an inbox. KEYS: inbox. ARGV: now, from which inboxSeq on, how many at most, payload bytes at most (one copy in any case).
+-- Reads an inbox. KEYS: inbox. ARGV: now, from which inboxSeq on, how many at most, payload bytes
+-- at most (one copy in any case).
 -- Reply: {inboxSeq, messageId, record, ...}, oldest first, expired ones left out.
 local PAGE = 16
 local now, limit, most = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])

@@ -1,5 +1,7 @@
--- What the steps on a channel's members share. Lists come as JSON, one argument whatever their length, and are taken in pieces: `unpack` has a bound.
--- KEYS of every such step: 1 head, 2 the set of one kind (`permanent` where the step has none of its own), 3 that of the other kind, 4 joinSeqs,
+-- What the steps on a channel's members share. Lists come as JSON, one argument whatever their
+-- length, and are taken in pieces: `unpack` has a bound.
+-- KEYS of every such step: 1 head, 2 the set of one kind (`permanent` where the step has none of
+--   its own), 3 that of the other kind, 4 joinSeqs,
 -- 5 positions, 6 replaced; ARGV of those that write: 1 and 2 topic and id of a group, else ''.
 local HEAD, KIND, OTHER, JOIN_SEQS, POSITIONS, REPLACED = unpack(KEYS)
 local TOPIC, GROUP = ARGV[1], ARGV[2]
@@ -61,7 +63,8 @@ local function left(uids)
   end)
 end
 
--- New members of a group have what is newer than its head as new, whatever a list that was replaced left of them.
+-- New members of a group have what is newer than its head as new, whatever a list that was replaced
+-- left of them.
 local function joined(uids)
   left(uids)
   local seq = redis.call('HGET', HEAD, 'seq') or '0'
@@ -72,14 +75,16 @@ local function joined(uids)
   end)
 end
 
--- Publishes to the group's nodes, in turn with its messages, that these uids, or any (false), are members no more.
+-- Publishes to the group's nodes, in turn with its messages, that these uids, or any (false), are
+-- members no more.
 local MAX_NAMED = 1000
 local function publish_removal(uids)
   if uids and #uids > MAX_NAMED then uids = false end
   redis.call('SPUBLISH', TOPIC, removal_frame(redis.call('HINCRBY', HEAD, 'pub', 1), GROUP, uids))
 end
 
--- Adds a list to the kind; what is no group keeps nothing of its members. clear: what to call before, if anything.
+-- Adds a list to the kind; what is no group keeps nothing of its members. clear: what to call
+-- before, if anything.
 local function admit(uids, clear)
   local new = TOPIC ~= '' and in_neither(uids) or {}
   if clear then clear() end

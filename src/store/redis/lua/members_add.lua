@@ -1,6 +1,8 @@
--- Adds members of one kind, or replaces the kind's list at once, however long that was: a group's is set aside, for members_forget.lua.
+-- Adds members of one kind, or replaces the kind's list at once, however long that was: a group's
+-- is set aside, for members_forget.lua.
 -- KEYS  as of members.lua
--- ARGV  topic and id of a group, else ''; JSON list of uids, each once; 1: it replaces the list, else 0
+-- ARGV  topic and id of a group, else ''; JSON list of uids, each once; 1: it replaces the list,
+--   else 0
 -- Reply how many uids are set aside; nil: no such channel, or disbanded
 local KEPT_MS = 86400000 -- a call that was cut off leaves a list, which the next call takes on; if none comes, other keys keep removed members
 if not is_open(HEAD) then return false end

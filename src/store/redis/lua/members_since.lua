@@ -1,7 +1,8 @@
 -- Since when some users are members of a group. Reads only.
 -- KEYS  as of members.lua
 -- ARGV  JSON list of uids
--- Reply for each the group's head when it became a member; -1: it is not a member, or there is no such group, or it is disbanded
+-- Reply for each the group's head when it became a member; -1: it is not a member, or there is no
+--   such group, or it is disbanded
 local uids, since = cjson.decode(ARGV[1]), {}
 local is_there = is_open(HEAD)
 in_pieces(uids, function(piece)

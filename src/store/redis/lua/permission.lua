@@ -1,8 +1,10 @@
--- Who may send where, behind the tables made of `broker/permissions.ts` (`permission-tables.ts`) and `channel_record.lua`: the facts are reduced to a few
--- bits, which say where in the table the decision stands, a digit: 0: may send, else which of the refusals it is. Reads only.
--- GROUP_REFUSALS: ban 1, disband 2, sendBan 4 as in a record, 8 the sender is a member, 16 the sender is the system.
--- PERSON_REFUSALS: of the receiver's record ban 1, disband 2 (or of the sender's), allowStranger 8, of the sender's sendBan 4, 16 the sender is a
--- stranger, 32 the sender is the system.
+-- Who may send where, behind the tables made of `broker/permissions.ts` (`permission-tables.ts`)
+-- and `channel_record.lua`: the facts are reduced to a few bits, which say where in the table the
+-- decision stands, a digit: 0: may send, else which of the refusals it is. Reads only.
+-- GROUP_REFUSALS: ban 1, disband 2, sendBan 4 as in a record, 8 the sender is a member, 16 the
+-- sender is the system. PERSON_REFUSALS: of the receiver's record ban 1, disband 2 (or of the
+-- sender's), allowStranger 8, of the sender's sendBan 4, 16 the sender is a stranger, 32 the sender
+-- is the system.
 local OF_GROUP = 7 -- ban, disband, sendBan
 local OF_RECEIVER = 11 -- ban, disband, allowStranger
 local OF_SENDER = 6 -- disband, sendBan

@@ -1,6 +1,8 @@
--- Puts messages into their channel's log: used by every step that stores one. To open a channel reads its head, to place a message adds an entry, to close
--- it writes the head once. All that a message writes to is looked at before anything is written: one that cannot be stored, for a key is of a wrong type
--- or the head lags behind the log by more than one, leaves nothing. Redis is given numbers as text, made once, for it makes text of them more slowly.
+-- Puts messages into their channel's log: used by every step that stores one. To open a channel
+-- reads its head, to place a message adds an entry, to close it writes the head once. All that a
+-- message writes to is looked at before anything is written: one that cannot be stored, for a key
+-- is of a wrong type or the head lags behind the log by more than one, leaves nothing. Redis is
+-- given numbers as text, made once, for it makes text of them more slowly.
 local MAX_EXCESS = 100 -- messages beyond those that a channel keeps, a tenth of them if that is less: then a sweep trims it
 
 -- An open channel (`c`) is a list, which is made in one go; what stands where in it.
@@ -21,9 +23,10 @@ local OWNERS = 14 -- who sent what: fields of the head, each followed by a seq
 local OWNER = 15 -- who sent the last one
 local DUE = 16 -- when a sweep is to look at the channel (Unix ms), false: no matter
 
--- base: what the keys of the channel begin with. peers, of a personal channel whose users are in reach, else false: now as text, `peers` of one user, whom
--- to enter there, and the same of the other one if there is one. is_limited: whether messages leave history by age or number. is_apart: it is a personal
--- channel whose users are in other slots.
+-- base: what the keys of the channel begin with. peers, of a personal channel whose users are in
+-- reach, else false: now as text, `peers` of one user, whom to enter there, and the same of the
+-- other one if there is one. is_limited: whether messages leave history by age or number. is_apart:
+-- it is a personal channel whose users are in other slots.
 local function open_channel(base, key, peers, is_limited, is_apart)
   local head, found = base .. 'head:' .. key, nil
   if is_apart then
@@ -39,8 +42,9 @@ local function open_channel(base, key, peers, is_limited, is_apart)
   return { base, key, head, peers, seq, seq, red, pub, bare, found[5], is_swept, newest, false, false, false, false }
 end
 
--- red_dot: whether it has one; expires: Unix ms as text, else nil or false; stream: clientMsgNo of the stream whose message it is, else nil. Its seq is
--- `c[SEQ]` then, and the number of its publication `c[PUB]`.
+-- red_dot: whether it has one; expires: Unix ms as text, else nil or false; stream: clientMsgNo of
+-- the stream whose message it is, else nil. Its seq is `c[SEQ]` then, and the number of its
+-- publication `c[PUB]`.
 local function place_message(c, place, record, uid, red_dot, expires, stream)
   local seq, red, log, owners = c[SEQ] + 1, c[RED], c[LOG], c[OWNERS]
   if expires or not log then
@@ -77,8 +81,9 @@ local function place_message(c, place, record, uid, red_dot, expires, stream)
   end
 end
 
--- The channel took a number at least. One that keeps all for ever is entered into `due` when its log begins, for limits that are set later.
--- now: Unix ms; retention: ms, 0: for ever; keeps: how many messages a channel keeps, 0: all.
+-- The channel took a number at least. One that keeps all for ever is entered into `due` when its
+-- log begins, for limits that are set later. now: Unix ms; retention: ms, 0: for ever; keeps: how
+-- many messages a channel keeps, 0: all.
 local function close_channel(c, now, retention, keeps)
   local seq, owners, pub_text = c[SEQ], c[OWNERS], int(c[PUB])
   if not owners then

@@ -1,8 +1,10 @@
 -- Reads messages that are shown, with their streams, as many as fit a reply that holds up nobody.
 -- KEYS  1 head, 2 log
--- ARGV  1 from seq, 2 to seq, 3 how many at most, 4 bytes of content at most, 5 whether the newest come first (0 or 1), 6 now,
+-- ARGV  1 from seq, 2 to seq, 3 how many at most, 4 bytes of content at most, 5 whether the newest
+--   come first (0 or 1), 6 now,
 --       7 retention (ms, 0: for ever), 8 whether one is taken whatever its size (0 or 1)
--- Reply {head seq, 1: the range holds more than may be had, seq to go on from (0: the end), bytes taken,
+-- Reply {head seq, 1: the range holds more than may be had, seq to go on from (0: the end), bytes
+--   taken,
 --        {{messageId, messageSeq, record, stream_snapshot or nil}, ...}}
 local LOOKED_AT, TAKEN_BYTES, PAGE = 1000, 1048576, 32 -- of one step: about a millisecond
 local limit, max_bytes = tonumber(ARGV[3]), tonumber(ARGV[4])

@@ -1,6 +1,8 @@
--- Removes what nobody can see any more from a channel's log, oldest first, and notes when to look again.
+-- Removes what nobody can see any more from a channel's log, oldest first, and notes when to look
+-- again.
 -- KEYS  1 head, 2 log, 3 expiry, 4 redDots, 5 due
--- ARGV  1 now, 2 retention (ms, 0: for ever), 3 channel key, 4 how many at most of either kind, 5 how many messages the channel keeps (0: all),
+-- ARGV  1 now, 2 retention (ms, 0: for ever), 3 channel key, 4 how many at most of either kind, 5
+--   how many messages the channel keeps (0: all),
 --       6 when to look again at the latest (Unix ms, 0: when something is to go)
 -- Reply how many messages that were
 local STREAM_WAIT_MS = 60000 -- until a stream that goes on is looked at again

@@ -1,8 +1,10 @@
--- Where a reader of a channel goes on: the newest seq, and through which seq the reader's history is the log's. Ids grow with seqs, so an entry with a
--- greater id is none that the reader has. Reads only.
+-- Where a reader of a channel goes on: the newest seq, and through which seq the reader's history
+-- is the log's. Ids grow with seqs, so an entry with a greater id is none that the reader has.
+-- Reads only.
 -- KEYS  1 head, 2 log
 -- ARGV  1 the reader's last seq, 2 the greatest message id it has through there; 0: any
--- Reply { the newest seq, the greatest seq, ARGV[1] at most, through which no entry has a greater id }
+-- Reply { the newest seq, the greatest seq, ARGV[1] at most, through which no entry has a greater
+--   id }
 local last_seq, last_id = tonumber(ARGV[1]), tonumber(ARGV[2])
 local head_seq = tonumber(redis.call('HGET', KEYS[1], 'seq') or '0')
 

@@ -1,12 +1,16 @@
--- Makes sure that sessions which a node serves may go on, are in under the node's incarnation, and do not expire. It never ends one that logged in
--- later. Notifies those who watch a user of what it changed. What goes wrong for one session says nothing of the others.
+-- Makes sure that sessions which a node serves may go on, are in under the node's incarnation, and
+-- do not expire. It never ends one that logged in later. Notifies those who watch a user of what it
+-- changed. What goes wrong for one session says nothing of the others.
 -- KEYS: of each session, its user's sessions
--- ARGV: incarnation; of each session: uid, sessionId, flag, level, deviceId, tokenTag, the same in bytes ('': it needed no token), since, order (as its
+-- ARGV: incarnation; of each session: uid, sessionId, flag, level, deviceId, tokenTag, the same in
+--   bytes ('': it needed no token), since, order (as its
 --   login gave them)
--- Reply: of each session {'confirmed'}, {'refused', reason} (a later one, the end of the session or its device's token ended it) or {'failed', why}
+-- Reply: of each session {'confirmed'}, {'refused', reason} (a later one, the end of the session or
+--   its device's token ended it) or {'failed', why}
 local FIELDS = 9
 
--- Why a session may not go on as far as its user's devices say; nil: it may, or the store lost the device, and nobody took the right away.
+-- Why a session may not go on as far as its user's devices say; nil: it may, or the store lost the
+-- device, and nobody took the right away.
 local function ended_by_device(user, mine)
   if mine.token == '' then return nil end
   local device = read_device(user, mine.flag)

@@ -1,5 +1,6 @@
--- Takes a session out and publishes the reason to its node, atomically: a session removed without that event would be served for ever. Publishes also
--- when the session is not in: the event of an earlier call may be lost. Notifies those who watch the user if it was in.
+-- Takes a session out and publishes the reason to its node, atomically: a session removed without
+-- that event would be served for ever. Publishes also when the session is not in: the event of an
+-- earlier call may be lost. Notifies those who watch the user if it was in.
 -- KEYS: the user's sessions
 -- ARGV: uid, sessionId, the reason, the session's level
 -- Reply: nothing

@@ -1,10 +1,13 @@
--- Enters a session of a user whose device has the token, removes those that it ends [decisions: Kick rule] and notifies their nodes and those who watch
--- the user; the same session again ends none for being itself. One that continues an earlier session keeps the order of its login, or is refused
--- [decisions: resume is no login].
+-- Enters a session of a user whose device has the token, removes those that it ends [decisions:
+-- Kick rule] and notifies their nodes and those who watch the user; the same session again ends
+-- none for being itself. One that continues an earlier session keeps the order of its login, or is
+-- refused [decisions: resume is no login].
 -- KEYS: the user's sessions
--- ARGV: uid, sessionId, incarnation, flag, level, deviceId, tokenTag, the order it claims or '', the label it claims or '', `token` (the device must
+-- ARGV: uid, sessionId, incarnation, flag, level, deviceId, tokenTag, the order it claims or '',
+--   the label it claims or '', `token` (the device must
 --   have it, and its level counts) or `none`, the hash of its token
--- Reply: {'entered', since, order, level, the groups in the index of the user's}, {'refused', reason} or {'unauthorized'}
+-- Reply: {'entered', since, order, level, the groups in the index of the user's}, {'refused',
+--   reason} or {'unauthorized'}
 local user = user_of(KEYS[1], ARGV[1])
 local mine = {
   id = ARGV[2], incarnation = ARGV[3], flag = tonumber(ARGV[4]), level = tonumber(ARGV[5]), device = ARGV[6], tag = ARGV[7],

@@ -1,11 +1,17 @@
--- A user's sessions, newest logins and the kick rule; put in front of the scripts on them. `embedded/steps/session-rules.ts` has the rules again, and
--- `test/contract/kick-cases.ts` the cases. All keys of a user are of one slot:
---   sessions HASH sessionId → entry, JSON: [1, incarnation, since, flag, level, deviceId, tokenTag, order, expires]. `order`: microseconds of Redis' clock
---     when its login came, growing per user; `since`: the same of its connection; `expires`: Unix milliseconds, moved on while its node serves it
---   logins   HASH flag → the newest main login, which outlives its entry, JSON: [1, order, since, deviceId, label, ended, past]. `ended`: why it cannot
+-- A user's sessions, newest logins and the kick rule; put in front of the scripts on them.
+-- `embedded/steps/session-rules.ts` has the rules again, and `test/contract/kick-cases.ts` the
+-- cases. All keys of a user are of one slot:
+--   sessions HASH sessionId → entry, JSON: [1, incarnation, since, flag, level, deviceId, tokenTag,
+--     order, expires]. `order`: microseconds of Redis' clock
+--     when its login came, growing per user; `since`: the same of its connection; `expires`: Unix
+--       milliseconds, moved on while its node serves it
+--   logins   HASH flag → the newest main login, which outlives its entry, JSON: [1, order, since,
+--     deviceId, label, ended, past]. `ended`: why it cannot
 --     be continued, or ''; `past`: labels of earlier logins
---   ended    HASH sessionId → `<microseconds> <reason>` of sessions that were ended and of which no newest login says so, until their nodes take them
---     out: the newest 100; `flag <flag>` → the same of all sessions of a device until then, never evicted
+--   ended    HASH sessionId → `<microseconds> <reason>` of sessions that were ended and of which no
+--     newest login says so, until their nodes take them
+--     out: the newest 100; `flag <flag>` → the same of all sessions of a device until then, never
+--       evicted
 --   devices  HASH flag → device (`users.ts`)
 -- These numbers are text, because JSON made in Lua keeps 14 digits of a number.
 local PAST, MAX_ENDED, DEVICE_FORMAT = 8, 100, 1
@@ -57,7 +63,8 @@ local function read_entry(user, id)
   return text and parse_entry(id, text) or nil
 end
 
--- All entries but `except`; and those that expired, which it drops: most likely no node serves them any more.
+-- All entries but `except`; and those that expired, which it drops: most likely no node serves them
+-- any more.
 local function read_entries(user, except)
   local entries, expired = {}, {}
   local all = redis.call('HGETALL', user.sessions)
@@ -91,7 +98,8 @@ local function write_login(user, flag, login)
   redis.call('PEXPIRE', user.logins, LOGIN_TTL)
 end
 
--- Makes `mine` the newest main login, by its own label or '', behind the one before: what that was called is a past label, if it is another login.
+-- Makes `mine` the newest main login, by its own label or '', behind the one before: what that was
+-- called is a past label, if it is another login.
 local function follow_login(user, mine, label, newest)
   local known, past = newest and newest.label or '', newest and newest.past or {}
   if label == '' and newest and newest.order == mine.order then label = known end
@@ -103,8 +111,8 @@ local function follow_login(user, mine, label, newest)
   write_login(user, int(mine.flag), mine)
 end
 
--- Remembers that a session was ended whose node may not have heard of it, and would enter it again. Of a main one that another main, or nobody, ended
--- the newest login says so.
+-- Remembers that a session was ended whose node may not have heard of it, and would enter it again.
+-- Of a main one that another main, or nobody, ended the newest login says so.
 local function remember_end(user, id, since, reason)
   redis.call('HSET', user.ended, id, int(math.max(NOW, since)) .. ' ' .. reason)
   redis.call('PEXPIRE', user.ended, ENDED_TTL)
@@ -128,7 +136,8 @@ local function end_device(user, flag, reason)
   remember_end(user, 'flag ' .. flag, 0, reason)
 end
 
--- Why a session was ended, or all of its device; nil: it was not, as far as is remembered. One of an earlier process may have had its id.
+-- Why a session was ended, or all of its device; nil: it was not, as far as is remembered. One of
+-- an earlier process may have had its id.
 local function read_end(user, mine)
   for _, one in ipairs(redis.call('HMGET', user.ended, mine.id, 'flag ' .. int(mine.flag))) do
     local ended, reason = string.match(one or '', '^(%d+) (.*)$')
@@ -136,7 +145,8 @@ local function read_end(user, mine)
   end
 end
 
--- The level of the user's device and the hash of its token, '' when it logged out; or nothing when there is no device.
+-- The level of the user's device and the hash of its token, '' when it logged out; or nothing when
+-- there is no device.
 local function read_device(user, flag)
   local device = redis.call('HGET', user.devices, flag)
   if not device then return nil end
@@ -165,7 +175,8 @@ local function reason_of(by, old)
   return (same_device(by, old) or continued(by, old)) and 'replaced' or 'kicked'
 end
 
--- Takes a session out that `by` ends, and notifies its node in the same step: a session removed without that event would be served for ever.
+-- Takes a session out that `by` ends, and notifies its node in the same step: a session removed
+-- without that event would be served for ever.
 local function replace(user, by, old)
   local reason = reason_of(by, old)
   redis.call('HDEL', user.sessions, old.id)

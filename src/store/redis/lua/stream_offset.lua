@@ -1,5 +1,6 @@
 -- UTF-16 units of a stream's text before one of its events.
--- KEYS: head. ARGV: 1 clientMsgNo, 2 index, 3 Unix ms through which an ended stream's start is past retention (-1: none).
+-- KEYS: head. ARGV: 1 clientMsgNo, 2 index, 3 Unix ms through which an ended stream's start is past
+--   retention (-1: none).
 -- Reply: units; -1: there is no such stream or index.
 local keys = stream_keys(KEYS[1], ARGV[1])
 local s = redis.call('HMGET', keys.stream, 't', 'e', 'n', 'l')

@@ -1,10 +1,14 @@
--- Begins a stream: its message takes its place in the channel, with `force` after the channel's active stream was cancelled.
--- KEYS: 1 head, 2 log, 3 messageIds (the counter), 4 due (the bucket's), 5 dedupe of (uid, clientMsgNo), 6 activeStream; where the users of a personal channel are in reach
+-- Begins a stream: its message takes its place in the channel, with `force` after the channel's
+-- active stream was cancelled.
+-- KEYS: 1 head, 2 log, 3 messageIds (the counter), 4 due (the bucket's), 5 dedupe of (uid,
+--   clientMsgNo), 6 activeStream; where the users of a personal channel are in reach
 -- `streams` of each, then `peers` of each.
--- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known (ms), 5 event id ("" none), 6 data, 7 bytes it counts, 8 bytes a stream may
--- count, 9 tail of the event's record, 10 head of the records of the stream's events, 11 bucket of the counter, 12 retention (ms, 0: for ever), 13 how many
--- messages the channel keeps (0: all), 14 record of the message, 15 extra of its frame, 16 uid, 17 whether to end another stream (0 or 1), 18 and 19 whom
--- to enter into the first and second `peers` ("": nobody), 20 … topics.
+-- ARGV: 1 channel key, 2 clientMsgNo, 3 now, 4 how long retries are known (ms), 5 event id (""
+--   none), 6 data, 7 bytes it counts, 8 bytes a stream may
+-- count, 9 tail of the event's record, 10 head of the records of the stream's events, 11 bucket of
+-- the counter, 12 retention (ms, 0: for ever), 13 how many messages the channel keeps (0: all), 14
+-- record of the message, 15 extra of its frame, 16 uid, 17 whether to end another stream (0 or 1),
+-- 18 and 19 whom to enter into the first and second `peers` ("": nobody), 20 … topics.
 -- Reply: see `stream_steps.lua`; the verdict is also `too_large`.
 local no, window = ARGV[2], tonumber(ARGV[4])
 local now, retention, keeps = tonumber(ARGV[3]), tonumber(ARGV[12]), tonumber(ARGV[13])

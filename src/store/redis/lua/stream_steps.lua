@@ -1,12 +1,15 @@
--- What the scripts that change streams share; behind `snapshot.lua`. A script's `c`: head, channel (key), now, indexes (list: `streams` of the users
--- where they are in reach, else empty), topics (ARGV index of the first topic; none there: the caller publishes to the users itself).
--- A script's reply: {verdict, place of the stream's state in STREAM_STATES or -1, then, for a caller that publishes itself:
--- name in `activeStreams` of a stream that ended or "", the frames to publish, in order}.
+-- What the scripts that change streams share; behind `snapshot.lua`. A script's `c`: head, channel
+-- (key), now, indexes (list: `streams` of the users where they are in reach, else empty), topics
+-- (ARGV index of the first topic; none there: the caller publishes to the users itself). A script's
+-- reply: {verdict, place of the stream's state in STREAM_STATES or -1, then, for a caller that
+-- publishes itself: name in `activeStreams` of a stream that ended or "", the frames to publish, in
+-- order}.
 local STREAM_CLOSED, STREAM_CANCELLED, STREAM_INTERRUPTED = 1, 2, 3
 local STREAM_END = '___TextMessageEnd'
 
--- A stream to be changed; nil: there is no stream of that name. Of one that goes on every key is touched: its steps do not name them, so that only here,
--- before anything is written, Redis can say that some of them are at another server, while their slot moves.
+-- A stream to be changed; nil: there is no stream of that name. Of one that goes on every key is
+-- touched: its steps do not name them, so that only here, before anything is written, Redis can say
+-- that some of them are at another server, while their slot moves.
 local function load_stream(c, no)
   local keys = stream_keys(c.head, no)
   local s = redis.call('HMGET', keys.stream, 'h', 'q', 'n', 'l', 'b', 'e', 'w')
@@ -29,8 +32,8 @@ local function publish_frame(c, frame)
   end
 end
 
--- Gives a stream its next event. e: id ('' none), tail (of its record), data, units and bytes (of data), kind (s start, c content, n note, e end),
--- state (behind it).
+-- Gives a stream its next event. e: id ('' none), tail (of its record), data, units and bytes (of
+-- data), kind (s start, c content, n note, e end), state (behind it).
 local function add_event(c, s, e)
   local index, keys = s.next, s.keys
   local id = cmsgpack.pack(e.id ~= '' and e.id or int(index))
@@ -65,7 +68,8 @@ local function close_stream(c, s, ids_ms)
   end
 end
 
--- Ends an active stream otherwise than by its producer. how: state, stopped (whether a viewer did), ids_ms.
+-- Ends an active stream otherwise than by its producer. how: state, stopped (whether a viewer did),
+-- ids_ms.
 local function end_stream(c, s, how)
   add_event(c, s, {
     id = '', kind = 'e', data = '', units = 0, bytes = 1, state = how.state,

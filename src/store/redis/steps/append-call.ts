@@ -1,4 +1,5 @@
-// One message for the step that appends (`lua/append.lua`): what the step is given of it, and what the step's reply says became of it. No state.
+// One message for the step that appends (`lua/append.lua`): what the step is given of it, and what
+// the step's reply says became of it. No state.
 
 import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -36,7 +37,10 @@ export interface Placed {
   readonly isRetry: boolean;
   /** When it was accepted, Unix milliseconds. */
   readonly atMs: number;
-  /** Of a personal channel whose users are in other slots the id of the message before it; 0: not known. */
+  /**
+   * Of a personal channel whose users are in other slots the id of the message before it; 0: not
+   * known.
+   */
   readonly idBefore: number;
   readonly record: Buffer;
   /** Rejects `unavailable`; undefined: it is durable. */

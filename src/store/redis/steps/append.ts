@@ -1,6 +1,8 @@
-// Messages on their way into Redis: what one turn of the event loop appends on one server (of a Redis Cluster: in one bucket) is one call of the step,
-// and what comes while it is under way is the next, which goes at once when it is full. Owns the queues; every message in them has a place among the link's calls in flight.
-// Must never let a message of one origin into one channel overtake an earlier one, whatever becomes of a call. Hot: no timer, no await per message.
+// Messages on their way into Redis: what one turn of the event loop appends on one server (of a
+// Redis Cluster: in one bucket) is one call of the step, and what comes while it is under way is
+// the next, which goes at once when it is full. Owns the queues; every message in them has a place
+// among the link's calls in flight. Must never let a message of one origin into one channel
+// overtake an earlier one, whatever becomes of a call. Hot: no timer, no await per message.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -59,7 +61,10 @@ export class Appends {
     this.#parts = parts;
   }
 
-  /** Throws `bad_request`, `overloaded`, `unavailable`, and `internal` where Redis holds what cannot be read. */
+  /**
+   * Throws `bad_request`, `overloaded`, `unavailable`, and `internal` where Redis holds what cannot
+   * be read.
+   */
   append(names: ChannelNames, draft: MessageDraft): Promise<Outcome> {
     if (this.#bytes >= MAX_BYTES_TAKEN) throw new BrokerError("overloaded");
     this.#parts.link.admit();
@@ -111,7 +116,10 @@ export class Appends {
     }
   };
 
-  /** What waited for half of its time is not sent any more: a slow server is given no more than it can do, and has the other half to answer. */
+  /**
+   * What waited for half of its time is not sent any more: a slow server is given no more than it
+   * can do, and has the other half to answer.
+   */
   #refuseLate(queue: Queue): void {
     const lastMs = performance.now() - this.#parts.link.settings.timeoutMs / 2;
     const isLate = ({ sinceMs }: AppendCall) => sinceMs < lastMs;
@@ -171,7 +179,10 @@ export class Appends {
     return readReply(reply, messages);
   }
 
-  /** The messages of a call wait for `redis.timeoutMs` in all, in the queue and for the answer. Its first channel's first one came first. */
+  /**
+   * The messages of a call wait for `redis.timeoutMs` in all, in the queue and for the answer. Its
+   * first channel's first one came first.
+   */
   #timeLeft([first]: readonly AppendCall[]): number {
     const { timeoutMs } = this.#parts.link.settings;
     if (first === undefined) return timeoutMs;
@@ -206,7 +217,10 @@ export class Appends {
   }
 }
 
-/** Calls of a channel together, in their order. By name: of one channel there may be several `ChannelNames`, and the step opens each once. */
+/**
+ * Calls of a channel together, in their order. By name: of one channel there may be several
+ * `ChannelNames`, and the step opens each once.
+ */
 function byChannel(
   calls: readonly AppendCall[],
 ): readonly (readonly AppendCall[])[] {
@@ -221,8 +235,9 @@ function byChannel(
 }
 
 /**
- * The next calls, as many as fit; while a batch is under way only as many: each call costs both sides more than the messages in it do.
- * One whose order has an earlier one under way waits, and holds up no other.
+ * The next calls, as many as fit; while a batch is under way only as many: each call costs both
+ * sides more than the messages in it do. One whose order has an earlier one under way waits, and
+ * holds up no other.
  */
 function takeBatch(queue: Queue): Batch | undefined {
   const { waiting, underWay } = queue;
@@ -257,7 +272,10 @@ function isUnderWay(batches: ReadonlySet<Batch>, order: string): boolean {
   return false;
 }
 
-/** Takes out what waits in these orders, of which a call failed: it must not come in before that one is repeated. */
+/**
+ * Takes out what waits in these orders, of which a call failed: it must not come in before that one
+ * is repeated.
+ */
 function takeFollowers(
   queue: Queue,
   orders: ReadonlySet<string>,

@@ -1,6 +1,8 @@
-// The names of a channel's keys and where its publications go, made once per channel: every message needs them. On one server all channels share a
-// counter of message ids, so that a call that stores into many of them reads one; on a Redis Cluster a step reaches its bucket only, which has a counter
-// of its own (`redis/lua/shared.lua` is the other half). State: the names of the channels used lately.
+// The names of a channel's keys and where its publications go, made once per channel: every message
+// needs them. On one server all channels share a counter of message ids, so that a call that stores
+// into many of them reads one; on a Redis Cluster a step reaches its bucket only, which has a
+// counter of its own (`redis/lua/shared.lua` is the other half). State: the names of the channels
+// used lately.
 
 import { type ChannelKey, PERSON_CHANNEL } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -27,7 +29,10 @@ export interface ChannelNames {
   readonly ids: IdCounter;
   /** The bucket's. */
   readonly due: string;
-  /** Its users are in other slots: `publishToUsers` reaches them, and `topics`, `peerKeys` and `peers` are empty. */
+  /**
+   * Its users are in other slots: `publishToUsers` reaches them, and `topics`, `peerKeys` and
+   * `peers` are empty.
+   */
   readonly isApart: boolean;
   /** What the step that appends is given of the channel (`lua/append.lua`). */
   readonly step: readonly string[];
@@ -114,7 +119,10 @@ export function idCounterKeys(link: Place): readonly string[] {
   return [...new Set(buckets.map((bucket) => idCounterOf(link, bucket).key))];
 }
 
-/** Where (key, fromUid, clientMsgNo) is remembered: in the slot of the channel (`lua/dedupe.lua` has what is kept there). */
+/**
+ * Where (key, fromUid, clientMsgNo) is remembered: in the slot of the channel (`lua/dedupe.lua` has
+ * what is kept there).
+ */
 export function dedupeKey(
   keys: Keys,
   {

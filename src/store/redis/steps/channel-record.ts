@@ -1,4 +1,5 @@
-// A channel's record in Redis: one number, as kept in the channel's head and as answered by the steps (`lua/channel_record.lua` is the other half). Pure.
+// A channel's record in Redis: one number, as kept in the channel's head and as answered by the
+// steps (`lua/channel_record.lua` is the other half). Pure.
 
 import type {
   ChannelFlags,
@@ -27,7 +28,10 @@ const CHANGEABLE = [
   ["large", LARGE],
 ] as const;
 
-/** Under what name a channel's record and members are kept; a user's rules and contacts are no conversation, so their name has no `@`. */
+/**
+ * Under what name a channel's record and members are kept; a user's rules and contacts are no
+ * conversation, so their name has no `@`.
+ */
 export function recordKey({ type, id }: ChannelRef): ChannelKey {
   return `${type}:${id}`;
 }
@@ -64,7 +68,9 @@ export function isOpen(bits: number): boolean {
   return bits >= 0 && (bits & DISBAND) === 0;
 }
 
-/** Bits that change the record: those to set, and those to take away; nothing takes `disband` back. */
+/**
+ * Bits that change the record: those to set, and those to take away; nothing takes `disband` back.
+ */
 export function changeOf(
   flags: ChannelFlags,
 ): readonly [set: number, take: number] {
@@ -76,7 +82,10 @@ export function changeOf(
   return [set, take];
 }
 
-/** The field of a channel's head that has the seq of the user's newest message: no uid and no other field has an `@`. */
+/**
+ * The field of a channel's head that has the seq of the user's newest message: no uid and no other
+ * field has an `@`.
+ */
 export function ownField(uid: string): string {
   return `@${uid}`;
 }

@@ -1,6 +1,7 @@
-// Channels in Redis: their records, their members of both kinds, and what deciding on a send needs to know. Each change is one script in the channel's
-// slot, behind the entries in the indexes of new members' groups; it takes as long as the list it is given, and notifies the group's nodes of removed
-// members. No state but the indexes' repairs.
+// Channels in Redis: their records, their members of both kinds, and what deciding on a send needs
+// to know. Each change is one script in the channel's slot, behind the entries in the indexes of
+// new members' groups; it takes as long as the list it is given, and notifies the group's nodes of
+// removed members. No state but the indexes' repairs.
 
 import {
   type ChannelRef,
@@ -54,11 +55,17 @@ const NOT_MEMBERS = 2;
 const NO_MEMBER = -1;
 
 interface RedisChannels extends ChannelStore {
-  /** Repairs indexes of users' groups that a fail-over may have taken entries from. To be called now and then. */
+  /**
+   * Repairs indexes of users' groups that a fail-over may have taken entries from. To be called now
+   * and then.
+   */
   repairIndexes(isStopped: () => boolean): Promise<void>;
 }
 
-/** The channels of a store on Redis. A write that is refused as `unavailable` may have happened: doing it again is harmless. */
+/**
+ * The channels of a store on Redis. A write that is refused as `unavailable` may have happened:
+ * doing it again is harmless.
+ */
 export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
   const { link, written } = parts;
   const groups = new UserGroups(parts);
@@ -69,11 +76,16 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
   const memberKeys = (channel: ChannelRef, membership = PERMANENT) =>
     keysOf(channel, "head", ...kindsOf(membership), ...OF_MEMBERS);
 
-  /** What a script needs to notify a group's nodes: its topic and id. Of what is no group nothing. */
+  /**
+   * What a script needs to notify a group's nodes: its topic and id. Of what is no group nothing.
+   */
   const groupArgs = ({ type, id }: ChannelRef): readonly [string, string] =>
     type === GROUP_CHANNEL ? [link.keys.topic(groupTopic(id)), id] : ["", ""];
 
-  /** What `channel_facts.lua` replies: bits of the channel and, in the same slot, of a second record. */
+  /**
+   * What `channel_facts.lua` replies: bits of the channel and, in the same slot, of a second
+   * record.
+   */
   async function facts(
     channel: ChannelRef,
     args: readonly string[],
@@ -105,7 +117,10 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
     return reply;
   }
 
-  /** What a group keeps of removed members goes too. Cut off, the rest is left to the next call that adds members. */
+  /**
+   * What a group keeps of removed members goes too. Cut off, the rest is left to the next call that
+   * adds members.
+   */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];
     while (Number(await link.run(FORGET, memberKeys(channel), args)) > 0);

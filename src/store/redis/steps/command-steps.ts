@@ -1,5 +1,5 @@
-// The steps in Lua that a command takes, and the note that is kept of it in its channel's slot until each recipient has a copy: from there any node can
-// finish it. No state.
+// The steps in Lua that a command takes, and the note that is kept of it in its channel's slot
+// until each recipient has a copy: from there any node can finish it. No state.
 
 import type { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, expiresAtMs } from "../../../broker/model.ts";
@@ -92,8 +92,9 @@ export function newCommand(
 }
 
 /**
- * Sends at once: calls for one channel get their ids in the order of the calls. The first `count` recipients get their copies by the same step, and
- * on one server all of `alsoTell` are notified. Throws as the link does.
+ * Sends at once: calls for one channel get their ids in the order of the calls. The first `count`
+ * recipients get their copies by the same step, and on one server all of `alsoTell` are notified.
+ * Throws as the link does.
  */
 export async function accept(
   parts: StepParts,
@@ -139,7 +140,10 @@ type AcceptReply =
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 
-/** Gives those of `uids` who have none a copy of a noted command; on a Cluster it is one. Throws as the link does. */
+/**
+ * Gives those of `uids` who have none a copy of a noted command; on a Cluster it is one. Throws as
+ * the link does.
+ */
 export async function put(
   parts: StepParts,
   command: Command,
@@ -193,7 +197,10 @@ interface SweptNotes {
   readonly untilId: number;
 }
 
-/** A page of a bucket's notes; none while another node goes through them. The last one has less than `NOTES`. Throws as the link does. */
+/**
+ * A page of a bucket's notes; none while another node goes through them. The last one has less than
+ * `NOTES`. Throws as the link does.
+ */
 export async function notesToSweep(
   { link, clock }: StepParts,
   bucket: number,

@@ -1,6 +1,8 @@
-// Commands on their way into inboxes. One that fits one step on one server is done with it. Others are noted in their channel's slot and put into each
-// recipient's inbox by steps of their own, behind which the note is removed: a retry at any node, or for an hour a sweep, finishes what a dead one left.
-// State: the order of each channel's commands, the groups of recipients in flight, how much is held in memory, counts.
+// Commands on their way into inboxes. One that fits one step on one server is done with it. Others
+// are noted in their channel's slot and put into each recipient's inbox by steps of their own,
+// behind which the note is removed: a retry at any node, or for an hour a sweep, finishes what a
+// dead one left. State: the order of each channel's commands, the groups of recipients in flight,
+// how much is held in memory, counts.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId } from "../../../broker/model.ts";
@@ -29,13 +31,22 @@ import {
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
 const COMMAND_BYTES = 1000;
 const RECIPIENT_BYTES = 100;
-/** Recipients of one step on one server: well under a millisecond of Redis. On a Cluster each is in a slot of its own. */
+/**
+ * Recipients of one step on one server: well under a millisecond of Redis. On a Cluster each is in
+ * a slot of its own.
+ */
 const TOGETHER = 64;
-/** Recipients of a group, which is one stretch of the event loop, and groups in flight: they take a quarter of what may be at most. */
+/**
+ * Recipients of a group, which is one stretch of the event loop, and groups in flight: they take a
+ * quarter of what may be at most.
+ */
 const GROUP = 128;
 const GROUPS = 16;
 const SHARE = 1 / 4;
-/** What is not finished so long after it began is nobody's; so long after, sweeps leave it to a retry: inboxes forget what they were given. */
+/**
+ * What is not finished so long after it began is nobody's; so long after, sweeps leave it to a
+ * retry: inboxes forget what they were given.
+ */
 const STALE_MS = 60_000;
 const GIVEN_UP_MS = 3_600_000;
 /** Buckets that a sweep is at at once. */
@@ -56,7 +67,9 @@ export class Commands {
   #heldBytes = 0;
   /** By sender: one may hold as much as is free, so that others find room. */
   readonly #heldBytesOf = new Map<string, number>();
-  /** Since the start: new commands, retries of them, copies that left because their inbox was full. */
+  /**
+   * Since the start: new commands, retries of them, copies that left because their inbox was full.
+   */
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
 
   constructor(parts: RedisStoreParts) {
@@ -147,8 +160,8 @@ export class Commands {
   }
 
   /**
-   * To be awaited before a retry is answered with a first one whose `publicationSeq` is 0, which may be a command: finishes it if some recipients may not have
-   * it. Throws as the link does.
+   * To be awaited before a retry is answered with a first one whose `publicationSeq` is 0, which
+   * may be a command: finishes it if some recipients may not have it. Throws as the link does.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#parts;
@@ -172,7 +185,10 @@ export class Commands {
     await spreading;
   }
 
-  /** Each recipient has it: nobody need finish it. Where that cannot be noted, a sweep finds nothing left to do. */
+  /**
+   * Each recipient has it: nobody need finish it. Where that cannot be noted, a sweep finds nothing
+   * left to do.
+   */
   async #forget({ key, messageId }: Command): Promise<void> {
     const { link, onError } = this.#parts;
     try {
@@ -182,7 +198,10 @@ export class Commands {
     }
   }
 
-  /** Ends when the last group is on its way, whatever became of others. `spreading` throws the first failure, when nothing is on its way any more. */
+  /**
+   * Ends when the last group is on its way, whatever became of others. `spreading` throws the first
+   * failure, when nothing is on its way any more.
+   */
   async #spread(
     command: Command,
     silent: Silent,
@@ -254,7 +273,10 @@ export class Commands {
     }
   }
 
-  /** Finishes what dead nodes left half done, as far as it can be reached. To be called now and then by any node. */
+  /**
+   * Finishes what dead nodes left half done, as far as it can be reached. To be called now and then
+   * by any node.
+   */
   async sweep(isStopped = () => false): Promise<void> {
     const { onError } = this.#parts;
     let isAwayReported = false;
@@ -272,8 +294,8 @@ export class Commands {
   }
 
   /**
-   * Finishes the commands noted there that are nobody's, but those that were given up; removes those that ended. Where some could not be finished, no
-   * node tries again for a minute.
+   * Finishes the commands noted there that are nobody's, but those that were given up; removes
+   * those that ended. Where some could not be finished, no node tries again for a minute.
    */
   async #sweepBucket(bucket: number, how: Sweeping): Promise<void> {
     const { link, clock, limits, written } = this.#parts;
@@ -331,7 +353,10 @@ function sizeOf({ payload, recipients, alsoTell }: CommandDraft): number {
   return COMMAND_BYTES + payload.length + users * RECIPIENT_BYTES;
 }
 
-/** Also where one fails, none is on its way any more when it is reported: one slot of the semaphore stands for all of them. */
+/**
+ * Also where one fails, none is on its way any more when it is reported: one slot of the semaphore
+ * stands for all of them.
+ */
 async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(calls);
   for (const result of results)

@@ -1,6 +1,8 @@
-// The port's conversations on Redis: the state of a user in a channel is computed when asked, by one step on the channel's slot; a list takes many at
-// once. With whom a user has personal channels is the user's `peers`, kept by the steps that store messages: it may name too many, never too few.
-// No state. Nothing is awaited before a step is issued: calls for one channel take effect in their order.
+// The port's conversations on Redis: the state of a user in a channel is computed when asked, by
+// one step on the channel's slot; a list takes many at once. With whom a user has personal channels
+// is the user's `peers`, kept by the steps that store messages: it may name too many, never too
+// few. No state. Nothing is awaited before a step is issued: calls for one channel take effect in
+// their order.
 
 import {
   type ChannelRef,
@@ -40,7 +42,10 @@ const WHOLE_AT_ONCE = 16;
 const PERSON_PARTS = ["head", "log", "redDots", "positions"];
 const GROUP_PARTS = [...PERSON_PARTS, "joinSeqs", "permanent", "temporary"];
 
-/** The places in a reply of the head, how much the log has, and of where to look on; behind FACTS comes the newest message. */
+/**
+ * The places in a reply of the head, how much the log has, and of where to look on; behind FACTS
+ * comes the newest message.
+ */
 const HEAD = 0;
 const LOGGED = 5;
 const LOOK_ON = 6;
@@ -55,8 +60,8 @@ interface Peer {
 }
 
 /**
- * Every call throws `unavailable` or `overloaded` as the link does. How many lists at once is the caller's. `groupsOf`: the groups a user is a member
- * of, as the port's.
+ * Every call throws `unavailable` or `overloaded` as the link does. How many lists at once is the
+ * caller's. `groupsOf`: the groups a user is a member of, as the port's.
  */
 export function createRedisConversations(
   parts: RedisStoreParts,
@@ -64,7 +69,10 @@ export function createRedisConversations(
 ): ConversationStore & Pick<ChannelFeed, "personalChannelsSince"> {
   const { link, clock, limits, onError, unreadable, written } = parts;
 
-  /** Steps until one shows the newest message that can be read, or the channel has no such message. Undefined: a group the user is no member of. */
+  /**
+   * Steps until one shows the newest message that can be read, or the channel has no such message.
+   * Undefined: a group the user is no member of.
+   */
   async function readState(
     uid: string,
     channel: ChannelRef,
@@ -91,7 +99,10 @@ export function createRedisConversations(
     }
   }
 
-  /** As a list needs it, without what the message holds; `isEmpty`: the channel has no message any more, for nobody. */
+  /**
+   * As a list needs it, without what the message holds; `isEmpty`: the channel has no message any
+   * more, for nobody.
+   */
   async function glance(
     uid: string,
     channel: ChannelRef,
@@ -121,7 +132,10 @@ export function createRedisConversations(
       ...(["zrange", link.keys.user("peers", uid), ...range] as const),
     )) as readonly Buffer[]; // members, with scores if asked
 
-  /** Takes out a peer whose channel was found empty, unless a message came since the list was read. A peer too many does a list no harm. */
+  /**
+   * Takes out a peer whose channel was found empty, unless a message came since the list was read.
+   * A peer too many does a list no harm.
+   */
   async function drop(uid: string, peer: Peer): Promise<void> {
     const key = link.keys.user("peers", uid);
     try {

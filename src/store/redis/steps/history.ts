@@ -1,4 +1,5 @@
-// A channel's messages as they are shown: steps that each hold up nobody, put together to the slice that was asked for. No state.
+// A channel's messages as they are shown: steps that each hold up nobody, put together to the slice
+// that was asked for. No state.
 
 import {
   type ChannelKey,

@@ -1,7 +1,8 @@
-// Index repairs on a Redis Cluster: a fail-over of a user's slot may lose a group from the user's index where the group's slot keeps the membership. What
-// was entered in the last minute over a connection that is lost, or in a slot that moved, is entered again, blindly: an entry too many does no harm. The
-// user's sessions are notified: they may have connected without it. Nothing is lost with `redis.minReplicas`. State: those entries, bounded; it ends with
-// the process.
+// Index repairs on a Redis Cluster: a fail-over of a user's slot may lose a group from the user's
+// index where the group's slot keeps the membership. What was entered in the last minute over a
+// connection that is lost, or in a slot that moved, is entered again, blindly: an entry too many
+// does no harm. The user's sessions are notified: they may have connected without it. Nothing is
+// lost with `redis.minReplicas`. State: those entries, bounded; it ends with the process.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -46,8 +47,9 @@ export class IndexRepairs {
   }
 
   /**
-   * Over which connection an entry is written that is sent now; undefined: one that is not made yet. As nobody knows whether that was lost meanwhile,
-   * such an entry is repeated. Throws `unavailable`.
+   * Over which connection an entry is written that is sent now; undefined: one that is not made
+   * yet. As nobody knows whether that was lost meanwhile, such an entry is repeated. Throws
+   * `unavailable`.
    */
   connectionOf(index: string): unknown {
     return this.#parts.link.primaryOf(index).stream;
@@ -60,7 +62,10 @@ export class IndexRepairs {
     this.#entries.set({ ...entry, slot }, this.#parts.clock());
   }
 
-  /** What cannot be reached stays, behind the others, and ends the sweep: a server that does not answer is waited for once. */
+  /**
+   * What cannot be reached stays, behind the others, and ends the sweep: a server that does not
+   * answer is waited for once.
+   */
   async sweep(isStopped: () => boolean): Promise<void> {
     const lost = this.#lost();
     for (let at = 0; at < lost.length && !isStopped(); at += AT_ONCE) {
@@ -70,7 +75,10 @@ export class IndexRepairs {
     }
   }
 
-  /** Those that were not written over the connection that their slot has now. Others that are old enough are forgotten. */
+  /**
+   * Those that were not written over the connection that their slot has now. Others that are old
+   * enough are forgotten.
+   */
   #lost(): readonly Written[] {
     const oldMs = this.#parts.clock() - KEPT_MS;
     const connections = new Map<number, unknown>();

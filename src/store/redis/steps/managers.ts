@@ -1,4 +1,5 @@
-// Managers' passwords (hashes) and access tokens (by hash) in Redis, under keys that the whole cluster shares. No state.
+// Managers' passwords (hashes) and access tokens (by hash) in Redis, under keys that the whole
+// cluster shares. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ManagerStore } from "../../../broker/ports.ts";
@@ -6,7 +7,9 @@ import type { Keys } from "../../../redis/keys.ts";
 import type { RedisStoreParts } from "../parts.ts";
 
 const FORMAT = "1";
-/** How long an ended token's storage is kept: clocks differ, and it is the stored time that counts. */
+/**
+ * How long an ended token's storage is kept: clocks differ, and it is the stored time that counts.
+ */
 const RECLAIM_AFTER_MS = 60_000;
 
 type Link = Pick<RedisStoreParts["link"], "call" | "keys">;

@@ -1,6 +1,8 @@
-// The port's messages on Redis: one step in the channel's slot judges the sender, stores a message, takes its place in the order and publishes it on the
-// channel's topics. On a Redis Cluster the users of a personal channel are in other slots: their rules are read before the step, and they are notified behind it.
-// State: counts, names of keys, the order of personal messages whose users' rules are being read.
+// The port's messages on Redis: one step in the channel's slot judges the sender, stores a message,
+// takes its place in the order and publishes it on the channel's topics. On a Redis Cluster the
+// users of a personal channel are in other slots: their rules are read before the step, and they
+// are notified behind it. State: counts, names of keys, the order of personal messages whose users'
+// rules are being read.
 
 import { refusePersonSend } from "../../../broker/permissions.ts";
 import type {
@@ -30,13 +32,19 @@ interface RedisMessages extends MessageStore {
   readonly counts: { readonly appended: number; readonly duplicates: number };
 }
 
-/** Every call throws `unavailable` (it may have taken effect: a retry by clientMsgNo finds it) or `overloaded` as the link does. */
+/**
+ * Every call throws `unavailable` (it may have taken effect: a retry by clientMsgNo finds it) or
+ * `overloaded` as the link does.
+ */
 export function createRedisMessages(parts: MessageParts): RedisMessages {
   const { link, personFacts, commands } = parts;
   const namesOf = new ChannelNamesOf(link);
   const appends = new Appends(parts);
   const counts = { appended: 0, duplicates: 0 };
-  /** Personal messages whose users' rules are being read, by channel and sender: none overtakes one whose rules could not be read. */
+  /**
+   * Personal messages whose users' rules are being read, by channel and sender: none overtakes one
+   * whose rules could not be read.
+   */
   const judging = new KeyedSequencer("fail");
 
   /** The step cannot read the rules of users in other slots. */

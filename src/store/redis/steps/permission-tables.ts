@@ -1,4 +1,5 @@
-// The rule of `broker/permissions.ts` as tables for `lua/permission.lua`, which says what their bits are: a digit for each case of facts. Made once.
+// The rule of `broker/permissions.ts` as tables for `lua/permission.lua`, which says what their
+// bits are: a digit for each case of facts. Made once.
 
 import type { SendRefusal } from "../../../broker/errors.ts";
 import {

@@ -1,5 +1,5 @@
-// Publishing to the users of a personal channel on a Redis Cluster, where they are in other slots than the channel: a script for each user, behind the one
-// that stored what is published. No state.
+// Publishing to the users of a personal channel on a Redis Cluster, where they are in other slots
+// than the channel: a script for each user, behind the one that stored what is published. No state.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";
@@ -18,9 +18,10 @@ import { otherUser } from "./channel-names.ts";
 const TO_USER = loadScript(lua("to_user"));
 
 /**
- * Publishes a frame to both users of a personal channel and, for a kept message accepted at `keptAtMs`, enters each in the other's `peers`. To be
- * awaited before the caller is answered. It goes out however much waits for an answer: the message is stored already. Harmless to repeat. Throws as the
- * link does; then one of them may have missed it.
+ * Publishes a frame to both users of a personal channel and, for a kept message accepted at
+ * `keptAtMs`, enters each in the other's `peers`. To be awaited before the caller is answered. It
+ * goes out however much waits for an answer: the message is stored already. Harmless to repeat.
+ * Throws as the link does; then one of them may have missed it.
  */
 export async function publishToUsers(
   link: RedisLink,
@@ -39,7 +40,10 @@ export async function publishToUsers(
     if (result.status === "rejected") throw result.reason;
 }
 
-/** Publishes a message of the log once more, as the session `origin` sends it again. Does nothing where the log has it no longer. */
+/**
+ * Publishes a message of the log once more, as the session `origin` sends it again. Does nothing
+ * where the log has it no longer.
+ */
 export async function publishAgain(
   link: RedisLink,
   { key, origin }: Pick<MessageDraft, "key" | "origin">,

@@ -1,5 +1,6 @@
-// Removes from the channels' logs what expired, is past retention or beyond what a channel keeps. What has a time reads hide before; this gives Redis
-// its memory back. Any node does it, each channel in steps of its own: two at once do no harm. State: the timer and the run under way.
+// Removes from the channels' logs what expired, is past retention or beyond what a channel keeps.
+// What has a time reads hide before; this gives Redis its memory back. Any node does it, each
+// channel in steps of its own: two at once do no harm. State: the timer and the run under way.
 
 import { BUCKETS } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
@@ -13,7 +14,10 @@ const STEP = 200;
 const CHANNELS = 50;
 /** How far a node's clock may be ahead of Redis'. */
 const MAX_AHEAD_MS = 60_000;
-/** With a limit of messages each channel is looked at so often at least: it may have been another one. */
+/**
+ * With a limit of messages each channel is looked at so often at least: it may have been another
+ * one.
+ */
 const LOOK_MS = 86_400_000;
 
 type Server = ReturnType<RedisLink["primaryOf"]>;
@@ -44,8 +48,9 @@ export class Sweep {
   }
 
   /**
-   * Removes everything that is due and returns how many messages that were. Joins a run under way. Throws as the link does, when all was done that
-   * could be: of a Cluster some servers may be away.
+   * Removes everything that is due and returns how many messages that were. Joins a run under way.
+   * Throws as the link does, when all was done that could be: of a Cluster some servers may be
+   * away.
    */
   run(): Promise<number> {
     return this.#run(this.#parts.clock);
@@ -75,7 +80,10 @@ export class Sweep {
     return this.#running;
   }
 
-  /** This node's clock, unless it is far ahead of the server's: nothing there is removed by a clock that may be wrong. */
+  /**
+   * This node's clock, unless it is far ahead of the server's: nothing there is removed by a clock
+   * that may be wrong.
+   */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#parts.clock();
     const [seconds] = await server.time();
@@ -123,7 +131,10 @@ export class Sweep {
     return removed;
   }
 
-  /** Where in `due` the channels are that the limits of now were not applied to: they were to keep more when they were entered. */
+  /**
+   * Where in `due` the channels are that the limits of now were not applied to: they were to keep
+   * more when they were entered.
+   */
   #unlooked(nowMs: number): Range | undefined {
     const { retentionS, maxChannelMessages } = this.#parts.limits;
     if (maxChannelMessages > 0) return [`(${nowMs + LOOK_MS}`, "+inf"];

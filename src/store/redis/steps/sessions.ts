@@ -1,5 +1,6 @@
-// The sessions of users in Redis: a hash of entries per user, and one of newest logins (`lua/session_rules.lua`). Each step is a script on one user's
-// slot, which publishes what it changed. No state.
+// The sessions of users in Redis: a hash of entries per user, and one of newest logins
+// (`lua/session_rules.lua`). Each step is a script on one user's slot, which publishes what it
+// changed. No state.
 
 import type { CloseReason } from "../../../broker/errors.ts";
 import type {
@@ -21,13 +22,18 @@ import { type Arg, loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStoreParts } from "../parts.ts";
 
 /**
- * An entry that no node confirmed for so long is dropped. Its node does so once a minute; one that cannot for as long as this is dead, and comes back as
- * another incarnation.
+ * An entry that no node confirmed for so long is dropped. Its node does so once a minute; one that
+ * cannot for as long as this is dead, and comes back as another incarnation.
  */
 const ENTRY_TTL_MS = 600_000;
-/** How long it is remembered that a session was ended whose node does not answer: one that comes back later would enter it again. */
+/**
+ * How long it is remembered that a session was ended whose node does not answer: one that comes
+ * back later would enter it again.
+ */
 const ENDED_TTL_MS = 86_400_000;
-/** Sessions confirmed by one script: it keeps others from their turn for less than a millisecond. */
+/**
+ * Sessions confirmed by one script: it keeps others from their turn for less than a millisecond.
+ */
 const CONFIRMED_PER_CALL = 50;
 
 /** In front of every script on a user's sessions. */

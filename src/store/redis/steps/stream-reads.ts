@@ -1,5 +1,7 @@
-// Reads streams from Redis: one step each. A read of a stream that has not changed costs no text and gives the same snapshot: Redis gets to know which
-// version is known, and says each time whether it is still the newest. State: the streams that were read last, bounded by what they hold.
+// Reads streams from Redis: one step each. A read of a stream that has not changed costs no text
+// and gives the same snapshot: Redis gets to know which version is known, and says each time
+// whether it is still the newest. State: the streams that were read last, bounded by what they
+// hold.
 
 import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
 import type { StreamStore } from "../../../broker/ports.ts";
@@ -56,7 +58,10 @@ export function createStreamReads({
       : cache.put({ version, snapshot });
   }
 
-  /** The active stream of a channel that a user's index names. A channel without one is removed, and added again if a stream began meanwhile. */
+  /**
+   * The active stream of a channel that a user's index names. A channel without one is removed, and
+   * added again if a stream began meanwhile.
+   */
   async function indexed(
     index: string,
     key: ChannelKey,
@@ -128,7 +133,9 @@ class StreamCache {
     return name === undefined ? undefined : this.#entries.get(name);
   }
 
-  /** Remembers what was read. Returns the one that is remembered: the earlier one if it stood so. */
+  /**
+   * Remembers what was read. Returns the one that is remembered: the earlier one if it stood so.
+   */
   put(read: CachedStream): StreamSnapshot {
     const { key, clientMsgNo, state } = read.snapshot;
     const name = nameOf(key, clientMsgNo);

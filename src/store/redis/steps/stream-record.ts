@@ -1,5 +1,6 @@
-// The bytes of streams in Redis: the record of an event in two halves, of which the first is the same for all events of a stream and kept with it
-// (so that a step can write the end of a stream its caller does not know), and what `lua/snapshot.lua` shows of a stream. Pure.
+// The bytes of streams in Redis: the record of an event in two halves, of which the first is the
+// same for all events of a stream and kept with it (so that a step can write the end of a stream
+// its caller does not know), and what `lua/snapshot.lua` shows of a stream. Pure.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -21,8 +22,8 @@ const EVENT_FIELDS = 9;
 const HEAD_FIELDS = 5;
 
 /**
- * What the record of every event of a stream begins with (`decodeEvent` of wire.ts reads it). The whole record is this, the event id as a MessagePack
- * string, and `eventTail`.
+ * What the record of every event of a stream begins with (`decodeEvent` of wire.ts reads it). The
+ * whole record is this, the event id as a MessagePack string, and `eventTail`.
  */
 export function eventHead({
   channel,
@@ -51,7 +52,9 @@ interface ShownStream {
   readonly snapshot: StreamSnapshot | undefined;
 }
 
-/** Reads what `stream_snapshot` of `lua/snapshot.lua` returned. Throws `internal` on a newer format. */
+/**
+ * Reads what `stream_snapshot` of `lua/snapshot.lua` returned. Throws `internal` on a newer format.
+ */
 export function decodeShown(reply: unknown): ShownStream {
   const fields = reply as readonly Buffer[]; // Redis' reply
   const version = String(fields[0]);
@@ -59,7 +62,10 @@ export function decodeShown(reply: unknown): ShownStream {
   return { version, snapshot: decodeSnapshot(reply) };
 }
 
-/** The stream that `stream_snapshot` of `lua/snapshot.lua` returned whole. Throws `internal` on a newer format. */
+/**
+ * The stream that `stream_snapshot` of `lua/snapshot.lua` returned whole. Throws `internal` on a
+ * newer format.
+ */
 export function decodeSnapshot(reply: unknown): StreamSnapshot {
   const fields = reply as readonly (Buffer | null)[]; // Redis' reply
   const [, head, id, seq, stateAt, next, startData, endData, text] = fields;

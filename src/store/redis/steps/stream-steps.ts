@@ -1,5 +1,6 @@
-// The steps in Lua that change streams: what each is given, and the records that an event and the stream's message are kept and published as. Issued
-// synchronously; replies: `lua/stream_steps.lua`. No state but names of keys.
+// The steps in Lua that change streams: what each is given, and the records that an event and the
+// stream's message are kept and published as. Issued synchronously; replies:
+// `lua/stream_steps.lua`. No state but names of keys.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -116,8 +117,8 @@ export function createStreamSteps({
 }
 
 /**
- * As `lua/stream_steps.lua` names it: start, content, note (a tool call), end. Throws `bad_request` for a type that no stream has and a time that is
- * none, `too_large` for data no stream could hold.
+ * As `lua/stream_steps.lua` names it: start, content, note (a tool call), end. Throws `bad_request`
+ * for a type that no stream has and a time that is none, `too_large` for data no stream could hold.
  */
 function kindOf(
   { type, data, timestampMs }: StreamDraft,

@@ -1,7 +1,8 @@
-// The port's streams on Redis: what a stream may do next is decided by the step that does it, and steps are issued in the order of the calls. On a
-// Redis Cluster the users of a personal channel are in other slots: `streams` and `peers` of both are written before a start is issued, and steps of
-// their own notify them. Must never answer a call before what it did is replicated as configured. State: the calls that wait for a start, since when
-// this node has had Redis.
+// The port's streams on Redis: what a stream may do next is decided by the step that does it, and
+// steps are issued in the order of the calls. On a Redis Cluster the users of a personal channel
+// are in other slots: `streams` and `peers` of both are written before a start is issued, and steps
+// of their own notify them. Must never answer a call before what it did is replicated as
+// configured. State: the calls that wait for a start, since when this node has had Redis.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_START } from "../../../broker/model.ts";
@@ -18,7 +19,10 @@ import { createStreamSteps } from "./stream-steps.ts";
 /** Silent streams of a bucket that are ended at a time. */
 const PAGE = 64;
 
-/** Every call throws `unavailable` (a write may have taken effect: the same event again is a retry) or `overloaded` as the link does. */
+/**
+ * Every call throws `unavailable` (a write may have taken effect: the same event again is a retry)
+ * or `overloaded` as the link does.
+ */
 export function createRedisStreams(parts: RedisStoreParts): StreamStore {
   const { link, clock, written, onError } = parts;
   const { keys } = link;
@@ -29,7 +33,10 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     if (isUp) reachableSinceMs = clock();
   });
 
-  /** Runs a step in the order of the calls for the channel: issued at once, or synchronously behind what must be written before it. */
+  /**
+   * Runs a step in the order of the calls for the channel: issued at once, or synchronously behind
+   * what must be written before it.
+   */
   async function inTurn(
     key: ChannelKey,
     isStart: boolean,
@@ -43,7 +50,10 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     return finish(key, reply);
   }
 
-  /** Enters the channel into `streams` of its users, and each into the other's `peers`. Sent at once. */
+  /**
+   * Enters the channel into `streams` of its users, and each into the other's `peers`. Sent at
+   * once.
+   */
   async function addToIndexes(key: ChannelKey): Promise<void> {
     const users = usersOf(key);
     const nowMs = clock();
@@ -57,7 +67,9 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     await Promise.all(added);
   }
 
-  /** What follows a step, by its reply (`lua/stream_steps.lua`). Throws `too_large`, `unavailable`. */
+  /**
+   * What follows a step, by its reply (`lua/stream_steps.lua`). Throws `too_large`, `unavailable`.
+   */
   async function finish(key: ChannelKey, reply: unknown): Promise<StreamStep> {
     const [said, state, ended = "", ...frames] = reply as [
       ...[Buffer, number, Buffer?, ...Buffer[]],
@@ -81,7 +93,10 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
     await Promise.all(published);
   }
 
-  /** Takes out a stream that ended. Were it left in, its users would be notified of its end once more. */
+  /**
+   * Takes out a stream that ended. Were it left in, its users would be notified of its end once
+   * more.
+   */
   function notified(key: ChannelKey, ended: string): void {
     link
       .call("zrem", keys.bucket("activeStreams", bucketOf(key)), ended)
@@ -118,8 +133,8 @@ export function createRedisStreams(parts: RedisStoreParts): StreamStore {
       inTurn(key, false, () => steps.end({ key, clientMsgNo })),
 
     /**
-     * While Redis was away no producer could be heard, so silence counts from when it came back; so it does where this node began, for all nodes
-     * may have been away.
+     * While Redis was away no producer could be heard, so silence counts from when it came back; so
+     * it does where this node began, for all nodes may have been away.
      */
     async interruptStreams(silentSinceMs) {
       if (silentSinceMs < reachableSinceMs) return 0;

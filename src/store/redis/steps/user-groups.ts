@@ -1,6 +1,8 @@
-// The groups of each user. The members of each group, in the group's slot, are the truth; in the user's slot an index names at least the groups the
-// user is in, maybe more. A group is entered, with the time, before the script that may make the user a member. A reader asks the groups and removes
-// what it finds wrong, but no young entry and none that was entered again: so no entry is missing behind that script. State: index repairs.
+// The groups of each user. The members of each group, in the group's slot, are the truth; in the
+// user's slot an index names at least the groups the user is in, maybe more. A group is entered,
+// with the time, before the script that may make the user a member. A reader asks the groups and
+// removes what it finds wrong, but no young entry and none that was entered again: so no entry is
+// missing behind that script. State: index repairs.
 
 import { randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
@@ -17,14 +19,20 @@ const ADD = loadScript(lua("groups_add"));
 const AMONG = loadScript(lua("groups_among"), lua("channel_record"));
 const REMOVE = loadScript(lua("groups_remove"));
 
-/** Scripts that enter groups, under way at once; users of one of them on one server. On a Cluster each user has a slot of its own. */
+/**
+ * Scripts that enter groups, under way at once; users of one of them on one server. On a Cluster
+ * each user has a slot of its own.
+ */
 const ADDS_AT_ONCE = 256;
 const USERS_PER_ADD = 500;
 /** Groups that one script asks about. */
 const GROUPS_PER_STEP = 100;
 /** Entries of this age may be wrong, and are removed then. */
 const YOUNG_S = 300;
-/** A script that makes members, and ends by so much later than the entries before it, has them entered again: the node may have stood still. */
+/**
+ * A script that makes members, and ends by so much later than the entries before it, has them
+ * entered again: the node may have stood still.
+ */
 const SLOW_MS = 60_000;
 
 /** When each group was entered, as read. */
@@ -46,8 +54,9 @@ export class UserGroups {
   }
 
   /**
-   * Runs a script that may make the users members of the group, behind the entries in their indexes, and enters them again where that took so long
-   * that a reader may have removed them before.
+   * Runs a script that may make the users members of the group, behind the entries in their
+   * indexes, and enters them again where that took so long that a reader may have removed them
+   * before.
    */
   async behind<T>(
     groupId: string,
@@ -164,7 +173,10 @@ export class UserGroups {
   }
 }
 
-/** Groups in pieces that one step may be asked about: on a Redis Cluster, whose keys are in one slot. */
+/**
+ * Groups in pieces that one step may be asked about: on a Redis Cluster, whose keys are in one
+ * slot.
+ */
 function piecesOf(
   ids: readonly string[],
   { isCluster }: Pick<RedisLink, "isCluster">,

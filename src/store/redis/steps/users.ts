@@ -1,5 +1,5 @@
-// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token. And the groups and newest commands of users.
-// State: the reads of those that are under way.
+// The device classes of users in Redis: a hash per user, flag → format, level, hash of the token.
+// And the groups and newest commands of users. State: the reads of those that are under way.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Device, DeviceFlag, DeviceLevel } from "../../../broker/model.ts";
@@ -16,7 +16,10 @@ const STATES = loadScript(lua("user_states"));
 
 /** Users read by one script: it keeps others from their turn for less than a millisecond. */
 const STATES_PER_CALL = 50;
-/** Such scripts under way at once: after a cut a node asks about all its users, and sends go on meanwhile. */
+/**
+ * Such scripts under way at once: after a cut a node asks about all its users, and sends go on
+ * meanwhile.
+ */
 const STATES_AT_ONCE = 256;
 
 /** The users of a store on Redis. */

@@ -1,5 +1,6 @@
-// Steps inside a transaction: what one reads and writes is one, one that fails leaves nothing, and a
-// folder that has another owner takes none. Private: at a door only the answers of the nouns' steps show.
+// Steps inside a transaction: what one reads and writes is one, one that fails leaves nothing, and
+// a folder that has another owner takes none. Private: at a door only the answers of the nouns'
+// steps show.
 
 import { join } from "node:path";
 import type { Test } from "tap";

@@ -1,9 +1,14 @@
--- An incarnation (one process from start to death) says that it lives and reads which others do. One that fell silent is declared dead here: its node
--- comes back as another incarnation. Time is Redis' own; while no incarnation at all could say anything (Redis was away) none dies of it.
--- KEYS: beats ZSET incarnation → ms of its last heartbeat; nodes HASH incarnation → node description;
---   clock HASH: tick (ms of the newest heartbeat of any), resumed (ms at which heartbeats came again after a silence of all)
--- ARGV: incarnation, its node id, its description, ms of silence that are death, `enter` (a new incarnation) or `beat`
--- Reply: {'ok', {incarnation, description, …} that live, ms of Redis' time} or {'dead'}: the incarnation is not among the living;
+-- An incarnation (one process from start to death) says that it lives and reads which others do.
+-- One that fell silent is declared dead here: its node comes back as another incarnation. Time is
+-- Redis' own; while no incarnation at all could say anything (Redis was away) none dies of it.
+-- KEYS: beats ZSET incarnation → ms of its last heartbeat; nodes HASH incarnation → node
+--   description;
+--   clock HASH: tick (ms of the newest heartbeat of any), resumed (ms at which heartbeats came
+--     again after a silence of all)
+-- ARGV: incarnation, its node id, its description, ms of silence that are death, `enter` (a new
+--   incarnation) or `beat`
+-- Reply: {'ok', {incarnation, description, …} that live, ms of Redis' time} or {'dead'}: the
+--   incarnation is not among the living;
 --   or {'taken'}: of `enter`, another incarnation of the same node id lives
 local beats, nodes, clock = KEYS[1], KEYS[2], KEYS[3]
 local incarnation, node, silence, mode = ARGV[1], ARGV[2], tonumber(ARGV[4]), ARGV[5]

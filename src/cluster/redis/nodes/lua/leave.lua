@@ -1,4 +1,5 @@
--- An incarnation ends by its own will: it counts as dead at once, with what it may have left in the session directory.
+-- An incarnation ends by its own will: it counts as dead at once, with what it may have left in the
+-- session directory.
 -- KEYS: beats, nodes (see heartbeat.lua)
 -- ARGV: incarnation
 -- Reply: 1, or 0 when it was not among the living
