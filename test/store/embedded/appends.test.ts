@@ -1,6 +1,8 @@
 // The queue of messages and streams when the disk is slow and when a part of it throws.
 
 import * as fs from "node:fs";
+import { join } from "node:path";
+import { open } from "lmdb";
 import type { WalFiles } from "../../../src/store/embedded/engine/wal.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-bench.ts";
 import { retry } from "../../contract/store-inbox-bench.ts";
@@ -137,3 +139,25 @@ t.test(
     t.equal(await codeOf(store.append(draftOf())), "unavailable");
   },
 );
+
+t.test("messages to a channel that cannot be read fail alone", async (t) => {
+  const path = testFolder(t);
+  const to = (id: string) =>
+    draftOf({ key: `2:${id}`, channel: { id, type: 2 } });
+  const before = await openStore(t, path);
+  await before.append(to("bad"));
+  await before.close();
+  const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+  await env.openDB({ name: "heads" }).put("2:bad", [9, 1, 1, 1]);
+  await env.close();
+  const store = await openStore(t, path);
+  const calls = ["g", "bad", "g", "bad", "h"].map((id) =>
+    codeOf(store.append(to(id))),
+  );
+  t.same(
+    await Promise.all(calls),
+    [undefined, "internal", undefined, "internal", undefined],
+    "those beside them in the batch are stored",
+  );
+  t.same(await seqsIn(store), [1, 2]);
+});

@@ -11,6 +11,7 @@ import type {
   MessageDraft,
   Publisher,
 } from "../../../broker/ports.ts";
+import { toBrokerError } from "../../lifecycle.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
 import { peekId } from "../engine/record.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
@@ -145,18 +146,25 @@ export class Appends {
     const nowMs = clock();
     assigner.begin(bytes);
     for (const call of calls) {
-      const { draft, step } = call;
-      if (step !== undefined) {
-        step.assign(nowMs);
-        continue;
-      }
-      if (this.#isRetry(call, nowMs)) continue;
-      if (this.#isRefused(call)) continue;
-      const { message, record } = assigner.assign(draft, nowMs);
-      call.message = message;
-      call.record = record;
+      if (call.step !== undefined) call.step.assign(nowMs);
+      else this.#assign(call, nowMs);
     }
     return assigner.frame();
+  }
+
+  /** A message whose channel or permission facts cannot be read fails alone. */
+  #assign(call: Call, nowMs: number): void {
+    try {
+      if (this.#isRetry(call, nowMs) || this.#isRefused(call)) return;
+      const { message, record } = this.#parts.assigner.assign(
+        call.draft,
+        nowMs,
+      );
+      call.message = message;
+      call.record = record;
+    } catch (error) {
+      call.reject(toBrokerError(error));
+    }
   }
 
   /** Answers the retry of a settled message, or ties the call to the first one. */
@@ -185,15 +193,11 @@ export class Appends {
     call.resolve({ ...firstMessage(first), duplicate: true });
   }
 
-  /** Answers a sender who may not send; one whose facts cannot be read fails alone. */
+  /** Answers a sender who may not send. */
   #isRefused(call: Call): boolean {
-    try {
-      const refused = this.#parts.judge(call.draft);
-      if (refused === undefined) return false;
-      call.resolve({ messageId: 0, messageSeq: 0, duplicate: false, refused });
-    } catch (cause) {
-      call.reject(new BrokerError("internal", { cause }));
-    }
+    const refused = this.#parts.judge(call.draft);
+    if (refused === undefined) return false;
+    call.resolve({ messageId: 0, messageSeq: 0, duplicate: false, refused });
     return true;
   }
 
