@@ -53,7 +53,7 @@ t.test(
 );
 
 t.test(
-  "with durability disk a checkpoint goes no further than what is settled",
+  "with durability disk a checkpoint goes no further than what is committed",
   async (t) => {
     const { files, next } = slowFiles();
     const path = testFolder(t);
@@ -89,7 +89,7 @@ t.test(
 
 for (const durability of ["process", "disk"] as const)
   t.test(
-    `with durability ${durability} a bug in settling one call strands no other`,
+    `with durability ${durability} a bug in answering one call strands no other`,
     async (t) => {
       const problems: string[] = [];
       const store = await openStore(t, testFolder(t), {
@@ -116,7 +116,7 @@ for (const durability of ["process", "disk"] as const)
       ]);
       t.same(problems, [
         "A stored event could not be published",
-        "A committed message could not be settled",
+        "A committed message could not be answered",
       ]);
       t.equal(await store.headSeq("2:g"), 4);
       t.equal(await codeOf(store.append(draftOf())), undefined);

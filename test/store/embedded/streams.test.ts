@@ -258,7 +258,7 @@ t.test(
   },
 );
 
-t.test("a failed fsync takes every unsettled event back", async (t) => {
+t.test("a failed fsync takes every uncommitted event back", async (t) => {
   const { fail, slow, events, store, go, turn } = await onSlowDisk(t);
   const { start, content, end } = producer(store);
   await start();

@@ -43,7 +43,7 @@ export class ChannelRows {
   }
 
   /**
-   * A number no channel has. It is taken for good once `keepNumbers` has resolved, which must be
+   * A number no channel has. It is taken permanently once `keepNumbers` has resolved, which must be
    * before its first use.
    */
   takeNumber(): number {

@@ -77,8 +77,8 @@ interface CheckpointParts extends FlushParts {
   };
   readonly appends: {
     readonly turn: {
-      /** Everything in the WAL before it is settled. */
-      readonly settledEnd: WalPosition;
+      /** Everything in the WAL before it is committed. */
+      readonly committedEnd: WalPosition;
     };
   };
   /** No message id up to `floor` is given again. */
@@ -151,7 +151,7 @@ export class Checkpoint {
   }
 
   /**
-   * Moves what is settled now. One at a time; a failure is reported, keeps the memtable and is
+   * Moves what is committed now. One at a time; a failure is reported, keeps the memtable and is
    * retried at the next turn of the timer.
    */
   async run(): Promise<void> {
@@ -192,7 +192,7 @@ export class Checkpoint {
       return;
     }
     const state = {
-      position: appends.turn.settledEnd,
+      position: appends.turn.committedEnd,
       lastMessageId: ids.floor,
     };
     const flush = startFlush(this.#parts);

@@ -1,4 +1,4 @@
-// What a checkpoint writes: marks what is settled, puts it into the tables in the order of keys,
+// What a checkpoint writes: marks what is committed, puts it into the tables in the order of keys,
 // lets go of it. No state but the parts'. Writing a record again changes nothing. Of what is put
 // side by side any part may fail and the rest be committed. So it comes in phases: nothing may
 // stand in the tables before what it refers to surely does.
@@ -34,7 +34,7 @@ export interface FlushParts {
     putOwn(number: number, log: readonly MemtableRecord[]): Generator<void>;
   };
   readonly live: {
-    /** Marks every settled event. */
+    /** Marks every committed event. */
     startFlush(): StreamFlush;
   };
   readonly trimQueue: {
@@ -56,7 +56,7 @@ interface Flush {
   readonly streams: StreamFlush;
 }
 
-/** Marks everything settled. After a failure it is simply called again. */
+/** Marks everything committed. After a failure it is simply called again. */
 export function startFlush({
   memtable,
   live,
@@ -75,8 +75,8 @@ export function* finishFlush(
 }
 
 /**
- * Every put for what is being flushed, phase by phase: all of one is to be committed before the
- * next begins. Each stops after each row and is to be advanced inside `commit`. `isFirst`: what was
+ * Every put for what is being flushed, phase by phase: all of one must be committed before the
+ * next begins. Each stops after each row and must be advanced inside `commit`. `isFirst`: what was
  * replayed, of which the database may have some already.
  */
 export function phases(
@@ -220,7 +220,7 @@ function isNewer(one: MemtableRecord, other: MemtableRecord): boolean {
 }
 
 /**
- * Numbers new channels; a number is taken for good before anything is stored under a number. Throws
+ * Numbers new channels; a number is taken permanently before anything is stored under it. Throws
  * `unavailable`.
  */
 export async function takeNumbers(

@@ -239,7 +239,7 @@ async function outlives({ pid, startedAt }: Owner): Promise<boolean> {
   return processStart(pid) === startedAt;
 }
 
-/** When the process started; "" when that cannot be told; undefined when it does not run. */
+/** When the process started; "" when that is unknown; undefined when it does not run. */
 function processStart(pid: number): string | undefined {
   try {
     process.kill(pid, 0);
@@ -265,7 +265,7 @@ function pidScope(): string {
   return `${boot} ${readlinkSync("/proc/self/ns/pid")}`;
 }
 
-/** A UUID that the machine has until it boots again; undefined: the system does not tell one. */
+/** A UUID that the machine has until it boots again; undefined: the system does not give one. */
 export function bootId(): string | undefined {
   if (process.platform !== "linux") return undefined;
   return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();

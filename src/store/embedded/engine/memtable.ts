@@ -26,7 +26,7 @@ const MAX_IDLE_CHANNELS = 100_000;
  */
 const MAX_EXACT = 8;
 
-/** A record on its way: assigned, then written, then settled. */
+/** A record on its way: assigned, then written, then committed. */
 export interface MemtableRecord extends EncodedRecord {
   readonly channel: MemtableChannel;
   /** 0: only the clientMsgNo is kept. */
@@ -36,7 +36,7 @@ export interface MemtableRecord extends EncodedRecord {
   /** The next older one with this hash. */
   next: MemtableRecord | undefined;
   /** Durable, published and shown to reads. */
-  settled: boolean;
+  committed: boolean;
 }
 
 /** An active channel. */
@@ -52,15 +52,15 @@ export interface MemtableChannel {
   head: number;
   /** The count of the message at `head`. */
   headCounted: number;
-  /** Settled messages that the database does not have, by seq without gaps. */
+  /** Committed messages that the database does not have, by seq without gaps. */
   log: readonly MemtableRecord[];
-  /** Settled records of which only the clientMsgNo is kept. */
+  /** Committed records of which only the clientMsgNo is kept. */
   dedupeOnly: readonly MemtableRecord[];
-  /** Records assigned and neither settled nor rolled back. */
-  unsettled: number;
+  /** Records assigned and neither committed nor rolled back. */
+  uncommitted: number;
 }
 
-/** What a checkpoint writes of a channel: what was settled when it began. */
+/** What a checkpoint writes of a channel: what was committed when it began. */
 export interface ChannelFlush {
   readonly channel: MemtableChannel;
   readonly head: number;
@@ -86,7 +86,7 @@ export class Memtable {
   readonly #loadRow: (key: ChannelKey) => ChannelRow | undefined;
   readonly #bounds: MemtableBounds;
   readonly #channels = new Map<ChannelKey, MemtableChannel>();
-  /** Channels with settled records; those of the flush under way come first. */
+  /** Channels with committed records; those of the flush under way come first. */
   readonly #dirty: MemtableChannel[] = [];
   /** The newest record of each hash. */
   readonly #numbers = new Map<number, MemtableRecord>();
@@ -138,7 +138,7 @@ export class Memtable {
       headCounted: counted,
       log: NONE,
       dedupeOnly: NONE,
-      unsettled: 0,
+      uncommitted: 0,
     };
     this.#channels.set(key, channel);
     return channel;
@@ -149,7 +149,7 @@ export class Memtable {
     return this.#channels.get(key);
   }
 
-  /** The newest record that has this clientMsgNo of this sender and channel, settled or not. */
+  /** The newest record that has this clientMsgNo of this sender and channel, committed or not. */
   seen(draft: Numbered): MemtableRecord | undefined {
     const channel = this.#channels.get(draft.key);
     if (channel === undefined) return undefined;
@@ -165,7 +165,7 @@ export class Memtable {
   /**
    * Takes in a record that stands encoded there, as it is appended and again as it is replayed:
    * everything that is derived from a record is derived here. Its seq is given and retries find it
-   * from now on; reads show it once it is settled.
+   * from now on; reads show it once it is committed.
    */
   assign(
     channel: MemtableChannel,
@@ -183,11 +183,11 @@ export class Memtable {
       bytes,
       start,
       end,
-      settled: false,
+      committed: false,
     };
     if (dedupe) this.#numbers.set(hash, record);
     this.hold(end - start);
-    channel.unsettled++;
+    channel.uncommitted++;
     if (messageSeq > channel.assigned) {
       channel.assigned = messageSeq;
       channel.counted = counted;
@@ -196,13 +196,13 @@ export class Memtable {
   }
 
   /**
-   * Drops an assigned record that was not written, as all that are assigned and not settled must
+   * Drops an assigned record that was not written, as all that are assigned and not committed must
    * be.
    */
   rollBack(record: MemtableRecord): void {
     this.#drop(record);
     const { channel } = record;
-    channel.unsettled--;
+    channel.uncommitted--;
     channel.assigned = channel.head;
     channel.counted = channel.headCounted;
   }
@@ -220,11 +220,11 @@ export class Memtable {
   }
 
   /** Shows a durable record to reads. */
-  settle(record: MemtableRecord): void {
+  commit(record: MemtableRecord): void {
     const { channel, messageSeq, bytes, start } = record;
     if (!hasRecords(channel)) this.#dirty.push(channel);
-    record.settled = true;
-    channel.unsettled--;
+    record.committed = true;
+    channel.uncommitted--;
     if (messageSeq > 0) channel.log = grown(channel.log, record);
     else channel.dedupeOnly = grown(channel.dedupeOnly, record);
     // After a power cut the database may be ahead of the WAL that is replayed: a seq that was shown
@@ -235,7 +235,7 @@ export class Memtable {
   }
 
   /**
-   * Everything settled, to be written to the database. After a failure it is simply called again.
+   * Everything committed, to be written to the database. After a failure it is simply called again.
    */
   startFlush(): ChannelFlush[] {
     return this.#dirty.map((channel) => ({
@@ -280,7 +280,7 @@ export class Memtable {
     if (excess <= 0) return;
     for (const [key, channel] of this.#channels) {
       if (excess-- <= 0) return;
-      if (!hasRecords(channel) && channel.unsettled === 0)
+      if (!hasRecords(channel) && channel.uncommitted === 0)
         this.#channels.delete(key);
     }
   }

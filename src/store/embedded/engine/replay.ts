@@ -59,7 +59,7 @@ export function replay(
     const channel = memtable.channel(message.key);
     if (kind === MESSAGE_RECORD) assertNext(channel, message);
     const at = { bytes, start: 0, end: bytes.length };
-    memtable.settle(memtable.assign(channel, stored, at));
+    memtable.commit(memtable.assign(channel, stored, at));
     if (isStream) live.replayMessage(channel, message);
   }
 }

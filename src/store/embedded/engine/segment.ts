@@ -45,7 +45,7 @@ interface SegmentWriter {
   readonly synced: boolean;
   /**
    * Identifies the boot of the machine, 32 hex digits; `UNKNOWN_BOOT` where the system does not
-   * tell it.
+   * give it.
    */
   readonly boot: string;
 }
@@ -138,8 +138,8 @@ export function readFrames(
 }
 
 /**
- * Whether a valid frame starts anywhere at or after `from`: what tells damage in the middle from an
- * unfinished last write.
+ * Whether a valid frame starts anywhere at or after `from`: which distinguishes damage in the
+ * middle from an unfinished last write.
  */
 export function hasFrameAfter(
   bytes: Buffer,

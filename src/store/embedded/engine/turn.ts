@@ -1,6 +1,6 @@
-// The queue of what is to be logged: one event-loop turn = one batch = one frame = one WAL write.
+// The queue of what must be logged: one event-loop turn = one batch = one frame = one WAL write.
 // With `durability = disk` the next batch is written when the disk has the one before. Owns the
-// queue and the batch waiting for the disk. What a call is, its steps say. Must never settle a call
+// queue and the batch waiting for the disk. What a call is, its steps say. Must never commit a call
 // before it is durable, and never reorder. Hot: no await and no closure per call.
 
 import { BrokerError } from "../../../broker/errors.ts";
@@ -27,11 +27,11 @@ interface QueuedCall {
 interface TurnSteps<Call> {
   /**
    * Assigns what the calls of a batch, of about so many bytes, want; returns the frame to write,
-   * undefined: there is none.
+   * undefined: nothing must be written.
    */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
   /** All of it is durable: shows, publishes and answers it. */
-  settle(call: Call): void;
+  commit(call: Call): void;
   /** Takes back what was assigned to the calls, newest first: it was not written. */
   rollBack(calls: readonly Call[]): void;
 }
@@ -64,17 +64,17 @@ export class Turn<Call extends QueuedCall> {
   /** Written, not yet on the disk. */
   #unsynced: Batch<Call> | undefined;
   #syncing: Promise<void> | undefined;
-  #settledEnd: WalPosition;
+  #committedEnd: WalPosition;
 
   constructor(parts: TurnParts, steps: TurnSteps<Call>) {
     this.#parts = parts;
     this.#steps = steps;
-    this.#settledEnd = parts.wal.position;
+    this.#committedEnd = parts.wal.position;
   }
 
-  /** Everything in the WAL before it is settled. */
-  get settledEnd(): WalPosition {
-    return this.#settledEnd;
+  /** Everything in the WAL before it is committed. */
+  get committedEnd(): WalPosition {
+    return this.#committedEnd;
   }
 
   /** What waits in the queue. */
@@ -82,7 +82,7 @@ export class Turn<Call extends QueuedCall> {
     return { records: this.#queue.length, bytes: this.#queuedBytes };
   }
 
-  /** Resolves when what is written is settled, or rolled back; undefined: it is. */
+  /** Resolves when what is written is committed, or rolled back; undefined: it is. */
   get syncing(): Promise<void> | undefined {
     return this.#syncing;
   }
@@ -111,7 +111,7 @@ export class Turn<Call extends QueuedCall> {
     this.#turn = undefined;
     if (this.#unsynced !== undefined) return;
     const taken = this.#take();
-    if (taken.calls.length > 0) this.#commit(taken);
+    if (taken.calls.length > 0) this.#writeBatch(taken);
     if (this.#queue.length > 0) this.#schedule();
   };
 
@@ -128,7 +128,7 @@ export class Turn<Call extends QueuedCall> {
     return { calls, bytes };
   }
 
-  #commit({ calls, bytes }: Taken<Call>): void {
+  #writeBatch({ calls, bytes }: Taken<Call>): void {
     const { wal, owner, synced } = this.#parts;
     let frame: Buffer | undefined;
     try {
@@ -141,18 +141,18 @@ export class Turn<Call extends QueuedCall> {
     }
     const batch = { calls, end: wal.position };
     if (!synced || frame === undefined) {
-      this.#settle(batch);
+      this.#commit(batch);
       return;
     }
     this.#unsynced = batch;
     this.#syncing = this.#sync(batch);
   }
 
-  /** Settles the batch once the disk has it. */
+  /** Commits the batch once the disk has it. */
   async #sync(batch: Batch<Call>): Promise<void> {
     try {
       await this.#parts.wal.sync();
-      this.#settle(batch);
+      this.#commit(batch);
     } catch (cause) {
       this.#parts.onError(
         asError(cause),
@@ -165,15 +165,15 @@ export class Turn<Call extends QueuedCall> {
     }
   }
 
-  #settle({ calls, end }: Batch<Call>): void {
-    this.#settledEnd = end;
+  #commit({ calls, end }: Batch<Call>): void {
+    this.#committedEnd = end;
     for (const call of calls) {
       try {
-        this.#steps.settle(call);
+        this.#steps.commit(call);
       } catch (cause) {
         this.#parts.onError(
           asError(cause),
-          "A committed message could not be settled",
+          "A committed message could not be answered",
         ); // a bug: it must not strand the others
         call.reject(new BrokerError("internal", { cause }));
       }

@@ -29,7 +29,7 @@ export interface QueuedStep {
   /** Assigns what it wants in the batch under way; answers a refusal at once. */
   assign(nowMs: number): void;
   /** All of it is durable: shows, publishes and answers it. */
-  settle(publish: (event: ClusterEvent) => void): void;
+  commit(publish: (event: ClusterEvent) => void): void;
   /** Rolls back what it assigned, newest first: it was not written. */
   rollBack(): void;
   /** Harmless once it is answered. */
@@ -49,7 +49,7 @@ interface Call {
   message: Message | undefined;
   /** Its place in the memtable; undefined when nothing of it is kept. */
   record: MemtableRecord | undefined;
-  /** The unsettled first call that this one repeats. */
+  /** The uncommitted first call that this one repeats. */
   original: MemtableRecord | undefined;
 }
 
@@ -71,7 +71,7 @@ export class Appends {
     this.#parts = parts;
     this.turn = new Turn(parts, {
       assign: (calls, bytes) => this.#assignAll(calls, bytes),
-      settle: (call) => this.#settle(call),
+      commit: (call) => this.#commit(call),
       rollBack: (calls) => this.#rollBack(calls),
     });
   }
@@ -134,9 +134,9 @@ export class Appends {
       const command = await first.settling;
       return command && { ...command, duplicate: true };
     }
-    if ("settled" in first && !first.settled) {
+    if ("committed" in first && !first.committed) {
       await this.turn.syncing;
-      if (!first.settled) return undefined; // its batch was not written
+      if (!first.committed) return undefined; // its batch was not written
     }
     return { ...firstMessage(first), duplicate: true };
   }
@@ -167,20 +167,20 @@ export class Appends {
     }
   }
 
-  /** Answers the retry of a settled message, or ties the call to the first one. */
+  /** Answers the retry of a committed message, or ties the call to the first one. */
   #isRetry(call: Call, nowMs: number): boolean {
     const first = this.#parts.assigner.firstOf(call.draft, nowMs);
     if (first === undefined) return false;
     if ("settling" in first) void this.#awaitCommand(call, first);
-    else if (!("settled" in first)) this.#answerRetry(call, first);
-    else if (first.settled) this.#answerRetry(call, first);
+    else if (!("committed" in first)) this.#answerRetry(call, first);
+    else if (first.committed) this.#answerRetry(call, first);
     else call.original = first;
     return true;
   }
 
   /**
-   * Answers a call that repeats a command which is not settled; if that is not stored, it is a call
-   * of its own.
+   * Answers a call that repeats a command which is not committed; if that is not stored, it is a
+   * call of its own.
    */
   async #awaitCommand(call: Call, { settling }: FirstToCome): Promise<void> {
     const command = await settling;
@@ -201,15 +201,15 @@ export class Appends {
     return true;
   }
 
-  #settle(call: Call): void {
+  #commit(call: Call): void {
     const { draft, message, record, original, step } = call;
     if (step !== undefined) {
-      step.settle(this.#publish);
+      step.commit(this.#publish);
       return;
     }
     if (original !== undefined) this.#answerRetry(call, original);
     if (message === undefined) return;
-    if (record !== undefined) this.#parts.memtable.settle(record);
+    if (record !== undefined) this.#parts.memtable.commit(record);
     const { origin, recipients } = draft;
     this.#publish({ kind: "message", message, origin, recipients });
     const { messageId, messageSeq } = message;
@@ -252,7 +252,7 @@ function answersItself(): void {}
 function firstMessage(first: MemtableRecord | FirstMessage): FirstMessage {
   const { messageSeq } = first;
   const messageId =
-    "settled" in first ? peekId(first.bytes, first.start) : first.messageId;
+    "committed" in first ? peekId(first.bytes, first.start) : first.messageId;
   return { messageId, messageSeq };
 }
 

@@ -83,7 +83,7 @@ export class Assigner {
   }
 
   /**
-   * The message or command that `draft` repeats: one that may not be settled yet, or what the
+   * The message or command that `draft` repeats: one that may not be committed yet, or what the
    * database remembers. Brings no channel into memory.
    */
   firstOf(

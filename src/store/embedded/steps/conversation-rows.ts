@@ -87,7 +87,9 @@ export class ConversationRows {
     if (this.#unkeptKeys.has(key)) this.#putPeers(key);
   }
 
-  /** The channels' rows are committed. `inMemory` tells which others are still there to get one. */
+  /**
+   * The channels' rows are committed. `inMemory` returns which others are still there to get one.
+   */
   kept(
     flushed: readonly ChannelFlush[],
     inMemory: (key: ChannelKey) => unknown,

@@ -41,7 +41,7 @@ export interface FirstMessage {
   readonly messageSeq: number;
 }
 
-/** A command that is on its way into the database: undefined when it came to nothing. */
+/** A command that is on its way into the database: undefined when it failed. */
 export interface FirstToCome {
   readonly settling: Promise<FirstMessage | undefined>;
 }
@@ -232,8 +232,8 @@ export class DedupeIndex {
   }
 
   /**
-   * Makes retries of a command find it from now on, until it is settled (then the database answers
-   * them).
+   * Makes retries of a command find it from now on, until it is committed (then the database
+   * answers them).
    */
   expectCommand(
     command: Addressed,

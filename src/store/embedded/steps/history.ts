@@ -1,5 +1,5 @@
 // Reads a channel's messages: the database up to where the memtable begins, the memtable from
-// there. No state of its own. Never shows a message before it is settled, nor one that expired.
+// there. No state of its own. Never shows a message before it is committed, nor one that expired.
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type {

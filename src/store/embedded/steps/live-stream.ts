@@ -1,7 +1,7 @@
 // One stream in memory: active, or ended and not yet wholly in the database. Owns its text, where
 // each event stands in it, its notes and the event ids its producer chose. Takes events as they are
-// assigned, shows them as they are settled, takes the newest back when a write failed. Must never
-// show an event that is not settled.
+// assigned, shows them as they are committed, takes the newest back when a write failed. Must never
+// show an event that is not committed.
 
 import {
   type ChannelEvent,
@@ -53,7 +53,7 @@ export class LiveStream {
   readonly head: StreamHead;
   /** When the last event was assigned. */
   lastMs: number;
-  /** Bodies of settled events that the database does not have: of `stored` and on. */
+  /** Bodies of committed events that the database does not have: of `stored` and on. */
   readonly pending: EncodedEvent[] = [];
   /** The database has every event before it. */
   stored = 0;
@@ -94,7 +94,7 @@ export class LiveStream {
     return this.#shown;
   }
 
-  /** How it ended, settled or not; undefined: active. */
+  /** How it ended, committed or not; undefined: active. */
   get ending(): Ending | undefined {
     return this.#end?.ending;
   }
@@ -142,7 +142,7 @@ export class LiveStream {
     this.#memory += eventBytes(event);
   }
 
-  /** Rolls back its newest event, which was not settled. */
+  /** Rolls back its newest event, which was not committed. */
   rollBack(event: StreamEvent): void {
     const { type, eventId } = event;
     const textOffset = this.#offsets.pop() ?? 0;
@@ -172,8 +172,8 @@ export class LiveStream {
     return this.#snapshot;
   }
 
-  /** One of its events as it is told. */
-  told(event: StreamEvent): ChannelEvent {
+  /** One of its events as it is published. */
+  published(event: StreamEvent): ChannelEvent {
     const { key, channel, fromUid, clientMsgNo, messageSeq } = this.head;
     const { index, eventId, type, data, timestampMs, ending } = event;
     return {

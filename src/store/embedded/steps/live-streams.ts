@@ -61,21 +61,21 @@ export class LiveStreams {
     return count;
   }
 
-  /** The stream of that name, settled or not. */
+  /** The stream of that name, committed or not. */
   find(key: ChannelKey, clientMsgNo: string): LiveStream | undefined {
     return this.#byChannel
       .get(key)
       ?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
   }
 
-  /** The stream whose message has that seq, settled or not. */
+  /** The stream whose message has that seq, committed or not. */
   at(key: ChannelKey, messageSeq: number): LiveStream | undefined {
     return this.#byChannel
       .get(key)
       ?.find((stream) => stream.head.messageSeq === messageSeq);
   }
 
-  /** The channel's stream that takes events, settled or not. */
+  /** The channel's stream that takes events, committed or not. */
   running(key: ChannelKey): LiveStream | undefined {
     return this.#byChannel
       .get(key)
@@ -147,7 +147,7 @@ export class LiveStreams {
     this.#memory += stream.memory - before;
   }
 
-  /** The stream has settled events that the database does not have. */
+  /** The stream has committed events that the database does not have. */
   touch(stream: LiveStream): void {
     this.#dirty.add(stream);
   }
@@ -201,8 +201,8 @@ export class LiveStreams {
   }
 
   /**
-   * Marks every settled event as being written to the database. After a failure it is simply called
-   * again.
+   * Marks every committed event as being written to the database. After a failure it is simply
+   * called again.
    */
   startFlush() {
     const streams = [...this.#dirty];

@@ -317,7 +317,7 @@ export class TrimQueue {
       this.add(channel.key);
   }
 
-  /** The channel is to be looked at next time. */
+  /** The channel must be looked at next time. */
   add(key: ChannelKey): void {
     this.#channels?.add(key);
   }

@@ -1,5 +1,5 @@
 // Reads streams: active and just ended ones from memory, others from the database. No state but the
-// parts'. Must never show what is not settled, nor a stream whose message is past the retention
+// parts'. Must never show what is not committed, nor a stream whose message is past the retention
 // time.
 
 import {
@@ -47,7 +47,9 @@ export function createStreamReads(parts: StreamReadsParts): StreamReads {
 
   const isShown = (record: Buffer) => isKept(peekTimes(record).timestampMs);
 
-  /** One in memory, settled at least in part; ended, it is shown as long as one that is stored. */
+  /**
+   * One in memory, committed at least in part; ended, it is shown as long as one that is stored.
+   */
   function isShownLive(stream: LiveStream): boolean {
     if (stream.shown < 0 || stream.isShownActive) return stream.shown >= 0;
     return isKept(messageTimeMs(stream.head.messageId));

@@ -137,7 +137,7 @@ export class StreamRows {
     return row === undefined ? undefined : fieldsOf(row, VERSION);
   }
 
-  /** The ended stream of a message; undefined: it is none. */
+  /** The ended stream of a message; undefined: no stream ended there. */
   snapshot(number: number, head: StreamHead): StreamSnapshot | undefined {
     const row = this.#tables.streams.get(logKey(number, head.messageSeq));
     if (row === undefined) return undefined;

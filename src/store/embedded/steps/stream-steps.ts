@@ -1,6 +1,6 @@
 // One call that changes streams, on its way through the queue: gives events their places in memory
-// and in the frame, shows and tells them once they are durable, or takes them back. Owns the list
-// of them and the call's answer. Must never show, tell or answer what is not settled.
+// and in the frame, shows and publishes them once they are durable, or takes them back. Owns the
+// list of them and the call's answer. Must never show, publish or answer what is not committed.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
@@ -64,8 +64,8 @@ export class StreamCall<Answer> implements QueuedStep {
     }
   }
 
-  settle(publish: (event: ClusterEvent) => void): void {
-    this.#assigned?.settle(publish);
+  commit(publish: (event: ClusterEvent) => void): void {
+    this.#assigned?.commit(publish);
     if (this.#answer !== undefined) this.#resolve(this.#answer.value);
   }
 
@@ -125,21 +125,21 @@ export class StreamAssignments {
     this.#events.push({ stream, event, encoded, previousMs });
   }
 
-  settle(publish: (event: ClusterEvent) => void): void {
+  commit(publish: (event: ClusterEvent) => void): void {
     const { live } = this.#parts;
     for (const { stream, event, encoded } of this.#events) {
-      if (event.index === 0) this.#settleMessage(publish);
+      if (event.index === 0) this.#commitMessage(publish);
       stream.pending.push(encoded);
       stream.show(event.index + 1);
       live.touch(stream);
-      publish({ kind: "event", event: stream.told(event) });
+      publish({ kind: "event", event: stream.published(event) });
     }
   }
 
-  #settleMessage(publish: (event: ClusterEvent) => void): void {
+  #commitMessage(publish: (event: ClusterEvent) => void): void {
     if (this.#begun === undefined) return;
     const { stream, record, message } = this.#begun;
-    this.#parts.memtable.settle(record);
+    this.#parts.memtable.commit(record);
     stream.show(0);
     publish({
       kind: "message",

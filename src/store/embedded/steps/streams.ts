@@ -1,7 +1,7 @@
 // The port's calls that change streams: checked here, decided in their turn of the queue. And the
 // state machine of streams: what an event, a viewer's cancel and a producer's silence do to them
 // [spec: Streaming text session; decisions: Messages and events]. It decides on what is assigned,
-// settled or not, and asks for assignments. No state.
+// committed or not, and asks for assignments. No state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {

@@ -104,17 +104,17 @@ t.test("of those with one name the newest that is left is found", async (t) => {
 });
 
 t.test(
-  "a flush lets go of what was settled when it began, also of the numbers",
+  "a flush lets go of what was committed when it began, also of the numbers",
   async (t) => {
     const memtable = new Memtable(() => undefined, BOUNDS);
     const some = (from: number) =>
       Array.from({ length: 150 }, (_, i) => assign(memtable, named(from + i)));
     const early = some(0);
-    for (const record of early) memtable.settle(record);
-    const unsettled = some(200);
+    for (const record of early) memtable.commit(record);
+    const uncommitted = some(200);
     const flush = memtable.startFlush();
-    const late = unsettled.slice(0, 100);
-    for (const record of late) memtable.settle(record);
+    const late = uncommitted.slice(0, 100);
+    for (const record of late) memtable.commit(record);
     finish(memtable, flush);
     t.equal(
       count(early, (_, i) => memtable.seen(named(i)) === undefined),
@@ -122,13 +122,16 @@ t.test(
       "what was flushed is gone",
     );
     t.equal(
-      count(unsettled, (record, i) => memtable.seen(named(200 + i)) === record),
+      count(
+        uncommitted,
+        (record, i) => memtable.seen(named(200 + i)) === record,
+      ),
       150,
-      "what was not settled in time is found",
+      "what was not committed in time is found",
     );
     const rest = memtable.startFlush().flatMap(({ log }) => log);
     t.same(new Set(rest), new Set(late), "and is what comes next");
-    for (const record of unsettled.slice(100)) memtable.rollBack(record);
+    for (const record of uncommitted.slice(100)) memtable.rollBack(record);
     const heads = flush.map(({ channel }) => channel);
     t.ok(
       heads.every(({ assigned, head }) => assigned === head),
@@ -144,16 +147,16 @@ t.test(
 );
 
 t.test(
-  "what is settled while a flush lets go is in the next one, once",
+  "what is committed while a flush lets go is in the next one, once",
   async (t) => {
     const memtable = new Memtable(() => undefined, BOUNDS);
     let next = 0;
-    const settleInEach = () => {
+    const commitInEach = () => {
       for (let i = 0; i < KEYS; i++)
-        memtable.settle(assign(memtable, named(next++)));
+        memtable.commit(assign(memtable, named(next++)));
     };
-    settleInEach();
-    for (const _ of memtable.finishFlush(memtable.startFlush())) settleInEach();
+    commitInEach();
+    for (const _ of memtable.finishFlush(memtable.startFlush())) commitInEach();
     const flush = memtable.startFlush();
     t.equal(flush.length, KEYS, "each channel once");
     const seqs = flush.map(({ log }) => log.map((one) => one.messageSeq));

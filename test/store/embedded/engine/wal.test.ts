@@ -263,7 +263,7 @@ t.test(
     while (waiting.length === 0) await turn();
     t.same(answered, [1]);
     t.equal(waiting.length, 1, "one sync for the five");
-    // A checkpoint in between takes the settled part only.
+    // A checkpoint in between takes the committed part only.
     await store.checkpoint();
     t.same(await seqsIn(store), [1]);
     waiting.shift()?.();
