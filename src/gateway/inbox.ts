@@ -112,11 +112,19 @@ export function deliverCommand(
   return pushed;
 }
 
+/**
+ * Copies may be lost: the first one that comes no longer counts as the next after an empty inbox.
+ * To be called before any copy that was published later is delivered.
+ */
+export function noteLostCommands(session: Session): void {
+  session.inboxLive ??= { from: 0, to: 0 };
+}
+
 /** A session that has every command as it came lacks none of an inbox whose newest has this seq. */
 export function mayLackCommands(session: Session, newestSeq: number): boolean {
   const { inbox, inboxSeq, inboxLive } = session;
   const isBegun =
-    inboxSeq > 0 || inboxLive === undefined || inboxLive.from === 1;
+    inboxSeq > 0 || inboxLive === undefined || inboxLive.from <= 1;
   return inbox !== undefined || !isBegun || isBehind(session, newestSeq); // not begun: the first that came may not be the first after what it read
 }
 

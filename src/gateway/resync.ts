@@ -9,7 +9,12 @@ import type { ChannelStore, UserState, UserStore } from "../broker/ports.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { Groups } from "./groups.ts";
-import { type InboxParts, mayLackCommands, pullInbox } from "./inbox.ts";
+import {
+  type InboxParts,
+  mayLackCommands,
+  noteLostCommands,
+  pullInbox,
+} from "./inbox.ts";
 import type { Session } from "./session.ts";
 import type { SessionsOf } from "./user-delivery.ts";
 
@@ -57,6 +62,7 @@ export class Resync {
    * stands. Many users are read at once, each once.
    */
   missed(uid: string, sessionsOf: SessionsOf): void {
+    for (const session of sessionsOf(uid)) noteLostCommands(session);
     this.#missed.set(uid, sessionsOf);
     if (this.#missed.size === 1) setImmediate(() => this.#readMissed());
   }

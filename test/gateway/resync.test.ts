@@ -185,6 +185,38 @@ t.test(
 );
 
 t.test(
+  "commands that were lost before the cluster said so are pushed before those that come after",
+  async (t) => {
+    for (const [lost, later] of [
+      [1, 1],
+      [3, 1],
+      [2, 4],
+    ] as const) {
+      const world = new World(seeded(1));
+      const send = () =>
+        world.server.sendCommand({
+          ...{ channel: person("alice"), fromUid: "bob", to: ["alice"] },
+        });
+      for (let seq = 1; seq <= 5; seq++) {
+        send();
+        world.server.acknowledge("alice", seq);
+      }
+      const alice = await world.live({ uid: "alice" }); // its inbox is empty
+      const { deliver } = world.hub;
+      world.takes = () => {};
+      for (let count = 0; count < lost; count++) send();
+      await world.server.settle();
+      world.takes = deliver;
+      missed(world, "alice");
+      for (let count = 0; count < later; count++) send();
+      await world.server.settle();
+      const all = Array.from({ length: lost + later }, (_, at) => 6 + at);
+      t.same(inboxSeqs(alice), all, `${lost} lost`);
+    }
+  },
+);
+
+t.test(
   "a command that did not come to a session whose inbox was empty is pushed, though a later one came",
   async (t) => {
     const world = new World(seeded(1));
