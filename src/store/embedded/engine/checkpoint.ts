@@ -143,7 +143,8 @@ export class Checkpoint {
     this.#timer = setInterval(() => {
       const isDue = performance.now() - last >= this.#parts.intervalMs;
       if (this.#running !== undefined) return;
-      if (!isDue && !this.#parts.memtable.isHeavy) return;
+      const isPressing = this.#parts.memtable.isHeavy && !this.#failing; // a full disk fails at each attempt
+      if (!isDue && !isPressing) return;
       last = performance.now();
       void this.run();
     }, lookMs);
