@@ -379,6 +379,28 @@ t.test(
 );
 
 t.test(
+  "own messages that the database has and the journal lost stay read",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path);
+    const toBob = { id: "b", type: 1 } as const;
+    const ends: number[] = [];
+    for (let i = 1; i <= 3; i++) {
+      await store.append(
+        draftOf({ key: "1:a@b", channel: toBob, fromUid: "a" }),
+      );
+      ends.push(statSync(onlyFile(path)).size);
+    }
+    await store.checkpoint();
+    t.equal((await store.conversation("a", toBob))?.unread, 0);
+    const copy = await crashedCopy(t, path, fromTheStart);
+    truncateSync(onlyFile(copy), ends[0]);
+    const again = await openStore(t, copy);
+    t.match(await again.conversation("a", toBob), { headSeq: 3, unread: 0 });
+  },
+);
+
+t.test(
   "data of a newer format is refused with a sentence that says so",
   async (t) => {
     const path = await crashedWith(t, 1);

@@ -31,7 +31,11 @@ export interface FlushParts {
     /** A message that expires. */
     putMessage(ofLog: Buffer, record: MemtableRecord): void;
     /** Stops after each row. */
-    putOwn(number: number, log: readonly MemtableRecord[]): Generator<void>;
+    putOwn(
+      number: number,
+      log: readonly MemtableRecord[],
+      isFirst: boolean,
+    ): Generator<void>;
   };
   readonly live: {
     /** Marks every committed event. */
@@ -88,7 +92,7 @@ export function phases(
   return [
     heads(parts, flush),
     messages(parts, flush, isFirst),
-    references(parts, flush),
+    references(parts, flush, isFirst),
   ];
 }
 
@@ -181,6 +185,7 @@ function isAlone({ bytes, start }: MemtableRecord): boolean {
 function* references(
   { dedupe, conversationRows }: FlushParts,
   { channels, streams }: Flush,
+  isFirst: boolean,
 ): Generator<void> {
   for (const flushed of channels) {
     const { number } = flushed.channel;
@@ -188,7 +193,7 @@ function* references(
       dedupe.put(number, record);
       yield;
     }
-    yield* conversationRows.putOwn(number, flushed.log);
+    yield* conversationRows.putOwn(number, flushed.log, isFirst);
   }
   yield* streams.puts();
 }

@@ -118,14 +118,19 @@ export class ConversationRows {
 
   /**
    * Every put of newest own seqs for what is being flushed; stops after each. To be advanced inside
-   * `commit`.
+   * `commit`. `isFirst`: after a power loss the database may be ahead of what was replayed.
    */
-  *putOwn(number: number, log: readonly MemtableRecord[]): Generator<void> {
+  *putOwn(
+    number: number,
+    log: readonly MemtableRecord[],
+    isFirst: boolean,
+  ): Generator<void> {
     const newest = new Map<string, number>();
     for (const { bytes, start, messageSeq } of log)
       newest.set(peekText(bytes, start, FROM_UID), messageSeq);
     for (const [uid, seq] of newest) {
-      void this.#tables.own.put(ownKey(number, uid), seqValue(seq));
+      if (!isFirst || this.ownSeq(number, uid) < seq)
+        void this.#tables.own.put(ownKey(number, uid), seqValue(seq));
       yield;
     }
   }
