@@ -113,11 +113,13 @@ export function deliverCommand(
 }
 
 /**
- * Copies may be lost: the first one that comes no longer counts as the next after an empty inbox.
- * To be called before any copy that was published later is delivered.
+ * Copies may be lost: the first one that comes no longer counts as the next after an empty inbox,
+ * and what is being read may have been read before them. To be called before any copy that was
+ * published later is delivered.
  */
 export function noteLostCommands(session: Session): void {
-  session.inboxLive ??= { from: 0, to: 0 };
+  if (session.inbox !== undefined) session.inbox.hasMore = true;
+  else session.inboxLive ??= { from: 0, to: 0 };
 }
 
 /** A session that has every command as it came lacks none of an inbox whose newest has this seq. */

@@ -217,6 +217,36 @@ t.test(
 );
 
 t.test(
+  "commands that are lost while an inbox is read are pushed before those that come after",
+  async (t) => {
+    for (let steps = 0; steps < 60; steps++) {
+      const world = new World(seeded(steps));
+      const send = () =>
+        world.server.sendCommand({
+          ...{ channel: person("alice"), fromUid: "bob", to: ["alice"] },
+        });
+      for (let seq = 1; seq <= 5; seq++) {
+        send();
+        world.server.acknowledge("alice", seq);
+      }
+      const alice = world.session({ uid: "alice" });
+      const joining = world.join(alice);
+      for (let step = 0; step < steps; step++) await world.server.step();
+      const { deliver } = world.hub;
+      world.takes = () => {};
+      send();
+      for (let step = 0; step < steps % 3; step++) await world.server.step();
+      world.takes = deliver;
+      missed(world, "alice");
+      send();
+      await world.server.settle();
+      await joining;
+      t.same(inboxSeqs(alice), [6, 7], `after ${steps} steps`);
+    }
+  },
+);
+
+t.test(
   "a command that did not come to a session whose inbox was empty is pushed, though a later one came",
   async (t) => {
     const world = new World(seeded(1));
