@@ -147,8 +147,9 @@ t.test(
 );
 
 /** Makes the file one that was written in another boot of the machine. */
-function asOfAnotherBoot(file: string): void {
+function asOfAnotherBoot(file: string, synced?: boolean): void {
   const bytes = readFileSync(file);
+  if (synced !== undefined) bytes.writeUInt32LE(synced ? 1 : 0, 12);
   const header = bytes.subarray(0, SEGMENT_HEADER_BYTES);
   header.write("f".repeat(32), 16, "hex");
   header.writeUInt32LE(crc32(header.subarray(0, 32)), 32);
@@ -219,6 +220,34 @@ t.test(
     await t.rejects(storeIn(path).start(), {
       code: "internal",
       message: /00000002\.log is damaged at byte/,
+    });
+  },
+);
+
+t.test(
+  "damage in a synced file refuses to start, also where later files are unsynced",
+  async (t) => {
+    const path = await fourFiles(t);
+    const files = journalFiles(path);
+    for (const [at, file] of files.entries()) asOfAnotherBoot(file, at < 2);
+    damage(files[1] ?? "");
+    await t.rejects(storeIn(path).start(), {
+      code: "internal",
+      message: /00000002\.log is damaged at byte/,
+    });
+  },
+);
+
+t.test(
+  "a missing file refuses to start, also where later files hold nothing yet",
+  async (t) => {
+    const path = await fourFiles(t);
+    const files = journalFiles(path);
+    for (const file of files.slice(2)) truncateSync(file, SEGMENT_HEADER_BYTES);
+    rmSync(files[1] ?? "");
+    await t.rejects(storeIn(path).start(), {
+      code: "internal",
+      message: /00000002\.log is missing/,
     });
   },
 );

@@ -47,7 +47,7 @@ interface Segment {
     | undefined;
 }
 
-/** Where the good data ends; `from` of each segment behind it is where it is cut off. */
+/** A segment that holds no good data from there on. */
 interface Cut {
   readonly segment: Segment;
   readonly from: number;
@@ -66,29 +66,32 @@ export function recover(
   const cuts: Cut[] = [];
   let isLoss = false;
   let expected = position.segment;
-  /** What is wrong at the end of the good data. */
-  let fault: (() => BrokerError) | undefined;
+  /** What is wrong at the end of the good data, and the segment it is in, unless that is missing. */
+  let fault: BrokerError | undefined;
+  let faulty: Segment | undefined;
   for (const index of indexes) {
-    if (index !== expected) {
-      const path = join(folder, segmentName(expected));
-      fault ??= () => missing(path, folder);
-    }
+    const isAfterGap = index !== expected;
+    if (isAfterGap) fault ??= missing(join(folder, segmentName(expected)));
     expected = index + 1;
     const segment = readSegment(join(folder, segmentName(index)));
     const { path, bytes, header } = segment;
     const start = header?.size ?? 0;
+    let isFollowed = isAfterGap;
     if (fault === undefined) {
       const from = index === position.segment ? position.offset : 0;
       const end = replay(segment, Math.max(from, start), target);
       if (end >= bytes.length) continue;
-      fault = () => damaged(path, end);
+      fault = damaged(path, end);
+      faulty = segment;
       cuts.push({ segment, from: end });
-      if (!holdsFrame(segment, end + 1)) continue;
+      isFollowed ||= holdsFrame(segment, end + 1);
     } else {
       if (bytes.length > start) cuts.push({ segment, from: start });
-      if (!holdsFrame(segment, start)) continue;
+      isFollowed ||= holdsFrame(segment, start);
     }
-    if (!mayLose(segment, target.boot)) throw fault();
+    if (!isFollowed) continue;
+    for (const one of [faulty ?? segment, segment])
+      if (!mayLose(one, target.boot)) throw fault;
     isLoss = true;
   }
   for (const { segment, from } of cuts) {
@@ -148,9 +151,9 @@ function mayLose({ header }: Segment, boot: string): boolean {
   return header.boot !== boot;
 }
 
-function missing(path: string, folder: string): BrokerError {
+function missing(path: string): BrokerError {
   return new BrokerError("internal", {
-    message: `The journal file ${path} is missing but later ones exist in ${folder}; acknowledged messages would be lost. Restore it, or delete the later files to give up what they hold`,
+    message: `The journal file ${path} is missing but later ones exist; acknowledged messages would be lost. Restore it, or delete the later files to give up what they hold`,
   });
 }
 
