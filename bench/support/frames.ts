@@ -14,7 +14,6 @@ import {
   NATIVE_SUBPROTOCOL,
   NATIVE_VERSION,
 } from "../../src/protocol/native/ops.ts";
-import type { Codec } from "../../src/protocol/protocol.ts";
 
 /** Becomes the 10-digit number of the message. */
 export const MESSAGE_NUMBER = "{kkkkkkkk}";
@@ -250,7 +249,7 @@ export function frameStart(frame: Uint8Array): Uint8Array {
   return frame.subarray(0, 2);
 }
 
-function codec(): Codec {
+function codec() {
   return createNativeProtocol({
     maxIdLength: 128,
     maxPayloadBytes: 65_536,

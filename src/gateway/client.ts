@@ -1,5 +1,5 @@
-// One client connection from its first byte to its last: decodes frames, limits their rate, opens
-// the session on connect, runs operations. Status: greeting → opening → open → closed. A client's
+// One client connection from its first byte to its last: finds out which protocol it speaks, decodes
+// frames, limits their rate, opens the session on connect, runs operations. Status: greeting → opening → open → closed. A client's
 // mistake is answered, never thrown; what is thrown here is a bug.
 
 import {
@@ -40,7 +40,7 @@ import {
   REFUSED_WORK,
   type UserRates,
 } from "./rates.ts";
-import type { Session } from "./session.ts";
+import { eachFrame, type Session } from "./session.ts";
 
 /** What all clients of a node share. */
 export interface ClientContext {
@@ -58,9 +58,13 @@ export interface ClientContext {
   onError(error: unknown, what: string): void;
 }
 
+/** The codec for a connection, by its first frame. */
+type CodecChoice = (data: Uint8Array, isText: boolean) => Codec;
+
 export class Client implements ConnectionHandler {
   readonly #connection: Connection;
-  readonly #codec: Codec;
+  /** The choice stands until the first frame. */
+  #codec: Codec | CodecChoice;
   readonly #context: ClientContext;
   readonly #rate: ConnectionRate;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
@@ -70,7 +74,11 @@ export class Client implements ConnectionHandler {
   #record: SessionRecord | undefined;
   #inFlight = 0;
 
-  constructor(connection: Connection, codec: Codec, context: ClientContext) {
+  constructor(
+    connection: Connection,
+    codec: Codec | CodecChoice,
+    context: ClientContext,
+  ) {
     const { authTimeoutMs } = context.limits;
     this.#connection = connection;
     this.#codec = codec;
@@ -89,12 +97,22 @@ export class Client implements ConnectionHandler {
     const waitMs = this.#rate.frame(data.length, nowMs);
     if (waitMs > 0 && this.#rate.isExhausted) return this.end("rate_limited");
     try {
+      const codec =
+        typeof this.#codec === "function"
+          ? this.#codec(data, isText)
+          : this.#codec;
+      this.#codec = codec;
       if (waitMs > 0) {
-        const ref = this.#codec.refOf(data, isText);
-        return this.#error(ref, "rate_limited", { waitMs });
+        for (const ref of codec.refsOf(data, isText))
+          this.#error(ref, "rate_limited", { waitMs });
+        return;
       }
-      for (const operation of this.#codec.decode(data, isText))
-        this.#take(operation, data.length, nowMs);
+      const requests = codec.decode(data, isText);
+      if (requests.length > 1) this.#rate.charge(requests.length - 1);
+      const bytes = Math.ceil(data.length / Math.max(1, requests.length));
+      for (const request of requests)
+        if (request instanceof FrameError) this.#malformed(request);
+        else this.#take(request, bytes, nowMs);
     } catch (error) {
       this.#malformed(error);
     }
@@ -128,8 +146,10 @@ export class Client implements ConnectionHandler {
     if (this.#isOver()) return;
     if (this.#session !== undefined) return this.#session.end(reason);
     this.#metrics().ended(reason);
-    const push = this.#codec.encodePush({ kind: "disconnect", reason });
-    this.#connection.send(push);
+    if (typeof this.#codec !== "function")
+      eachFrame(this.#codec.encodePush({ kind: "disconnect", reason }), (one) =>
+        this.#connection.send(one),
+      );
     const { code, message } = CLOSE_REASONS[reason];
     this.#connection.end(code, message);
   }
@@ -201,6 +221,7 @@ export class Client implements ConnectionHandler {
 
   async #open(connect: Connect, bytes: number): Promise<void> {
     const { opening, rates } = this.#context;
+    if (typeof this.#codec === "function") return; // a connect was decoded
     const wire = { connection: this.#connection, codec: this.#codec };
     this.#status = "opening";
     try {
@@ -297,7 +318,10 @@ export class Client implements ConnectionHandler {
     const retryAfterMs = waitMs;
     const reply = { kind: "error", ref, code, message, retryAfterMs } as const;
     try {
-      this.#connection.send(this.#codec.encodeReply(reply));
+      if (typeof this.#codec !== "function")
+        eachFrame(this.#codec.encodeReply(reply), (one) =>
+          this.#connection.send(one),
+        );
     } catch (error) {
       this.#unanswered(error);
     }

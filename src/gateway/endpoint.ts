@@ -3,7 +3,7 @@
 // the node is draining.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
-import type { Protocol } from "../protocol/protocol.ts";
+import { type Codec, FrameError, type Protocol } from "../protocol/protocol.ts";
 import type {
   Connection,
   ConnectionHandler,
@@ -38,9 +38,10 @@ export interface Gateway {
 
 const DRAIN_STEP_MS = 50;
 
+/** `protocols`: the first that a client chose, or that its first frame is of, is spoken. */
 export function createGateway(
   context: ClientContext,
-  protocol: Protocol,
+  protocols: readonly Protocol[],
   options: GatewayOptions,
 ): Gateway {
   const { clients } = context;
@@ -52,15 +53,27 @@ export function createGateway(
       return { status: 503 };
     if (!isOriginAllowed(upgrade.origin, options.allowedOrigins))
       return { status: 403 };
-    const { subprotocols } = upgrade;
-    if (subprotocols.length === 0) return { subprotocol: undefined };
-    return subprotocols.includes(protocol.name)
-      ? { subprotocol: protocol.name }
-      : { status: 400 };
+    if (upgrade.subprotocols.length === 0) return { subprotocol: undefined };
+    const chosen = chosenBy(upgrade);
+    return chosen === undefined
+      ? { status: 400 }
+      : { subprotocol: chosen.name };
   }
 
-  function open(connection: Connection): ConnectionHandler {
-    return new Client(connection, protocol.open(), context);
+  function chosenBy({ subprotocols }: Upgrade): Protocol | undefined {
+    return protocols.find(({ name }) => subprotocols.includes(name));
+  }
+
+  function open(connection: Connection, upgrade: Upgrade): ConnectionHandler {
+    const codec = chosenBy(upgrade)?.open() ?? choose;
+    return new Client(connection, codec, context);
+  }
+
+  function choose(data: Uint8Array, isText: boolean): Codec {
+    const spoken = protocols.find((one) => one.speaks(data, isText));
+    if (spoken !== undefined) return spoken.open();
+    const problem = "No protocol begins with this frame";
+    throw new FrameError("malformed_frame", 0, problem, true);
   }
 
   return {

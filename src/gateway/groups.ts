@@ -16,7 +16,7 @@ import { TimeSlice, Turns } from "../lib/time-slice.ts";
 import type { Codec, Push } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import { Backlog, type Place } from "./backlog.ts";
-import type { Had, Session } from "./session.ts";
+import { eachFrame, type Had, type Session } from "./session.ts";
 
 /** Joining and leaving of one session hold the event loop so long at a time. */
 const SLICE_MS = 2;
@@ -226,10 +226,11 @@ export class Group implements Place {
     const push: Push = { kind: "message", channel: message.channel, message };
     const isMember = origin?.follows(this.channelId) ?? false;
     for (const format of this.#formats.values()) {
-      const frame = format.codec.encodePush(push);
-      if (isMember && origin?.codec.format === format.codec.format)
-        origin.connection.publish(format.topic, frame);
-      else publisher.publish(format.topic, frame);
+      const isOrigins = origin?.codec.format === format.codec.format;
+      const from = isMember && isOrigins ? origin.connection : publisher;
+      eachFrame(format.codec.encodePush(push), (frame) =>
+        from.publish(format.topic, frame),
+      );
     }
     return this.members + early - (isMember ? 1 : 0);
   }
@@ -239,7 +240,9 @@ export class Group implements Place {
     const push = { kind: "event", channel: event.channel, event } as const;
     for (const backlog of this.#joining.values()) backlog.takeEvent(event);
     for (const { codec, eventTopic } of this.#formats.values())
-      publisher.publish(eventTopic, codec.encodePush(push));
+      eachFrame(codec.encodePush(push), (frame) =>
+        publisher.publish(eventTopic, frame),
+      );
     const behind = this.#streamBacklogs;
     if (behind === undefined) return this.members;
     for (const one of behind.values()) one.takeEvent(event); // may end the session, which then leaves

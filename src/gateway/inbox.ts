@@ -5,7 +5,7 @@
 import { channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
-import type { Frame } from "../protocol/protocol.ts";
+import type { Frames } from "../protocol/protocol.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import {
   type CommandPush,
@@ -92,7 +92,7 @@ export function deliverCommand(
   },
 ): number {
   const isGroup = message.channel.type === GROUP_CHANNEL;
-  let frames = new Map<string, Frame>();
+  let frames = new Map<string, Frames>();
   let pushed = 0;
   for (const { uid, inboxSeq } of copies) {
     if (!isGroup) frames = new Map(); // each calls a conversation by the other's name
@@ -104,7 +104,7 @@ export function deliverCommand(
       } else if (!isNext(session, inboxSeq)) {
         if (isBehind(session, inboxSeq)) to.missed(session);
       } else if (!isOrigin) {
-        session.pushFrame(frameOf(session, push, frames));
+        session.pushFrames(frameOf(session, push, frames));
         pushed += 1;
       }
     }
@@ -184,8 +184,8 @@ function pushOf(uid: string, inboxSeq: number, found: Message): CommandPush {
 function frameOf(
   { codec }: Session,
   push: CommandPush,
-  frames: Map<string, Frame>,
-): Frame {
+  frames: Map<string, Frames>,
+): Frames {
   const name = `${codec.format} ${push.inboxSeq}`;
   const frame = frames.get(name) ?? codec.encodePush(push);
   frames.set(name, frame);

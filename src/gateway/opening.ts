@@ -59,7 +59,6 @@ export interface OpeningContext extends LivePorts {
   readonly directory: Pick<SessionDirectory, "check" | "endedBy" | "remove">;
   readonly nodeId: string;
   readonly clock: () => number;
-  readonly protocolVersion: number;
   /** Sent to the client in its connack. */
   readonly clientLimits: ConnectionLimits;
   readonly maxHeldBytes: number;
@@ -101,14 +100,12 @@ interface JoinWishes {
   readonly points: readonly ResumePoint[];
 }
 
-/** The session a connect asks for, not yet known to anybody. Throws `unsupported_version`. */
+/** The session a connect asks for, not yet known to anybody. */
 export function prepareSession(
   connect: Connect,
   wire: { readonly connection: Connection; readonly codec: Codec },
   context: OpeningContext,
 ): Session {
-  if (connect.version !== context.protocolVersion)
-    throw new BrokerError("unsupported_version");
   return new Session({
     connection: wire.connection,
     codec: wire.codec,
@@ -299,7 +296,7 @@ export async function welcome(
   session.reply({
     kind: "connack",
     ref,
-    version: context.protocolVersion,
+    version: session.codec.version,
     sessionId: name,
     nodeId: context.nodeId,
     serverTimeMs: context.clock(),

@@ -13,7 +13,13 @@ import {
 } from "../broker/model.ts";
 import { restOf, type StreamCursor } from "../broker/stream-pieces.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
-import type { Codec, Frame, Push, Reply } from "../protocol/protocol.ts";
+import type {
+  Codec,
+  Frame,
+  Frames,
+  Push,
+  Reply,
+} from "../protocol/protocol.ts";
 import type { Connection } from "../transport/types.ts";
 import type { Rate } from "./rates.ts";
 import type { Reads } from "./reads.ts";
@@ -75,6 +81,12 @@ export interface LiveInbox {
 }
 
 export type CommandPush = Extract<Push, { readonly kind: "command" }>;
+
+/** Calls `use` with each frame, in order. */
+export function eachFrame(frames: Frames, use: (frame: Frame) => void): void {
+  if (typeof frames === "string" || frames instanceof Uint8Array) use(frames);
+  else for (const frame of frames) use(frame);
+}
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
 /** Of more personal streams that a session read, late events are pushed again. */
@@ -146,15 +158,18 @@ export class Session {
     return this.#ended;
   }
 
-  /** Returns the size of the frame in bytes. */
+  /** Returns how long the reply is on the wire, in bytes or characters. */
   reply(reply: Reply): number {
-    const frame = this.codec.encodeReply(reply);
-    this.connection.send(frame);
-    return frame.length;
+    let size = 0;
+    eachFrame(this.codec.encodeReply(reply), (frame) => {
+      size += frame.length;
+      this.connection.send(frame);
+    });
+    return size;
   }
 
   push(push: Push): void {
-    this.connection.send(this.codec.encodePush(push));
+    this.pushFrames(this.codec.encodePush(push));
   }
 
   pushMessage(message: Message): void {
@@ -162,9 +177,9 @@ export class Session {
     this.push({ kind: "message", channel, message });
   }
 
-  /** A frame of this session's format, encoded once for several sessions. */
-  pushFrame(frame: Frame): void {
-    this.connection.send(frame);
+  /** Of this session's format, encoded once for several sessions. */
+  pushFrames(frames: Frames): void {
+    eachFrame(frames, (frame) => this.connection.send(frame));
   }
 
   /**

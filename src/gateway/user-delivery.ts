@@ -8,7 +8,7 @@ import {
   type Message,
 } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
-import type { Frame, Push } from "../protocol/protocol.ts";
+import type { Frames, Push } from "../protocol/protocol.ts";
 import type { Session } from "./session.ts";
 
 type ConversationEvent = Extract<
@@ -37,7 +37,7 @@ export function deliverMessage(
   sessionsOf: SessionsOf,
 ): number {
   const isGroup = message.channel.type === GROUP_CHANNEL;
-  let frames = new Map<string, Frame>();
+  let frames = new Map<string, Frames>();
   let count = 0;
   for (const uid of to.uids) {
     if (!isGroup) frames = new Map(); // each calls a conversation by the other's name
@@ -47,7 +47,7 @@ export function deliverMessage(
       if (message.messageSeq === 0 && !session.isWelcome) continue; // its user was shown it at another node, or was not online
       count += 1;
       if (session.personal?.isHolding) session.personal.takeMessage(message);
-      else session.pushFrame(messageFrame(session, message, frames));
+      else session.pushFrames(messageFrame(session, message, frames));
     }
   }
   return count;
@@ -67,7 +67,7 @@ export function deliverEvent(
     count += sessions.length;
     const channel = channelSeenBy(uid, event);
     const push = { kind: "event", channel, event } as const;
-    const frames = new Map<string, Frame>();
+    const frames = new Map<string, Frames>();
     for (const session of sessions) {
       if (session.personal !== undefined) {
         session.personal.takeEvent(event);
@@ -76,7 +76,7 @@ export function deliverEvent(
       const lacked = session.lackedPart(event);
       if (lacked === undefined) continue;
       if (lacked !== event) session.push({ ...push, event: lacked });
-      else session.pushFrame(frameOf(session, push, frames));
+      else session.pushFrames(frameOf(session, push, frames));
     }
   }
   return count;
@@ -92,10 +92,10 @@ export function deliverConversation(
   shown: (session: Session) => void,
 ): void {
   const push = { kind: "conversation", change, conversation } as const;
-  const frames = new Map<string, Frame>();
+  const frames = new Map<string, Frames>();
   for (const session of sessionsOf(uid)) {
     if (!session.isWelcome || session.sessionId === origin) continue;
-    session.pushFrame(frameOf(session, push, frames));
+    session.pushFrames(frameOf(session, push, frames));
     shown(session);
   }
 }
@@ -104,8 +104,8 @@ export function deliverConversation(
 function messageFrame(
   session: Session,
   message: Message,
-  frames: Map<string, Frame>,
-): Frame {
+  frames: Map<string, Frames>,
+): Frames {
   const found = frames.get(session.codec.format);
   if (found !== undefined) return found;
   const channel = channelSeenBy(session.uid, message);
@@ -115,8 +115,8 @@ function messageFrame(
 function frameOf(
   { codec }: Session,
   push: Push,
-  frames: Map<string, Frame>,
-): Frame {
+  frames: Map<string, Frames>,
+): Frames {
   const frame = frames.get(codec.format) ?? codec.encodePush(push);
   frames.set(codec.format, frame);
   return frame;

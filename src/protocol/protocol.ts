@@ -34,6 +34,7 @@ export type Operation =
   | {
       readonly kind: "connect";
       readonly ref: Ref;
+      /** Of the protocol; the codec speaks it. */
       readonly version: number;
       readonly uid: string;
       readonly token: string;
@@ -61,7 +62,8 @@ export type Operation =
   | {
       readonly kind: "recvack";
       readonly ref: Ref;
-      readonly channel: ChannelRef;
+      /** Undefined: the format does not name it. */
+      readonly channel: ChannelRef | undefined;
       readonly messageSeq: number;
       readonly messageId: number;
     }
@@ -276,7 +278,10 @@ export type Push =
 
 export type Frame = Uint8Array | string;
 
-/** A frame that cannot be read. `ref` is the request's if it is known, else 0. */
+/** What goes to the client, each a frame of its own; an empty list: nothing, in this format. */
+export type Frames = Frame | readonly Frame[];
+
+/** A request that cannot be read. `ref` is the request's if it is known, else 0. */
 export class FrameError extends Error {
   readonly code: ErrorCode;
   readonly ref: Ref;
@@ -294,17 +299,34 @@ export class FrameError extends Error {
 
 /** One connection's wire format. */
 export interface Codec {
-  /** Sessions of one format share encoded pushes. */
+  /**
+   * Codecs of one format encode a push equally, so that their sessions share it. One whose frames
+   * only its own client can read has a format of its own.
+   */
   readonly format: string;
-  /** The operations in one frame. Copies what it keeps of `data`. Throws FrameError. */
-  decode(data: Uint8Array, isText: boolean): readonly Operation[];
-  /** The ref of a frame that is refused without reading the rest. Throws FrameError. */
-  refOf(data: Uint8Array, isText: boolean): Ref;
-  encodeReply(reply: Reply): Frame;
-  encodePush(push: Push): Frame;
+  /** Of the protocol, as agreed with the client. */
+  readonly version: number;
+  /**
+   * The requests that are complete with this frame, in order; refused ones among them. Copies what
+   * it keeps of `data`. Throws FrameError for a frame that holds no request that can be read.
+   */
+  decode(
+    data: Uint8Array,
+    isText: boolean,
+  ): readonly (Operation | FrameError)[];
+  /**
+   * The refs of the requests in a frame that are all refused; reads no more than that takes. Throws
+   * FrameError.
+   */
+  refsOf(data: Uint8Array, isText: boolean): readonly Ref[];
+  encodeReply(reply: Reply): Frames;
+  encodePush(push: Push): Frames;
 }
 
 export interface Protocol {
+  /** The WebSocket subprotocol by which a client may choose it. */
   readonly name: string;
+  /** Whether the first frame of a client that chose none is of this protocol. */
+  speaks(data: Uint8Array, isText: boolean): boolean;
   open(): Codec;
 }

@@ -16,7 +16,6 @@ import { PresenceWatch } from "../gateway/watch.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
-import { NATIVE_VERSION } from "../protocol/native/ops.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import { gatedSockets } from "./gate.ts";
 import { hasData, type Node } from "./node.ts";
@@ -112,7 +111,7 @@ export function createHub(
 
 export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
   const { client, messages } = node.config;
-  const protocol = createNativeProtocol({
+  const native = createNativeProtocol({
     maxIdLength: MAX_ID_LENGTH,
     maxPayloadBytes: messages.maxPayloadBytes,
     maxResumePoints: client.maxResumeChannels,
@@ -120,7 +119,8 @@ export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
     maxWatchedUids: MAX_WATCHED_UIDS,
     maxCommandAcks: MAX_COMMAND_ACKS,
   });
-  const gateway = createGateway(clientContext(node, local), protocol, client);
+  const context = clientContext(node, local);
+  const gateway = createGateway(context, [native], client);
   const endpoint = gatedSockets(gateway.endpoint, () => hasData(node));
   return { ...gateway, endpoint };
 }
@@ -146,7 +146,6 @@ function clientContext(node: Node, local: LocalSessions): ClientContext {
       tokens: node.tokens,
       nodeId: cluster.nodeId,
       clock: Date.now,
-      protocolVersion: NATIVE_VERSION,
       clientLimits: {
         maxFrameBytes: client.maxFrameBytes,
         maxPayloadBytes: messages.maxPayloadBytes,

@@ -119,11 +119,13 @@ t.test(
   async (t) => {
     const hasty = await startWorld(t, { JINDOU_CLIENT_AUTH_TIMEOUT_MS: "300" });
     await hasty.register("alice");
-    const [first, silent] = await Promise.all([
+    const [first, silent, unknown] = await Promise.all([
       hasty.connect(t, "alice"),
       open(hasty),
+      open(hasty, { subprotocols: [] }),
     ]);
     t.equal(await farewell(silent), "auth_timeout 4101");
+    t.equal(await farewell(unknown), "silent 4101", "no protocol is known");
     t.equal((await first.ping()).kind, "pong");
   },
 );

@@ -69,13 +69,14 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
   const operations = operationPorts(world, given.operations);
   const client = new Client(
     connection,
-    {
+    () => ({
       format: "f",
-      refOf: () => 0,
+      version: 1,
+      refsOf: () => [0],
       decode: () => [next],
       encodeReply: (reply) => encodeReply(reply),
       encodePush: (push) => codec.encodePush(push),
-    },
+    }),
     {
       clients: new Set(),
       opening: {
@@ -97,7 +98,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
           ...world.server.directory,
           ...{ endedBy: async () => undefined, remove: async () => {} },
         },
-        ...{ nodeId: "n", clock: () => 0, protocolVersion: 1 },
+        ...{ nodeId: "n", clock: () => 0 },
         clientLimits: {
           ...{ maxFrameBytes: 1, maxPayloadBytes: 1 },
           ...{ idleTimeoutS: 1, maxFramesPerSecond: 0 },

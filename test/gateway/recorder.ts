@@ -70,13 +70,14 @@ function readable(message: Message): SeenMessage {
 /** Writes readable frames and counts the pushes it encoded. */
 export class CountingCodec implements Codec {
   readonly format: string;
+  readonly version = 1;
   encodedPushes = 0;
 
   constructor(format: string) {
     this.format = format;
   }
 
-  refOf(): never {
+  refsOf(): never {
     throw new Error("nothing is decoded");
   }
 

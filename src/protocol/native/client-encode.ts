@@ -50,8 +50,8 @@ function fieldsOf(operation: Operation): readonly Field[] {
       return [...channel, clientMsgNo, payload, flags, expireS, ...labels];
     }
     case "recvack": {
-      const { messageSeq, messageId } = operation;
-      return [...channelOf(operation), messageSeq, messageId];
+      const { channel, messageSeq, messageId } = operation;
+      return [channel?.type, channel?.id, messageSeq, messageId];
     }
     case "history": {
       const { fromSeq, toSeq, limit, reverse } = operation;

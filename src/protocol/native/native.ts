@@ -1,30 +1,53 @@
 // The native protocol on the server. State: one codec with its slabs for all connections; nothing
 // per connection.
 
-import { type Codec, FrameError, type Protocol } from "../protocol.ts";
+import {
+  type Codec,
+  FrameError,
+  type Operation,
+  type Protocol,
+  type Push,
+  type Reply,
+} from "../protocol.ts";
 import { createDecoder, decodeRef, type NativeLimits } from "./decode.ts";
 import { createEncoder } from "./encode.ts";
-import { NATIVE_SUBPROTOCOL } from "./ops.ts";
+import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "./ops.ts";
 
 export { NATIVE_SUBPROTOCOL };
 
-export function createNativeProtocol(limits: NativeLimits): Protocol {
+/** Each frame holds one request, reply or push. */
+interface NativeCodec extends Codec {
+  decode(data: Uint8Array, isText: boolean): readonly Operation[];
+  encodeReply(reply: Reply): Uint8Array;
+  encodePush(push: Push): Uint8Array;
+}
+
+interface NativeProtocol extends Protocol {
+  open(): NativeCodec;
+}
+
+export function createNativeProtocol(limits: NativeLimits): NativeProtocol {
   const decode = createDecoder(limits);
   const encoder = createEncoder();
-  const codec: Codec = {
+  const codec: NativeCodec = {
     format: NATIVE_SUBPROTOCOL,
+    version: NATIVE_VERSION,
     decode(data, isText) {
       requireBinary(isText);
       return [decode(data)];
     },
-    refOf(data, isText) {
+    refsOf(data, isText) {
       requireBinary(isText);
-      return decodeRef(data);
+      return [decodeRef(data)];
     },
     encodeReply: encoder.reply,
     encodePush: encoder.push,
   };
-  return { name: NATIVE_SUBPROTOCOL, open: () => codec };
+  return {
+    name: NATIVE_SUBPROTOCOL,
+    speaks: () => true, // its errors say what is expected
+    open: () => codec,
+  };
 }
 
 function requireBinary(isText: boolean): void {
