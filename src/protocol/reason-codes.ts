@@ -1,0 +1,65 @@
+// Reason codes of WuKongIM's protocols, the same numbers in WKProto and in JSON-RPC: CONNACK,
+// SENDACK, DISCONNECT. Tables only; native has names of its own. The numbers are part of the wire
+// formats.
+
+import type { ErrorCode } from "../broker/errors.ts";
+
+const REASONS = {
+  success: 1,
+  authFailed: 2,
+  notSubscriber: 3,
+  noChannel: 5,
+  payloadDecode: 9,
+  notAllowedToSend: 11,
+  kicked: 12,
+  notInAllowlist: 13,
+  systemError: 15,
+  badChannelId: 16,
+  banned: 19,
+  rateLimited: 22,
+  disbanded: 24,
+  sendBanned: 25,
+} as const;
+
+/** Of an answer that refuses nothing. */
+export const SUCCESS_REASON = REASONS.success;
+/** Of a disconnect after which the client must not reconnect. */
+export const KICKED_REASON = REASONS.kicked;
+
+/** Codes without a reason of their own are the system error, which clients may retry. */
+const BY_CODE = {
+  bad_request: REASONS.systemError,
+  bad_id: REASONS.badChannelId,
+  bad_payload: REASONS.payloadDecode,
+  too_large: REASONS.payloadDecode,
+  reserved_uid: REASONS.authFailed,
+  unauthorized: REASONS.authFailed,
+  bad_credentials: REASONS.authFailed,
+  forbidden: REASONS.notAllowedToSend,
+  too_many_attempts: REASONS.rateLimited,
+  channel_exists: REASONS.systemError,
+  channel_not_found: REASONS.noChannel,
+  not_in_channel: REASONS.notSubscriber,
+  channel_disbanded: REASONS.disbanded,
+  channel_banned: REASONS.banned,
+  send_banned: REASONS.sendBanned,
+  not_subscriber: REASONS.notSubscriber,
+  stranger_refused: REASONS.notInAllowlist,
+  event_type_empty: REASONS.systemError,
+  stream_running: REASONS.systemError,
+  stream_not_found: REASONS.systemError,
+  stream_closed: REASONS.systemError,
+  stream_unknown: REASONS.systemError,
+  not_connected: REASONS.authFailed,
+  unsupported_version: REASONS.systemError,
+  malformed_frame: REASONS.payloadDecode,
+  rate_limited: REASONS.rateLimited,
+  overloaded: REASONS.systemError,
+  unavailable: REASONS.systemError,
+  internal: REASONS.systemError,
+} as const satisfies Record<ErrorCode, number>;
+
+/** The reason code of a refusal. */
+export function reasonOf(code: ErrorCode): number {
+  return BY_CODE[code];
+}
