@@ -20,7 +20,10 @@ import {
 export type Read<T> =
   | { readonly value: T; readonly ignored?: string | undefined }
   | { readonly refused: HttpReply };
-export type Reader<T> = (request: HttpRequest) => Read<T>;
+export type Reader<T> = (request: HttpRequest, adapt?: Adapt) => Read<T>;
+
+/** A parsed JSON body as the schemas of the table describe it. */
+export type Adapt = (body: unknown) => unknown;
 
 /** A check before the schema's: the reply that refuses the body, or undefined. */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
@@ -28,14 +31,14 @@ export type BodyCheck = (body: unknown) => HttpReply | undefined;
 /** A byte order mark stays, so that JSON.parse refuses it. */
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** A reader of JSON bodies: content type, UTF-8, JSON, `first`, then the schema. */
+/** A reader of JSON bodies: content type, UTF-8, JSON, `adapt`, `first`, then the schema. */
 export function jsonReader<S extends TSchema>(
   schema: S,
   first?: BodyCheck,
 ): Reader<Static<S>> {
   const validator = Compile(schema) as unknown as Validator;
   const fields = fieldsOf(schema);
-  return (request) => {
+  return (request, adapt) => {
     if (!isJson(request.headers["content-type"] ?? ""))
       return { refused: edgeReply("unsupported_media_type") };
     let text: string;
@@ -50,6 +53,7 @@ export function jsonReader<S extends TSchema>(
     } catch {
       return refuse("The body is not valid JSON"); // the parser's message would echo the body
     }
+    if (adapt !== undefined) value = adapt(value);
     const refused = first?.(value);
     if (refused !== undefined) return { refused };
     const checked = check<Static<S>>(schema, validator, value);

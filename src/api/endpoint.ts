@@ -8,6 +8,7 @@ import type {
   HttpReply,
   HttpRequest,
 } from "../transport/types.ts";
+import { type Dialect, JINDOU } from "./dialect.ts";
 import { edgeReply, errorReply, NO_ROOM } from "./errors.ts";
 import { CREDENTIAL_HEADERS, createGuard } from "./guard.ts";
 import { openApiRoute } from "./openapi.ts";
@@ -16,6 +17,7 @@ import { createRoutes, type RouteParts } from "./routes.ts";
 import { type ApiLog, createServe } from "./serve.ts";
 import { VIEWER_HEADERS } from "./stream-request.ts";
 import { createStreamRoute, type StreamRouteParts } from "./streams.ts";
+import { createWukongimDialect } from "./wukongim.ts";
 
 export interface ApiSettings {
   /** See `credentialRule` in protected-mode.ts. */
@@ -24,6 +26,7 @@ export interface ApiSettings {
   readonly staticToken: string;
   readonly maxBodyBytes: number;
   readonly maxSubscribersPerCall: number;
+  readonly dialect: "jindou" | "wukongim";
   /** Of the product, for the OpenAPI document. */
   readonly version: string;
 }
@@ -38,14 +41,18 @@ export interface ApiParts extends RouteParts {
 export function createHttpEndpoint(parts: ApiParts): HttpEndpoint {
   const { settings, managers, log, observe } = parts;
   const guard = createGuard({ ...settings, managers });
-  const serve = createServe({ guard, log, observe });
-  const routes = createRoutes(parts, settings.maxSubscribersPerCall);
+  const limit = settings.maxSubscribersPerCall;
+  const dialect =
+    settings.dialect === "wukongim"
+      ? createWukongimDialect(parts, limit)
+      : JINDOU;
+  const serve = createServe({ guard, dialect, log, observe });
+  const routes = dialect.rows(createRoutes(parts, limit));
   return {
-    ...REFUSALS,
-    routes: [...routes, openApiRoute(routes, settings)].map(serve),
+    ...refusals(dialect),
+    routes: [...routes, openApiRoute(routes, settings, dialect)].map(serve),
     headers: [...CREDENTIAL_HEADERS, "content-type"],
     maxBodyBytes: settings.maxBodyBytes,
-    notFound: () => edgeReply("not_found"),
   };
 }
 
@@ -55,9 +62,9 @@ export function createViewerEndpoint(
 ): HttpEndpoint {
   const { log, observe } = parts;
   const guard = () => errorReply("unauthorized"); // the row admits viewers itself
-  const serve = createServe({ guard, log, observe });
+  const serve = createServe({ guard, dialect: JINDOU, log, observe });
   return {
-    ...REFUSALS,
+    ...refusals(JINDOU),
     routes: [serve(createStreamRoute(parts, "viewers"))],
     headers: ["origin"],
     maxBodyBytes: 0,
@@ -65,12 +72,18 @@ export function createViewerEndpoint(
   };
 }
 
-const REFUSALS = {
-  wrongMethod: refuseMethod,
-  tooLarge: () => edgeReply("body_too_large"),
-  malformed: (message: string) => errorReply("bad_request", { message }),
-  busy: () => errorReply("overloaded", NO_ROOM),
-};
+/** Of calls that reach no row. */
+function refusals({ reply }: Pick<Dialect, "reply">) {
+  return {
+    notFound: () => reply(edgeReply("not_found")),
+    wrongMethod: (request: HttpRequest, allow: string) =>
+      reply(refuseMethod(request, allow)),
+    tooLarge: () => reply(edgeReply("body_too_large")),
+    malformed: (message: string) =>
+      reply(errorReply("bad_request", { message })),
+    busy: () => reply(errorReply("overloaded", NO_ROOM)),
+  };
+}
 
 const SOCKETS_ONLY: HttpReply = Object.freeze({
   status: 426,

@@ -3,9 +3,8 @@
 
 import type { Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
-import { HTTP_STATUS } from "./errors.ts";
+import type { Dialect } from "./dialect.ts";
 import { jsonReply } from "./reply.ts";
-import { errorBody } from "./reply-schemas.ts";
 import { type ApiRoute, plainRoute } from "./route.ts";
 
 type Json = Readonly<Record<string, unknown>>;
@@ -17,6 +16,8 @@ const ERROR_CONTENT = {
   "application/json": { schema: { $ref: "#/components/schemas/Error" } },
 };
 
+type Errors = Pick<Dialect, "errorBody" | "statusOf">;
+
 interface About {
   /** Of the product. */
   readonly version: string;
@@ -27,6 +28,7 @@ interface About {
 export function openApiRoute(
   routes: readonly ApiRoute[],
   about: About,
+  dialect: Errors,
 ): ApiRoute {
   let text: string | undefined;
   const row = plainRoute({
@@ -38,7 +40,8 @@ export function openApiRoute(
     success: { description: "The document", body: undefined },
     errors: [],
     handle() {
-      text ??= JSON.stringify(openApiDocument([...routes, row], about));
+      const all = [...routes, row];
+      text ??= JSON.stringify(openApiDocument(all, about, dialect));
       return jsonReply(text);
     },
   });
@@ -46,15 +49,19 @@ export function openApiRoute(
 }
 
 /** The document as a value that JSON.stringify turns into it. */
-function openApiDocument(routes: readonly ApiRoute[], about: About): Json {
+function openApiDocument(
+  routes: readonly ApiRoute[],
+  about: About,
+  dialect: Errors,
+): Json {
   const paths: Record<string, Json> = {};
   for (const route of routes)
     paths[templateOf(route)] = {
       ...paths[templateOf(route)],
-      [route.method.toLowerCase()]: operation(route, about.requiresCredential),
+      [route.method.toLowerCase()]: operation(route, about, dialect),
     };
   const schemas: Record<string, unknown> = {};
-  named(errorBody, schemas);
+  named(dialect.errorBody, schemas);
   return {
     openapi: "3.1.0",
     info: {
@@ -142,6 +149,7 @@ function templateOf({ path }: Pick<ApiRoute, "path">): string {
 /** Every status a row may answer with, beside 200, with the codes behind it. */
 function documentedErrors(
   route: ApiRoute,
+  { statusOf }: Errors,
 ): ReadonlyMap<number, ReadonlySet<string>> {
   const found = new Map<number, Set<string>>();
   const add = (status: number, code: string) => {
@@ -149,7 +157,7 @@ function documentedErrors(
     found.set(status, codes.add(code));
   };
   for (const code of [...route.errors, ...commonErrors(route)])
-    add(HTTP_STATUS[code], code);
+    add(statusOf(code), code);
   if (route.method === "POST") add(413, "too_large");
   if (route.body !== undefined) add(415, "unsupported_media_type");
   return new Map([...found].sort(([a], [b]) => a - b));
@@ -168,7 +176,11 @@ function commonErrors(route: ApiRoute): readonly ErrorCode[] {
   return codes;
 }
 
-function operation(route: ApiRoute, requiresCredential: boolean): Json {
+function operation(
+  route: ApiRoute,
+  { requiresCredential }: About,
+  dialect: Errors,
+): Json {
   const { access, body, query } = route;
   return {
     operationId: operationId(route),
@@ -185,7 +197,7 @@ function operation(route: ApiRoute, requiresCredential: boolean): Json {
             content: { "application/json": { schema: body } },
           },
         }),
-    responses: responses(route),
+    responses: responses(route, dialect),
   };
 }
 
@@ -212,7 +224,7 @@ function parameters(query: Type.TObject, { path }: ApiRoute): readonly Json[] {
   }));
 }
 
-function responses(route: ApiRoute): Json {
+function responses(route: ApiRoute, dialect: Errors): Json {
   const { success } = route;
   const type = success.contentType ?? "application/json";
   const all: Record<string, Json> = {
@@ -226,7 +238,7 @@ function responses(route: ApiRoute): Json {
   };
   if (success.nothing !== undefined)
     all[204] = { description: success.nothing };
-  for (const [status, codes] of documentedErrors(route))
+  for (const [status, codes] of documentedErrors(route, dialect))
     all[status] = {
       description: [...codes].join(", "),
       content: ERROR_CONTENT,

@@ -23,6 +23,11 @@ export const apiOptions = Type.Object(
       description:
         "Static API token that backends send in the header `token`; it may do everything. Setting it makes every call need a credential. Empty: none.",
     }),
+    dialect: Type.Enum(["jindou", "wukongim"], {
+      default: "jindou",
+      description:
+        "Shape of replies and the meaning of a few calls. `wukongim`: as backends written for WuKongIM expect them (docs/http.md, section The wukongim dialect).",
+    }),
     tls: Type.Object(
       {
         certFile: Type.String({

@@ -5,6 +5,7 @@ import type { Static, TSchema, Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
 import type { HttpReply, HttpRequest, HttpStream } from "../transport/types.ts";
 import {
+  type Adapt,
   type BodyCheck,
   jsonReader,
   queryReader,
@@ -45,12 +46,15 @@ interface RowDocs {
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
 
-/** A row, ready to serve. `run` may throw or reject; a reply that goes on rechecks by `guard`. */
+/**
+ * A row, ready to serve. `run` may throw or reject; a reply that goes on rechecks by `guard`;
+ * `adapt` is applied to the body before it is checked.
+ */
 export interface ApiRoute extends RowDocs {
   readonly method: "GET" | "POST";
   readonly body: TSchema | undefined;
   readonly query: Type.TObject | undefined;
-  readonly run: (request: HttpRequest, guard: Guard) => Outcome;
+  readonly run: (request: HttpRequest, guard: Guard, adapt?: Adapt) => Outcome;
 }
 
 /** POST with a JSON body. */
@@ -77,8 +81,8 @@ export function postQueryRoute<S extends TSchema, Q extends Type.TObject>(
   const { handle, first, ...docs } = row;
   const readBody = jsonReader(row.body, first);
   const readQuery = queryReader(row.query);
-  const run = (request: HttpRequest): Outcome => {
-    const body = readBody(request);
+  const run: ApiRoute["run"] = (request, _guard, adapt) => {
+    const body = readBody(request, adapt);
     if ("refused" in body) return body.refused;
     const query = readQuery(request);
     if ("refused" in query) return query.refused;
@@ -113,9 +117,9 @@ export function plainRoute(
 function reading<T>(
   read: Reader<T>,
   handle: (value: T, request: HttpRequest) => Outcome,
-): (request: HttpRequest) => Outcome {
-  return (request) => {
-    const input = read(request);
+): ApiRoute["run"] {
+  return (request, _guard, adapt) => {
+    const input = read(request, adapt);
     if ("refused" in input) return input.refused;
     return naming(input.ignored, handle(input.value, request));
   };

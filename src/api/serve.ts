@@ -1,10 +1,11 @@
 // A row of the table as a route of the listener: guard (before the body is received), run, map
-// errors to replies, log our own errors, count. State: the time of the last log line about an
+// errors to replies and replies to the dialect, log our own errors, count. State: the time of the last log line about an
 // outage. Never throws, and never logs a body, a token or a password.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { ApiMetrics } from "../observe/metrics.ts";
 import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
+import type { Dialect } from "./dialect.ts";
 import { HTTP_STATUS, thrownReply } from "./errors.ts";
 import type { Guard } from "./guard.ts";
 import { OPEN_TO_PAGES } from "./reply.ts";
@@ -22,10 +23,12 @@ const MAX_PUBLIC_BODY_BYTES = 8192;
 /** The routes it makes neither throw nor reject. */
 export function createServe({
   guard,
+  dialect,
   log,
   observe,
 }: {
   readonly guard: Guard;
+  readonly dialect: Dialect;
   readonly log: ApiLog;
   readonly observe: ApiMetrics["request"] | undefined;
 }): (route: ApiRoute) => HttpRoute {
@@ -38,13 +41,18 @@ export function createServe({
       return thrownReply(thrown);
     };
     const judge = route.admit;
-    const serving = { fail, path, observe };
+    const say = (reply: HttpReply) => dialect.reply(reply, route);
+    const adapt = dialect.adaptOf(route);
+    const serving = { fail, say, path, observe };
     const admit = served(
       (request) =>
         judge === undefined ? guard(request, access) : judge(request, guard),
       serving,
     );
-    const handle = served((request) => route.run(request, guard), serving);
+    const handle = served(
+      (request) => route.run(request, guard, adapt),
+      serving,
+    );
     const isForPages = judge !== undefined;
     return {
       method,
@@ -61,26 +69,29 @@ export function createServe({
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
 /**
- * The step, with what it throws or rejects turned into a reply. Its reply is counted and timed;
- * without one a later step counts.
+ * The step, with what it throws or rejects turned into a reply, in the dialect. Its reply is counted
+ * and timed; without one a later step counts.
  */
 function served<Result extends Answered | undefined>(
   step: Step<Result>,
   {
     fail,
+    say,
     path,
     observe,
   }: {
     readonly fail: (thrown: unknown) => HttpReply;
+    readonly say: (reply: HttpReply) => HttpReply;
     readonly path: string;
     readonly observe: ApiMetrics["request"] | undefined;
   },
 ): Step<Result | HttpReply> {
   return (request) => {
     const startMs = performance.now();
-    const done = <Reply extends Answered | undefined>(reply: Reply): Reply => {
-      if (reply !== undefined)
-        observe?.(path, reply.status, performance.now() - startMs);
+    const done = (found: Result | HttpReply): Result | HttpReply => {
+      if (found === undefined) return found;
+      const reply = "opened" in found ? found : say(found);
+      observe?.(path, reply.status, performance.now() - startMs);
       return reply;
     };
     const failed = (thrown: unknown) => done(fail(thrown));
@@ -91,7 +102,7 @@ function served<Result extends Answered | undefined>(
       return failed(thrown);
     }
     return outcome instanceof Promise
-      ? outcome.then(done<Result>, failed)
+      ? outcome.then(done, failed)
       : done(outcome);
   };
 }

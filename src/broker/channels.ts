@@ -35,12 +35,13 @@ export interface Channels {
   ): Promise<void>;
   /**
    * All or nothing. Throws `channel_not_found`, `not_in_channel`, `channel_disbanded`. Live
-   * sessions stop receiving at once.
+   * sessions stop receiving at once. With `others` = `skip` uids that are not in it are left out.
    */
   removeSubscribers(
     channel: ChannelRef,
     uids: readonly string[],
     membership: Membership,
+    others?: "refuse" | "skip",
   ): Promise<void>;
 }
 
@@ -101,17 +102,20 @@ export function createChannels(ports: {
       await announce(channel, all); // also earlier members: this may be a retry
     },
 
-    async removeSubscribers(channel, uids, membership) {
+    async removeSubscribers(channel, uids, membership, others = "refuse") {
       checkNames(channel, uids);
       if (uids.length === 0)
         throw new BrokerError("bad_request", {
           message: "subscribers must not be empty",
         });
-      const removal = await store.removeSubscribers(
-        channel,
-        [...new Set(uids)],
-        membership,
-      );
+      let left: readonly string[] = [...new Set(uids)];
+      let removal = await store.removeSubscribers(channel, left, membership);
+      while (removal.kind === "not_members" && others === "skip") {
+        const skipped = new Set(removal.uids);
+        left = left.filter((uid) => !skipped.has(uid));
+        if (left.length === 0) return;
+        removal = await store.removeSubscribers(channel, left, membership);
+      }
       switch (removal.kind) {
         case "removed":
           return;

@@ -181,15 +181,23 @@ export class SessionDirectory {
 
   /** One record per uid, in order, duplicates included. Throws `unavailable`. */
   async presence(uids: readonly string[]): Promise<readonly Presence[]> {
+    const all = await this.liveSessions(uids);
+    return uids.map((uid, place) => presenceOf(uid, all[place] ?? []));
+  }
+
+  /** The sessions of each uid on nodes that live, in order. Throws `unavailable`. */
+  async liveSessions(
+    uids: readonly string[],
+  ): Promise<readonly (readonly SessionRecord[])[]> {
     const different = [...new Set(uids)];
-    const found = new Map<string, Presence>();
+    const found = new Map<string, readonly SessionRecord[]>();
     for (let at = 0; at < different.length; at += LOOKUPS_AT_ONCE) {
       const some = different.slice(at, at + LOOKUPS_AT_ONCE);
       const entries = await this.#parts.store.sessionsOf(some);
       for (const [place, uid] of some.entries())
-        found.set(uid, presenceOf(uid, await this.#living(entries[place])));
+        found.set(uid, await this.#living(entries[place]));
     }
-    return uids.map((uid) => found.get(uid) ?? presenceOf(uid, []));
+    return uids.map((uid) => found.get(uid) ?? []);
   }
 
   async #living(

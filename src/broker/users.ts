@@ -34,11 +34,15 @@ export interface Users {
   quitDevice(uid: string, flags: readonly DeviceFlag[]): Promise<void>;
   /** One record per uid, in order, duplicates included. Throws `bad_id`. */
   onlineStatus(uids: readonly string[]): Promise<readonly Presence[]>;
+  /** The live sessions of each uid, in order, duplicates included. Throws `bad_id`. */
+  liveSessions(
+    uids: readonly string[],
+  ): Promise<readonly (readonly SessionRecord[])[]>;
 }
 
 export function createUsers(ports: {
   readonly store: UserStore & Pick<SessionStore, "sessionsOf" | "endSession">;
-  readonly directory: Pick<SessionDirectory, "presence">;
+  readonly directory: Pick<SessionDirectory, "presence" | "liveSessions">;
   readonly publisher: Announcer;
 }): Users {
   const { store, directory, publisher } = ports;
@@ -98,6 +102,11 @@ export function createUsers(ports: {
     async onlineStatus(uids) {
       for (const uid of uids) assertId(uid, "uid");
       return directory.presence(uids);
+    },
+
+    async liveSessions(uids) {
+      for (const uid of uids) assertId(uid, "uid");
+      return directory.liveSessions(uids);
     },
   };
 }

@@ -80,6 +80,7 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
       staticToken: config.api.token,
       maxBodyBytes: config.api.maxBodyBytes,
       maxSubscribersPerCall: config.api.maxSubscribersPerCall,
+      dialect: config.api.dialect,
       version: node.version,
     },
   });

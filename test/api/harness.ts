@@ -16,6 +16,7 @@ import type {
   Conversation,
   Message,
   Presence,
+  SessionRecord,
   StreamState,
 } from "../../src/broker/model.ts";
 import type { NodeInfo } from "../../src/broker/ports.ts";
@@ -33,6 +34,7 @@ export const SETTINGS: ApiSettings = {
   staticToken: "",
   maxBodyBytes: 1_048_576,
   maxSubscribersPerCall: 10_000,
+  dialect: "jindou",
   version: "1.2.3",
 };
 
@@ -42,6 +44,8 @@ export interface Backstage {
   /** The next calls throw this. */
   thrown: unknown;
   presence: readonly Presence[];
+  /** Those of every user that is asked about. */
+  sessions: readonly SessionRecord[];
   sent: Sent;
   page: HistoryPage;
   /** What became of a posted event's stream. */
@@ -55,6 +59,7 @@ export interface Backstage {
 
 export interface TestApi extends Backstage, TestManagers {
   readonly endpoint: HttpEndpoint;
+  readonly dialect: ApiSettings["dialect"];
   /** Lines the logger wrote. */
   readonly logged: string[];
   readonly observed: [path: string, status: number][];
@@ -94,6 +99,7 @@ export async function startApi(
     asked: [],
     thrown: undefined,
     presence: [],
+    sessions: [],
     sent: { messageId: 7, messageSeq: 3, clientMsgNo: "c1" },
     page: { messages: [], headSeq: 0, more: false },
     state: undefined,
@@ -118,7 +124,9 @@ export async function startApi(
     const one = await test.managers.login(username, password, "10.9.9.9");
     return `Bearer ${one.token}`;
   };
-  return Object.assign(stage, test, { endpoint, logged, observed, login });
+  const { dialect = SETTINGS.dialect } = settings;
+  const rest = { endpoint, dialect, logged, observed, login };
+  return Object.assign(stage, test, rest);
 }
 
 /** A hash that costs nothing to check: what scrypt costs is tested where it is made. */
@@ -150,6 +158,7 @@ function useCases(
       setToken: note("setToken", nothing),
       quitDevice: note("quitDevice", nothing),
       onlineStatus: note("onlineStatus", () => stage.presence),
+      liveSessions: note("liveSessions", () => [stage.sessions]),
     },
     channels: {
       create: note("create", nothing),
@@ -228,15 +237,16 @@ export interface Answer {
 
 /** Makes a call as the transport would: `target` is `METHOD /path?query`. */
 export async function inject(
-  api: { readonly endpoint: HttpEndpoint },
+  api: Pick<TestApi, "endpoint" | "dialect">,
   target: string,
   call: Call = {},
 ): Promise<Answer> {
   const request = toRequest(api.endpoint, target, call);
   const answer = toAnswer(await respond(api.endpoint, request));
-  holdToHeaders(answer);
-  await holdToDocument(request, answer, () =>
-    startApi().then(({ endpoint }) => documentOf(endpoint)),
+  const { dialect } = api;
+  holdToHeaders(answer, dialect);
+  await holdToDocument(request, answer, dialect, () =>
+    startApi({ dialect }).then(({ endpoint }) => documentOf(endpoint)),
   );
   return answer;
 }
@@ -327,7 +337,8 @@ function toBytes(body: unknown): Uint8Array {
 function toAnswer({ status, headers = {}, body }: HttpReply): Answer {
   const text = typeof body === "string" ? body : Buffer.from(body).toString();
   const isJson = headers["content-type"]?.startsWith("application/json");
-  return { status, headers, text, json: isJson ? JSON.parse(text) : undefined };
+  const json = isJson && text !== "" ? JSON.parse(text) : undefined;
+  return { status, headers, text, json };
 }
 
 /** The OpenAPI document as served. */

@@ -22,6 +22,7 @@ export const SUITES = {
     "sessions",
     "system",
     "users",
+    "wukongim",
   ],
   messages: [
     "commands",

@@ -1,0 +1,385 @@
+// The dialect of backends written for WuKongIM: success `{"status":200}`, errors `{msg,status}`,
+// channels created or changed by one call, and bodies read with its tolerance. What it decides is
+// said in docs/http.md. State: none.
+
+import { type Static, type TSchema, Type } from "typebox";
+import type { Channels } from "../broker/channels.ts";
+import { BrokerError, type ErrorCode } from "../broker/errors.ts";
+import { GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
+import type { Clock } from "../broker/ports.ts";
+import type { Users } from "../broker/users.ts";
+import type { HttpReply } from "../transport/types.ts";
+import { channelBodies, createChannelCalls } from "./channels.ts";
+import type { Dialect } from "./dialect.ts";
+import { HTTP_STATUS } from "./errors.ts";
+import { flag } from "./fields.ts";
+import { jsonReply, okReply } from "./reply.ts";
+import * as replies from "./reply-schemas.ts";
+import { type ApiRoute, postRoute } from "./route.ts";
+import { userBodies } from "./users.ts";
+
+interface WukongimParts {
+  readonly users: Pick<Users, "liveSessions">;
+  readonly channels: Channels;
+  readonly clock: Clock;
+}
+
+export function createWukongimDialect(
+  parts: WukongimParts,
+  maxSubscribers: number,
+): Dialect {
+  return {
+    rows(table) {
+      const own = [
+        ...channelRows(parts.channels, maxSubscribers, table),
+        onlineStatusRow(parts.users, table),
+      ];
+      const ownOf = (row: ApiRoute) =>
+        own.find(({ path }) => path === row.path) ?? row;
+      return table.map(ownOf).map(withOwnBody);
+    },
+    adaptOf: ({ method, path }) =>
+      method === "POST" ? (body) => adapted(path, body) : undefined,
+    reply: (reply, row) =>
+      reply.status >= 400
+        ? errorReply(reply)
+        : (SUCCESSES.get(row?.path ?? "")?.(reply, parts.clock()) ??
+          successReply(reply, row)),
+    errorBody,
+    statusOf,
+  };
+}
+
+// --- Replies -------------------------------------------------------------------------------------
+
+const KEPT: ReadonlySet<number> = new Set([400, 401, 429, 500, 503]);
+
+/** Other refusals of a use case are 400; what concerns HTTP itself keeps its status. */
+function statusOf(code: ErrorCode): number {
+  const status = HTTP_STATUS[code];
+  return KEPT.has(status) ? status : 400;
+}
+
+const NO_BODY: readonly number[] = [401];
+
+/** `{msg,status}`; a caller without a valid credential gets no body. */
+function errorReply({ status, headers = {}, body }: HttpReply): HttpReply {
+  if (NO_BODY.includes(status)) return { status, headers, body: "" };
+  const { error, code } = JSON.parse(String(body)); // of errors.ts
+  const isBrokers = code in HTTP_STATUS && status !== 413;
+  return {
+    status: isBrokers ? statusOf(code) : status,
+    headers,
+    // A refused permission is told by the status in the body.
+    body: JSON.stringify({
+      msg: error,
+      status: isBrokers && code !== "forbidden" ? statusOf(code) : status,
+    }),
+  };
+}
+
+const OK = '{"status":"ok"';
+const SUCCESS = '{"status":200';
+
+/** `"ok"` is the number 200 in the reply of a write; other replies have the shape of the table. */
+function successReply(reply: HttpReply, row: ApiRoute | undefined): HttpReply {
+  const { body } = reply;
+  return row?.method === "POST" &&
+    typeof body === "string" &&
+    body.startsWith(OK)
+    ? { ...reply, body: SUCCESS + body.slice(OK.length) }
+    : reply;
+}
+
+type Shape = (reply: HttpReply, nowMs: number) => HttpReply;
+
+/** Replies of another shape, by path. */
+const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
+  [
+    "/message/send",
+    (reply) => ({ ...reply, body: `${SUCCESS},"data":${reply.body}}` }),
+  ],
+  [
+    "/manager/login",
+    (reply, nowMs) => {
+      const { token, expire, user } = JSON.parse(String(reply.body)); // of managers.ts
+      const { username, permissions } = user;
+      const exp = Math.floor(nowMs / 1000) + expire;
+      const told = permissions.join(",");
+      const body = { username, token, exp, permissions: told };
+      return { ...reply, body: JSON.stringify(body) };
+    },
+  ],
+]);
+
+const errorBody = Type.Object(
+  {
+    msg: Type.String({ description: "An English sentence" }),
+    status: Type.Integer({
+      description: "The HTTP status; 403 in a 400 refuses a permission",
+    }),
+  },
+  { title: "Error", examples: [{ msg: "uid is required", status: 400 }] },
+);
+
+const status = Type.Literal(200);
+const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<
+  TSchema | undefined,
+  TSchema
+>([
+  [
+    replies.statusBody,
+    Type.Object({ status }, { title: "Done", examples: [{ status: 200 }] }),
+  ],
+  [
+    replies.sentBody,
+    Type.Object(
+      {
+        status,
+        data: Type.Object(replies.sentBody.properties, {
+          additionalProperties: false,
+        }),
+      },
+      { title: "SentMessage" },
+    ),
+  ],
+  [
+    replies.eventBody,
+    Type.Object(
+      { status, stream: replies.eventBody.properties.stream },
+      { title: "EventResult" },
+    ),
+  ],
+  [
+    replies.loginBody,
+    Type.Object(
+      {
+        username: Type.String(),
+        token: Type.String(),
+        exp: Type.Integer({ description: "Unix seconds" }),
+        permissions: Type.String({ description: "Joined by commas" }),
+      },
+      { title: "Login" },
+    ),
+  ],
+]);
+
+/** For the OpenAPI document. */
+function withOwnBody(row: ApiRoute): ApiRoute {
+  const body = BODIES.get(row.success.body);
+  return row.method === "GET" || body === undefined
+    ? row
+    : { ...row, success: { ...row.success, body } };
+}
+
+// --- Bodies --------------------------------------------------------------------------------------
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** 1 is set, any other integer is not. */
+const FLAGS: ReadonlySet<string> = new Set([
+  "ban",
+  "disband",
+  "send_ban",
+  "allow_stranger",
+  "large",
+  "reset",
+  "temp_subscriber",
+  "device_level",
+  "no_persist",
+  "red_dot",
+  "sync_once",
+]);
+
+/** Null means absent, and a missing field what it means in WuKongIM. */
+function adapted(path: string, body: unknown): unknown {
+  if (!isRecord(body)) return body;
+  const given = tolerant(body);
+  return MEANINGS.get(path)?.(given) ?? given;
+}
+
+function tolerant(body: Fields): Fields {
+  const fields: (readonly [string, unknown])[] = [];
+  for (const [name, value] of Object.entries(body)) {
+    if (value === null) continue;
+    if (FLAGS.has(name) && Number.isInteger(value))
+      fields.push([name, value === 1 ? 1 : 0]);
+    else if (name === "header" && isRecord(value))
+      fields.push([name, tolerant(value)]);
+    else fields.push([name, value]);
+  }
+  return Object.fromEntries(fields);
+}
+
+const MEANINGS: ReadonlyMap<string, (body: Fields) => Fields> = new Map<
+  string,
+  (body: Fields) => Fields
+>([
+  ["/user/token", (body) => ({ device_flag: 0, ...body })],
+  ["/user/device_quit", (body) => ({ device_flag: 0, ...body })],
+  [
+    "/message/send",
+    ({ from_uid, client_msg_no, subscribers, ...body }) => ({
+      ...body,
+      from_uid: isBlank(from_uid) ? SYSTEM_UID : from_uid,
+      ...(isBlank(client_msg_no) ? {} : { client_msg_no }),
+      ...(isEmpty(subscribers) ? {} : { subscribers }),
+    }),
+  ],
+  [
+    "/channel/subscriber_add",
+    (body) =>
+      body.channel_type === 0 ? { ...body, channel_type: GROUP_CHANNEL } : body,
+  ],
+  [
+    "/channel/subscriber_remove",
+    (body) => {
+      const { subscribers } = body;
+      if (!Array.isArray(subscribers)) return body;
+      return {
+        ...body,
+        subscribers: subscribers.filter((uid) => !isBlank(uid)),
+      };
+    },
+  ],
+]);
+
+function isRecord(value: unknown): value is Fields {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isBlank(value: unknown): boolean {
+  return (
+    value === undefined || (typeof value === "string" && value.trim() === "")
+  );
+}
+
+function isEmpty(value: unknown): boolean {
+  return value === undefined || (Array.isArray(value) && value.length === 0);
+}
+
+// --- Rows ----------------------------------------------------------------------------------------
+
+const NO_FLAGS = { ban: 0, send_ban: 0, allow_stranger: 0, large: 0 } as const;
+
+function channelRows(
+  channels: Channels,
+  maxSubscribers: number,
+  table: readonly ApiRoute[],
+): readonly ApiRoute[] {
+  const calls = createChannelCalls(channels);
+  const bodies = channelBodies(maxSubscribers);
+  const create = Type.Object(
+    {
+      ...bodies.create.properties,
+      reset: Type.Optional(flag("1: the subscribers replace those it has")),
+    },
+    { title: "ChannelRequest" },
+  );
+
+  /** Creates the channel, or gives it these flags, absent ones 0, and these subscribers too. */
+  async function upsert(body: Static<typeof create>) {
+    try {
+      return await calls.create(body);
+    } catch (error) {
+      if (!hasCode(error, "channel_exists")) throw error;
+    }
+    const channel = { id: body.channel_id, type: body.channel_type };
+    await channels.addSubscribers(channel, body.subscribers ?? [], {
+      membership: "permanent",
+      reset: body.reset === 1,
+    }); // refuses a disbanded channel
+    return calls.update({ ...NO_FLAGS, ...body });
+  }
+
+  return [
+    postRoute({
+      ...docsOf("/channel", table),
+      summary: "Creates a channel, or changes it: absent flags are 0",
+      body: create,
+      handle: upsert,
+    }),
+    postRoute({
+      ...docsOf("/channel/info", table),
+      summary: "Sets all flags, absent ones to 0; creates a missing channel",
+      body: bodies.update,
+      handle: (body) => upsert({ ...body, subscribers: [], reset: 0 }), // it may have fields that are ignored
+    }),
+    postRoute({
+      ...docsOf("/channel/subscriber_add", table),
+      summary: "Adds subscribers; creates a missing channel",
+      body: bodies.addSubscribers,
+      async handle(body) {
+        try {
+          return await calls.addSubscribers(body);
+        } catch (error) {
+          if (!hasCode(error, "channel_not_found")) throw error;
+        }
+        const { channel_id, channel_type = GROUP_CHANNEL } = body;
+        await upsert({ channel_id, channel_type });
+        return calls.addSubscribers(body);
+      },
+    }),
+    postRoute({
+      ...docsOf("/channel/subscriber_remove", table),
+      summary: "Removes subscribers; others are left out",
+      body: bodies.removeSubscribers,
+      async handle({ channel_id: id, channel_type: type, ...body }) {
+        const membership =
+          body.temp_subscriber === 1 ? "temporary" : "permanent";
+        try {
+          const { subscribers } = body;
+          await channels.removeSubscribers(
+            { id, type },
+            subscribers,
+            membership,
+            "skip",
+          );
+        } catch (error) {
+          if (!hasCode(error, "channel_not_found")) throw error;
+        }
+        return okReply();
+      },
+    }),
+  ];
+}
+
+const onlineBody = Type.Array(
+  Type.Object({
+    uid: Type.String(),
+    device_flag: Type.Enum([0, 1, 2], { type: "integer" }),
+    online: Type.Literal(1),
+  }),
+  { title: "OnlineStatusList", description: "One record per live session" },
+);
+
+function onlineStatusRow(
+  users: Pick<Users, "liveSessions">,
+  table: readonly ApiRoute[],
+): ApiRoute {
+  return postRoute({
+    ...docsOf("/user/onlinestatus", table),
+    summary: "Lists the live sessions of many users",
+    body: userBodies.onlineStatus,
+    success: { description: "Records", body: onlineBody },
+    async handle(uids) {
+      const sessions = await users.liveSessions([...new Set(uids)]);
+      const records = sessions
+        .flat()
+        .map(({ uid, flag }) => ({ uid, device_flag: flag, online: 1 }));
+      return jsonReply(JSON.stringify(records));
+    },
+  });
+}
+
+/** What the table says of a row. */
+function docsOf(path: string, table: readonly ApiRoute[]) {
+  const row = table.find((one) => one.path === path);
+  if (row === undefined) throw new Error(`No row has the path ${path}`); // a bug
+  const { access, tag, success, errors } = row;
+  return { path, access, tag, success, errors };
+}
+
+function hasCode(error: unknown, code: ErrorCode): boolean {
+  return error instanceof BrokerError && error.code === code;
+}
