@@ -32,6 +32,8 @@ export const HTTP_STATUS = {
   send_banned: 403,
   not_subscriber: 403,
   stranger_refused: 403,
+  denylisted: 403,
+  not_allowlisted: 403,
   channel_not_found: 404,
   not_in_channel: 404,
   stream_unknown: 404,

@@ -53,6 +53,8 @@ const SEND_REFUSALS = [
   "send_banned",
   "not_subscriber",
   "stranger_refused",
+  "denylisted",
+  "not_allowlisted",
   "channel_disbanded",
 ] as const;
 

@@ -1,6 +1,6 @@
-// Channels and their members: creating, changing, adding and removing. Notifies the live sessions
-// of added members, also in a repeated call, because a node may have died between change and
-// notification. The store's step notifies removed members. State: none; the store decides.
+// Channels, their members and lists: creating, changing, adding and removing. Notifies the live
+// sessions of added members, also in a repeated call, because a node may have died between change
+// and notification. The store's step notifies removed members. State: none; the store decides.
 
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
@@ -10,7 +10,13 @@ import {
   type ChannelRef,
   GROUP_CHANNEL,
 } from "./model.ts";
-import type { Announcer, ChannelStore, Membership } from "./ports.ts";
+import type {
+  Announcer,
+  ChannelList,
+  ChannelStore,
+  ListChange,
+  Membership,
+} from "./ports.ts";
 
 /**
  * If an added member could not be notified, calls throw `unavailable` or `overloaded`; a repeated
@@ -43,6 +49,15 @@ export interface Channels {
     membership: Membership,
     others?: "refuse" | "skip",
   ): Promise<void>;
+  /**
+   * Changes who may send: counts from the next message on; members on the denylist still receive.
+   * Throws `channel_not_found`, `channel_disbanded`, of a personal channel neither.
+   */
+  changeList(
+    channel: ChannelRef,
+    list: ChannelList,
+    change: ListChange,
+  ): Promise<void>;
 }
 
 export function createChannels(ports: {
@@ -74,7 +89,7 @@ export function createChannels(ports: {
 
   return {
     async create(info, subscribers) {
-      checkNames(info, subscribers);
+      checkNames(info, subscribers, "subscribers");
       const members = [...new Set(subscribers)];
       if (await store.createChannel(info, members)) {
         if (!info.disband) await announce(info, members);
@@ -95,7 +110,7 @@ export function createChannels(ports: {
     },
 
     async addSubscribers(channel, uids, options) {
-      checkNames(channel, uids);
+      checkNames(channel, uids, "subscribers");
       const all = [...new Set(uids)];
       const isDone = await store.addSubscribers(channel, all, options);
       if (!isDone) throw await missingOrDisbanded(store, channel);
@@ -103,7 +118,7 @@ export function createChannels(ports: {
     },
 
     async removeSubscribers(channel, uids, membership, others = "refuse") {
-      checkNames(channel, uids);
+      checkNames(channel, uids, "subscribers");
       if (uids.length === 0)
         throw new BrokerError("bad_request", {
           message: "subscribers must not be empty",
@@ -131,12 +146,22 @@ export function createChannels(ports: {
           });
       }
     },
+
+    async changeList(channel, list, change) {
+      checkNames(channel, change.uids, "uids");
+      const isDone = await store.changeList(channel, list, change);
+      if (!isDone) throw await missingOrDisbanded(store, channel);
+    },
   };
 }
 
-function checkNames(channel: ChannelRef, uids: readonly string[]): void {
+function checkNames(
+  channel: ChannelRef,
+  uids: readonly string[],
+  field: string,
+): void {
   assertId(channel.id, "channel_id");
-  for (const uid of uids) assertId(uid, "subscribers");
+  for (const uid of uids) assertId(uid, field);
 }
 
 async function missingOrDisbanded(

@@ -48,6 +48,14 @@ export const ERRORS = {
     message: "The receiver accepts no messages from strangers",
     retry: false,
   },
+  denylisted: {
+    message: "The sender is on the denylist of the channel",
+    retry: false,
+  },
+  not_allowlisted: {
+    message: "The sender is not on the allowlist of the channel",
+    retry: false,
+  },
   event_type_empty: { message: "Event type cannot be empty", retry: false },
   stream_running: {
     message: "Stream already running in channel",
@@ -82,6 +90,8 @@ export type SendRefusal = Extract<
   | "send_banned"
   | "not_subscriber"
   | "stranger_refused"
+  | "denylisted"
+  | "not_allowlisted"
 >;
 
 /** One place in a request body that a rule refuses. */

@@ -53,7 +53,9 @@ export interface SendInput {
   readonly copyLimit?: CopyLimit | undefined;
 }
 
-interface MessageLimits {
+interface MessageRules {
+  /** See `refusePersonSend`. */
+  readonly friendsOnly: boolean;
   readonly maxPayloadBytes: number;
   /** Most messages in one page of history. */
   readonly historyLimit: number;
@@ -93,9 +95,10 @@ const MAX_WAITING_COMMANDS = 4096;
 
 export function createMessages(
   store: ChannelStore & MessageStore & InboxStore,
-  limits: MessageLimits,
+  rules: MessageRules,
 ): Messages {
-  const rule = createSendRule(store);
+  const rule = createSendRule(store, rules.friendsOnly);
+  const permission = rules.friendsOnly ? "check_friends" : "check";
   const commands = new KeyedWindow(COPIES_AT_ONCE, MAX_WAITING_COMMANDS);
 
   /**
@@ -161,8 +164,8 @@ export function createMessages(
 
   return {
     async send(input) {
-      const isCommand = checkMessage(input, limits);
-      const draft = toDraft(input);
+      const isCommand = checkMessage(input, rules);
+      const draft = toDraft(input, permission);
       const { messageId, messageSeq, refused } = isCommand
         ? await sendCommand(input, draft)
         : await sendMessage(draft);
@@ -173,7 +176,7 @@ export function createMessages(
 
     async history(view, range) {
       const key = viewedKey(view);
-      const limit = Math.min(range.limit, limits.historyLimit);
+      const limit = Math.min(range.limit, rules.historyLimit);
       const [headSeq, slice] = await Promise.all([
         store.headSeq(key),
         store.readMessages(key, { ...range, limit }),
@@ -196,7 +199,7 @@ function laneOf(
 }
 
 /** Throws for an invalid message; returns whether it is a command. */
-function checkMessage(input: SendInput, limits: MessageLimits): boolean {
+function checkMessage(input: SendInput, rules: MessageRules): boolean {
   assertId(input.fromUid, "from_uid");
   assertId(input.channel.id, "channel_id");
   if (input.clientMsgNo !== undefined)
@@ -204,12 +207,12 @@ function checkMessage(input: SendInput, limits: MessageLimits): boolean {
   if (input.streamNo !== undefined) assertLabel(input.streamNo, "stream_no");
   if (input.tagKey !== undefined) assertLabel(input.tagKey, "tag_key");
   for (const uid of input.subscribers ?? []) assertId(uid, "subscribers");
-  if (input.payload.length > limits.maxPayloadBytes)
+  if (input.payload.length > rules.maxPayloadBytes)
     throw new BrokerError("too_large", {
-      message: `payload exceeds ${limits.maxPayloadBytes} bytes`,
+      message: `payload exceeds ${rules.maxPayloadBytes} bytes`,
       details: [{ path: "payload", message: "too large" }],
     });
-  const type = contentType(input.payload, limits.contentValidation);
+  const type = contentType(input.payload, rules.contentValidation);
   const isCommand = type === COMMAND_TYPE || input.header.syncOnce;
   if (input.subscribers !== undefined && !isCommand)
     throw new BrokerError("bad_request", {
@@ -219,7 +222,10 @@ function checkMessage(input: SendInput, limits: MessageLimits): boolean {
   return isCommand;
 }
 
-function toDraft(input: SendInput): MessageDraft {
+function toDraft(
+  input: SendInput,
+  permission: MessageDraft["permission"],
+): MessageDraft {
   const { noPersist, redDot } = input.header;
   return {
     key: channelKey(input.channel, input.fromUid),
@@ -233,6 +239,6 @@ function toDraft(input: SendInput): MessageDraft {
     payload: input.payload,
     origin: input.origin,
     recipients: undefined,
-    permission: "check",
+    permission,
   };
 }

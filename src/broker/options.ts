@@ -4,7 +4,7 @@
 
 import { Type } from "typebox";
 
-/** Section `messages`: what a message may hold and how much history one call may read. */
+/** Section `messages`: what a message may hold, to whom it may go, how much one call may read. */
 export const messagesOptions = Type.Object(
   {
     maxPayloadBytes: Type.Integer({
@@ -20,6 +20,11 @@ export const messagesOptions = Type.Object(
       maximum: 10_000,
       unit: "messages",
       description: "Most messages one history request returns.",
+    }),
+    friendsOnly: Type.Boolean({
+      default: false,
+      description:
+        "A user receives personal messages, commands and events only from users on its allowlist (`/channel/whitelist_add` with its uid and `channel_type` 1), itself and the system. WuKongIM's `whitelistOffOfPerson` says the opposite: its false is true here.",
     }),
   },
   { additionalProperties: false },

@@ -59,14 +59,34 @@ export interface UserState {
 /** [spec: temp_subscriber]. A uid may hold both at once. */
 export type Membership = "permanent" | "temporary";
 
+/** Lists of users beside the members: who may not send, and who alone may. */
+export type ChannelList = "denylist" | "allowlist";
+
+/** `add` of listed and `remove` of other uids is harmless; `replace` by no uids clears the list. */
+export interface ListChange {
+  readonly kind: "add" | "remove" | "replace";
+  readonly uids: readonly string[];
+}
+
+/** Where a sender stands in the lists of the channel it sends to. */
+interface ListFacts {
+  readonly isDenied: boolean;
+  /** The allowlist is not empty. */
+  readonly hasAllowlist: boolean;
+  readonly isAllowed: boolean;
+}
+
 /** The facts that decide a send into a group. `info` undefined: no such group. */
-export interface GroupFacts {
+export interface GroupFacts extends ListFacts {
   readonly info: ChannelInfo | undefined;
   readonly isSubscriber: boolean;
 }
 
-/** The facts that decide a personal send. A user without a record has no rules. */
-export interface PersonFacts {
+/**
+ * The facts that decide a personal send. A user without a record has no rules; the lists are the
+ * receiver's.
+ */
+export interface PersonFacts extends ListFacts {
   readonly receiver: ChannelInfo | undefined;
   /** The receiver's record lists contacts at all. */
   readonly receiverHasContacts: boolean;
@@ -115,6 +135,17 @@ export interface ChannelStore {
     membership: Membership,
   ): Promise<SubscriberRemoval>;
   /**
+   * Changes a list of the channel in one atomic step; false: no such group, or it is disbanded. A
+   * user has lists without a record too. Members and what they receive stay as they are.
+   */
+  changeList(
+    channel: ChannelRef,
+    list: ChannelList,
+    change: ListChange,
+  ): Promise<boolean>;
+  /** All uids on the list, in no order. */
+  listed(channel: ChannelRef, list: ChannelList): Promise<readonly string[]>;
+  /**
    * A driver with the facts in memory answers synchronously: every command and event asks.
    */
   groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
@@ -152,10 +183,11 @@ export interface ChannelStore {
 }
 
 /**
- * `check`: the store judges the sender in the step that appends. `granted`: the caller has judged.
- * A refusal of the caller: only the retry of an accepted message is answered.
+ * `check`: the store judges the sender in the step that appends; `check_friends`: with
+ * `friendsOnly`. `granted`: the caller has judged. A refusal of the caller: only the retry of an
+ * accepted message is answered.
  */
-type SendPermission = "check" | "granted" | SendRefusal;
+type SendPermission = "check" | "check_friends" | "granted" | SendRefusal;
 
 /** A message before the store gave it its place. */
 export interface MessageDraft {

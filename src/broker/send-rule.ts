@@ -28,6 +28,7 @@ interface SendRule {
 
 export function createSendRule(
   store: Pick<ChannelStore, "groupFacts" | "personFacts">,
+  friendsOnly: boolean,
 ): SendRule {
   const lanes = new KeyedSequencer();
 
@@ -43,8 +44,10 @@ export function createSendRule(
     }
     const facts = store.personFacts(fromUid, channel.id);
     return facts instanceof Promise
-      ? facts.then((known) => refusePersonSend(known, fromUid, channel.id))
-      : refusePersonSend(facts, fromUid, channel.id);
+      ? facts.then((known) =>
+          refusePersonSend(known, fromUid, channel.id, friendsOnly),
+        )
+      : refusePersonSend(facts, fromUid, channel.id, friendsOnly);
   }
 
   function inTurn<T>(lane: string | undefined, ready: Promise<T>): Promise<T> {

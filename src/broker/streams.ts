@@ -63,6 +63,8 @@ interface StreamParts {
   /** Makes event ids unique in the cluster. */
   readonly nodeId: string;
   readonly onError: (error: unknown, what: string) => void;
+  /** See `refusePersonSend`. */
+  readonly friendsOnly: boolean;
   readonly limits: {
     readonly idleTimeoutMs: number;
     readonly maxDataBytes: number;
@@ -73,7 +75,7 @@ const MAX_LOOK_MS = 500;
 
 export function createStreams(parts: StreamParts): Streams {
   const { store, publisher, clock, limits } = parts;
-  const rule = createSendRule(store);
+  const rule = createSendRule(store, parts.friendsOnly);
   let eventCount = 0;
   let timer: NodeJS.Timeout | undefined;
   let looking: Promise<void> | undefined;

@@ -91,6 +91,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     clock: Date.now,
     nodeId,
     onError,
+    friendsOnly: config.messages.friendsOnly,
     limits: config.streams,
   });
   const interest = shareInterest(cluster);

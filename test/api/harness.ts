@@ -169,6 +169,7 @@ function useCases(
       },
       addSubscribers: note("addSubscribers", nothing),
       removeSubscribers: note("removeSubscribers", nothing),
+      changeList: note("changeList", nothing),
     },
     messages: {
       send: note("send", () => stage.sent),

@@ -132,6 +132,7 @@ const viewers = createViewers({
     groupFacts: (id, uid) => ({
       info: undefined,
       isSubscriber: id === "g1" && uid === CAROL.uid,
+      ...{ isDenied: false, hasAllowlist: false, isAllowed: false },
     }),
   },
   clientAuth: "token",
@@ -201,7 +202,10 @@ t.test("the system is no viewer even where any token will do", async (t) => {
   const open = createViewers({
     store: {
       device: async () => undefined,
-      groupFacts: () => ({ info: undefined, isSubscriber: true }),
+      groupFacts: () => ({
+        ...{ info: undefined, isSubscriber: true },
+        ...{ isDenied: false, hasAllowlist: false, isAllowed: false },
+      }),
     },
     clientAuth: "none",
     allowsOrigin: () => true,

@@ -143,6 +143,7 @@ t.test("a command that is refused costs no list of members", async (t) => {
   const limits = { maxPayloadBytes: MAX_PAYLOAD_BYTES, historyLimit: 1 };
   const messages = createMessages(counting, {
     ...limits,
+    friendsOnly: false,
     contentValidation: "json",
   });
   const command = input({ payload: COMMAND, channel: group("g") });

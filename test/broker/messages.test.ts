@@ -204,6 +204,7 @@ t.test("content is checked as configured", async (t) => {
     createMessages(store, {
       maxPayloadBytes: 100,
       historyLimit: 10,
+      friendsOnly: false,
       contentValidation,
     }).send(input({ payload }));
   await t.rejects(send(wrong, "strict"), { code: "bad_payload" });
@@ -227,7 +228,10 @@ t.test(
           return facts;
         },
       },
-      { maxPayloadBytes: 100, historyLimit: 10, contentValidation: "json" },
+      {
+        ...{ maxPayloadBytes: 100, historyLimit: 10 },
+        ...{ friendsOnly: false, contentValidation: "json" },
+      },
     );
     const order: string[] = [];
     cluster.onEvent((event) => {
@@ -327,6 +331,7 @@ t.test("a page never shows a message beyond its headSeq", async (t) => {
   const limits = {
     maxPayloadBytes: 100,
     historyLimit: 10,
+    friendsOnly: false,
     contentValidation: "json",
   } as const;
   const overtaken = createMessages(

@@ -82,6 +82,7 @@ export async function startNode(
     async () => {},
   );
   const streams = createStreams({
+    friendsOnly: false,
     ...{ store, publisher: cluster, nodeId: "n1", onError },
     clock: () => clock.nowMs,
     limits: { idleTimeoutMs: STREAM_IDLE_MS, maxDataBytes: MAX_DATA_BYTES },
@@ -99,6 +100,7 @@ export async function startNode(
     messages: createMessages(store, {
       maxPayloadBytes: MAX_PAYLOAD_BYTES,
       historyLimit: HISTORY_LIMIT,
+      friendsOnly: false,
       contentValidation: "json",
     }),
     ...{ streams, followers, problems },

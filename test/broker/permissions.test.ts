@@ -38,8 +38,12 @@ type Row<F> = readonly [
   system: SendRefusal | undefined,
 ];
 
-const MEMBER = { isSubscriber: true };
-const OUTSIDER = { isSubscriber: false };
+const NO_LISTS = { isDenied: false, hasAllowlist: false, isAllowed: false };
+const MEMBER = { isSubscriber: true, ...NO_LISTS };
+const OUTSIDER = { isSubscriber: false, ...NO_LISTS };
+const DENIED = { isDenied: true };
+const ALLOWED = { hasAllowlist: true, isAllowed: true };
+const UNLISTED = { hasAllowlist: true, isAllowed: false };
 
 const GROUP_RULES: readonly Row<GroupFacts>[] = [
   ["a member may send", { info: group(), ...MEMBER }, undefined, undefined],
@@ -100,6 +104,60 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
     "not_subscriber",
     undefined,
   ],
+  [
+    "a member on the denylist may not send",
+    { info: group(), ...MEMBER, ...DENIED },
+    "denylisted",
+    undefined,
+  ],
+  [
+    "the denylist comes before membership, allowlist and ban",
+    { info: group({ ban: true }), ...OUTSIDER, ...DENIED, ...UNLISTED },
+    "denylisted",
+    undefined,
+  ],
+  [
+    "disband comes before the denylist",
+    { info: group({ disband: true }), ...MEMBER, ...DENIED },
+    "channel_disbanded",
+    "channel_disbanded",
+  ],
+  [
+    "with an allowlist other members may not send",
+    { info: group(), ...MEMBER, ...UNLISTED },
+    "not_allowlisted",
+    undefined,
+  ],
+  [
+    "members on the allowlist may",
+    { info: group(), ...MEMBER, ...ALLOWED },
+    undefined,
+    undefined,
+  ],
+  [
+    "the allowlist makes nobody a member",
+    { info: group(), ...OUTSIDER, ...ALLOWED },
+    "not_subscriber",
+    undefined,
+  ],
+  [
+    "an outsider learns nothing of an allowlist",
+    { info: group(), ...OUTSIDER, ...UNLISTED },
+    "not_subscriber",
+    undefined,
+  ],
+  [
+    "the allowlist comes before ban and send_ban",
+    { info: group({ ban: true, sendBan: true }), ...MEMBER, ...UNLISTED },
+    "not_allowlisted",
+    undefined,
+  ],
+  [
+    "the allowlist does not lift a ban",
+    { info: group({ ban: true }), ...MEMBER, ...ALLOWED },
+    "channel_banned",
+    undefined,
+  ],
 ];
 
 for (const [rule, facts, expected, system] of GROUP_RULES)
@@ -113,9 +171,10 @@ const NO_RECORDS: PersonFacts = {
   receiverHasContacts: false,
   isContact: false,
   sender: undefined,
+  ...NO_LISTS,
 };
-const LISTED = { receiverHasContacts: true, isContact: true };
-const UNLISTED = { receiverHasContacts: true, isContact: false };
+const CONTACT = { receiverHasContacts: true, isContact: true };
+const STRANGER = { receiverHasContacts: true, isContact: false };
 
 const PERSON_RULES: readonly Row<PersonFacts>[] = [
   ["without any record all is allowed", NO_RECORDS, undefined, undefined],
@@ -133,7 +192,7 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
   ],
   [
     "not even a contact",
-    { ...NO_RECORDS, ...LISTED, receiver: person({ ban: true }) },
+    { ...NO_RECORDS, ...CONTACT, receiver: person({ ban: true }) },
     "channel_banned",
     undefined,
   ],
@@ -157,19 +216,19 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
   ],
   [
     "a contact may send",
-    { ...NO_RECORDS, ...LISTED, receiver: person() },
+    { ...NO_RECORDS, ...CONTACT, receiver: person() },
     undefined,
     undefined,
   ],
   [
     "a stranger is refused where contacts are listed",
-    { ...NO_RECORDS, ...UNLISTED, receiver: person() },
+    { ...NO_RECORDS, ...STRANGER, receiver: person() },
     "stranger_refused",
     undefined,
   ],
   [
     "a stranger is allowed with allow_stranger",
-    { ...NO_RECORDS, ...UNLISTED, receiver: person({ allowStranger: true }) },
+    { ...NO_RECORDS, ...STRANGER, receiver: person({ allowStranger: true }) },
     undefined,
     undefined,
   ],
@@ -183,7 +242,7 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     "allow_stranger does not lift a ban",
     {
       ...NO_RECORDS,
-      ...UNLISTED,
+      ...STRANGER,
       receiver: person({ allowStranger: true, ban: true }),
     },
     "channel_banned",
@@ -195,18 +254,58 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     "channel_disbanded",
     "channel_disbanded",
   ],
+  [
+    "the receiver's denylist holds without a record",
+    { ...NO_RECORDS, ...DENIED },
+    "denylisted",
+    undefined,
+  ],
+  [
+    "a contact on the denylist may not send",
+    { ...NO_RECORDS, ...CONTACT, ...DENIED, receiver: person() },
+    "denylisted",
+    undefined,
+  ],
+  [
+    "an allowlist does not count by itself",
+    { ...NO_RECORDS, ...UNLISTED },
+    undefined,
+    undefined,
+  ],
 ];
 
 for (const [rule, facts, expected, system] of PERSON_RULES)
   t.test(`personal: ${rule}`, async (t) => {
-    t.equal(refusePersonSend(facts, "alice", "bob"), expected);
-    t.equal(refusePersonSend(facts, SYSTEM_UID, "bob"), system, "as system");
+    t.equal(refusePersonSend(facts, "alice", "bob", false), expected);
+    const asSystem = refusePersonSend(facts, SYSTEM_UID, "bob", false);
+    t.equal(asSystem, system, "as the system");
   });
+
+t.test(
+  "friends only: just senders on the allowlist, the user itself and the system",
+  async (t) => {
+    const of = (facts: object, fromUid: string, toUid = "bob") =>
+      refusePersonSend({ ...NO_RECORDS, ...facts }, fromUid, toUid, true);
+    t.equal(of({}, "alice"), "not_allowlisted", "an empty list allows nobody");
+    t.equal(of(UNLISTED, "alice"), "not_allowlisted");
+    t.equal(of(ALLOWED, "alice"), undefined);
+    t.equal(of({ ...ALLOWED, ...DENIED }, "alice"), "denylisted", "denied too");
+    const strange = { ...ALLOWED, ...STRANGER, receiver: person() };
+    t.equal(of(strange, "alice"), "stranger_refused", "contacts count as well");
+    t.equal(of({}, SYSTEM_UID), undefined);
+    t.equal(of({}, "bob"), undefined, "notes to oneself");
+    t.equal(
+      of(DENIED, "alice", SYSTEM_UID),
+      undefined,
+      "the system has no lists",
+    );
+  },
+);
 
 t.test("nobody is a stranger to themself", async (t) => {
   const own = person();
-  const facts = { ...UNLISTED, receiver: own, sender: own };
-  t.equal(refusePersonSend(facts, "alice", "alice"), undefined);
+  const facts = { ...NO_LISTS, ...STRANGER, receiver: own, sender: own };
+  t.equal(refusePersonSend(facts, "alice", "alice", false), undefined);
 });
 
 t.test("one's own ban and send_ban hold for notes to oneself", async (t) => {
@@ -217,6 +316,7 @@ t.test("one's own ban and send_ban hold for notes to oneself", async (t) => {
       { ...NO_RECORDS, receiver: own, sender: own },
       "alice",
       "alice",
+      false,
     );
   t.equal(self(banned), "channel_banned");
   t.equal(self(muted), "send_banned");

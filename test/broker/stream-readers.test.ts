@@ -148,6 +148,7 @@ t.test(
     const problems: unknown[] = [];
     let looks = 0;
     const streams = createStreams({
+      friendsOnly: false,
       store: {
         ...node.store,
         async interruptStreams() {
@@ -176,6 +177,7 @@ t.test(
     const node = await nodeOfProducer(t);
     const gates: (() => void)[] = [];
     const streams = createStreams({
+      friendsOnly: false,
       store: {
         ...node.store,
         async groupFacts(channelId, uid) {

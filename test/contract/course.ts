@@ -129,6 +129,7 @@ export class Course {
       [4, () => this.#updateChannel()],
       [8, () => this.#addSubscribers()],
       [6, () => this.#removeSubscribers()],
+      [5, () => this.#changeList()],
       [8, () => this.#readChannel()],
       [8, () => this.#appendCommand()],
       [6, () => this.#readInbox()],
@@ -192,7 +193,10 @@ export class Course {
         streamNo: this.#rarely(8) ? "s0" : undefined,
         payload: Buffer.from("x".repeat(random.below(40))),
         origin: this.#rarely(4) ? "session" : undefined,
-        permission: random.pick(["granted", "check", "check", "send_banned"]),
+        permission: random.pick([
+          ...(["granted", "check", "check"] as const),
+          ...(["check_friends", "send_banned"] as const),
+        ]),
       });
     });
     return call(
@@ -377,6 +381,20 @@ export class Course {
     );
   }
 
+  #changeList(): Call {
+    const random = this.#random;
+    const info = this.#record();
+    const list = random.pick(["denylist", "allowlist"] as const);
+    const change = {
+      kind: random.pick(["add", "remove", "remove", "replace"] as const),
+      uids: this.#uids,
+    };
+    return call(
+      `changeList ${info.type}:${info.id} ${list} ${write(change)}`,
+      (store) => store.changeList(info, list, change),
+    );
+  }
+
   #readChannel(): Call {
     const info = this.#record();
     const [uid, other, id] = [this.#uid, this.#uid, this.#group];
@@ -389,6 +407,8 @@ export class Course {
         return [
           await store.channel(info),
           sorted(await store.members(info)),
+          sorted(await store.listed(info, "denylist")),
+          sorted(await store.listed(info, "allowlist")),
           await store.membersAmong(info, [other, STRANGER, uid]),
           await store.joinSeqs(id, UIDS),
           await store.groupFacts(info.id, uid),

@@ -10,6 +10,8 @@ import {
   TEMPORARY,
 } from "./store-bench.ts";
 
+const NO_LISTS = { isDenied: false, hasAllowlist: false, isAllowed: false };
+
 export async function channels(t: Test, given: Given): Promise<void> {
   t.test("a channel is created once, with its flags and members", async (t) => {
     const bench = await given(t);
@@ -95,8 +97,8 @@ export async function facts(t: Test, given: Given): Promise<void> {
     async (t) => {
       const { store } = await given(t);
       t.same(await store.groupFacts("g", "a"), {
-        info: undefined,
-        isSubscriber: false,
+        ...{ info: undefined, isSubscriber: false },
+        ...NO_LISTS,
       });
     },
   );
@@ -120,6 +122,7 @@ export async function facts(t: Test, given: Given): Promise<void> {
       receiverHasContacts: false,
       isContact: false,
       sender: undefined,
+      ...NO_LISTS,
     });
     const b = { ...person("b"), allowStranger: true };
     const a = { ...person("a"), sendBan: true };
@@ -130,6 +133,7 @@ export async function facts(t: Test, given: Given): Promise<void> {
       receiverHasContacts: false,
       isContact: false,
       sender: a,
+      ...NO_LISTS,
     });
     await store.addSubscribers(b, ["c"], PERMANENT);
     t.match(await store.personFacts("a", "b"), {

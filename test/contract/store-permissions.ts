@@ -12,6 +12,7 @@ import {
   refuseGroupSend,
   refusePersonSend,
 } from "../../src/broker/permissions.ts";
+import type { ChannelList, ListChange } from "../../src/broker/ports.ts";
 import {
   ALL,
   type Bench,
@@ -37,8 +38,14 @@ function combinations(
   );
 }
 
-const send = (bench: Bench, channel: ChannelRef, fromUid: string) =>
-  bench.store.append(draftOf({ channel, fromUid, permission: "check" }));
+const send = (
+  bench: Bench,
+  channel: ChannelRef,
+  fromUid: string,
+  permission: "check" | "check_friends" = "check",
+) => bench.store.append(draftOf({ channel, fromUid, permission }));
+
+const uids = (...uids: string[]) => ({ kind: "add", uids }) as const;
 
 /** Makes the channel; flags come last, since nobody is added to a disbanded one. */
 async function make(
@@ -48,15 +55,23 @@ async function make(
     flags,
     members = [],
     temporary = [],
+    denied = [],
+    allowed = [],
   }: {
     readonly flags: ChannelFlags;
     readonly members?: readonly string[];
     readonly temporary?: readonly string[];
+    readonly denied?: string[];
+    readonly allowed?: string[];
   },
 ): Promise<void> {
   await store.createChannel(info, members);
   if (temporary.length > 0)
     await store.addSubscribers(info, temporary, TEMPORARY);
+  if (denied.length > 0)
+    await store.changeList(info, "denylist", uids(...denied));
+  if (allowed.length > 0)
+    await store.changeList(info, "allowlist", uids(...allowed));
   await store.updateChannel(info, flags);
 }
 
@@ -68,6 +83,16 @@ export async function permissions(t: Test, given: Given): Promise<void> {
       { id: `g${at}none`, flags },
       { id: `g${at}member`, flags, members: ["alice"] },
       { id: `g${at}guest`, flags, temporary: ["alice"] },
+      ...[["alice"], []].flatMap((members) =>
+        [
+          { denied: ["alice", "other"] },
+          { denied: ["other"], allowed: ["other"] },
+          { allowed: ["alice"] },
+          { denied: ["alice"], allowed: ["alice"] },
+        ].map((lists, nth) => ({
+          ...{ id: `g${at}lists${nth}${members}`, flags, members, ...lists },
+        })),
+      ),
     ]);
     await Promise.all(cases.map((one) => make(bench, group(one.id), one)));
     for (const id of [...cases.map((one) => one.id), "unknown"])
@@ -93,13 +118,117 @@ export async function permissions(t: Test, given: Given): Promise<void> {
       { id: `r${at}guest`, flags, temporary: ["plain"] },
     ]);
     await Promise.all(cases.map((one) => make(bench, person(one.id), one)));
-    const ids = [...cases.map((one) => one.id), ...senders];
+    const lists = {
+      denies: { denied: ["plain", SYSTEM_UID], allowed: ["s0"] },
+      allows: { allowed: ["plain", "s1"] },
+      both: { denied: ["plain"], allowed: ["plain"] },
+      [SYSTEM_UID]: { denied: ["plain"], allowed: ["other"] },
+    };
+    for (const [id, one] of Object.entries(lists)) {
+      const info = { id, type: 1 } as const; // has no record
+      const { denied = [], allowed } = { denied: [], ...one };
+      await bench.store.changeList(info, "denylist", uids(...denied));
+      await bench.store.changeList(info, "allowlist", uids(...allowed));
+    }
+    await make(bench, person("lists"), {
+      ...{ flags: {}, members: ["s0"], denied: ["s1"], allowed: ["plain"] },
+    });
+    const ids = [
+      ...cases.map((one) => one.id),
+      ...senders,
+      ...Object.keys(lists),
+      "lists",
+    ];
     for (const id of ids)
       for (const uid of new Set([...senders, id])) {
-        const { refused } = await send(bench, person(id), uid);
         const facts = await bench.store.personFacts(uid, id);
-        t.equal(refused, refusePersonSend(facts, uid, id), `${uid} to ${id}`);
+        for (const permission of ["check", "check_friends"] as const) {
+          const { refused } = await send(bench, person(id), uid, permission);
+          const friendsOnly = permission === "check_friends";
+          const wanted = refusePersonSend(facts, uid, id, friendsOnly);
+          t.equal(refused, wanted, `${uid} to ${id}, ${permission}`);
+        }
       }
+  });
+
+  t.test("lists are changed, read and kept", async (t) => {
+    const bench = await given(t);
+    const g = { id: "g", type: 2 } as const;
+    const owner = { id: "g", type: 1 } as const; // has no record, and other lists than the group
+    const change = (
+      channel: ChannelRef,
+      list: ChannelList,
+      kind: ListChange["kind"],
+      ...uids: string[]
+    ) => bench.store.changeList(channel, list, { kind, uids });
+    const read = async (channel: ChannelRef) =>
+      Promise.all(
+        (["denylist", "allowlist"] as const).map(async (list) =>
+          [...(await bench.store.listed(channel, list))].sort().join(),
+        ),
+      );
+    t.equal(await change(g, "denylist", "add", "a"), false, "no such group");
+    await bench.store.createChannel(group("g"), ["a", "m"]);
+    t.same(await read(g), ["", ""], "a refused change left nothing");
+    t.equal(await change(g, "denylist", "add", "a", "b", "a"), true);
+    t.equal(await change(g, "allowlist", "add", "b", "c"), true);
+    t.equal(await change(owner, "allowlist", "replace", "x", "日本"), true);
+    t.same(await read(g), ["a,b", "b,c"]);
+    await change(g, "denylist", "remove", "b", "nobody");
+    await change(g, "allowlist", "replace", "c", "d");
+    await bench.reopen();
+    t.same(await read(g), ["a", "c,d"]);
+    t.same(await read(owner), ["", "x,日本"]);
+    t.same([...(await bench.store.members(g))].sort(), ["a", "m"], "as before");
+    t.equal((await bench.store.channel(owner)) === undefined, true);
+    t.equal(
+      await bench.store.createChannel(person("g"), []),
+      true,
+      "not taken",
+    );
+    t.match(await bench.store.personFacts("x", "g"), { isAllowed: true });
+    await change(g, "denylist", "replace");
+    await change(g, "allowlist", "replace");
+    t.same(await read(g), ["", ""]);
+    t.equal((await send(bench, g, "m")).refused, undefined, "as without lists");
+    await bench.store.updateChannel(g, { disband: true });
+    t.equal(await change(g, "denylist", "add", "a"), false, "disbanded");
+  });
+
+  t.test("of changes of a list at once none is lost", async (t) => {
+    const { store } = await given(t);
+    const channel = { id: "owner", type: 1 } as const;
+    const names = Array.from({ length: 60 }, (_, i) => `u${i}`);
+    await Promise.all(
+      names.map((uid) => store.changeList(channel, "denylist", uids(uid))),
+    );
+    t.same([...(await store.listed(channel, "denylist"))].sort(), names.sort());
+    const many = Array.from({ length: 2500 }, (_, i) => `m${i}`).sort();
+    const replaced = { kind: "replace", uids: many } as const;
+    await store.changeList(channel, "denylist", replaced);
+    t.same([...(await store.listed(channel, "denylist"))].sort(), many);
+    t.match(await store.personFacts("m7", "owner"), { isDenied: true });
+    t.match(await store.personFacts("u7", "owner"), { isDenied: false });
+  });
+
+  t.test("a change of a list counts from its answer on", async (t) => {
+    const bench = await given(t);
+    const { store } = bench;
+    await store.createChannel(group("g"), ["alice", "bob"]);
+    const refusal = async () =>
+      (await send(bench, group("g"), "alice")).refused;
+    const change = (list: ChannelList, kind: ListChange["kind"], uid: string) =>
+      store.changeList(group("g"), list, { kind, uids: [uid] });
+    for (let i = 0; i < 20; i++) {
+      await change("denylist", "add", "alice");
+      t.equal(await refusal(), "denylisted");
+      await change("denylist", "remove", "alice");
+      t.equal(await refusal(), undefined);
+      await change("allowlist", "add", "bob");
+      t.equal(await refusal(), "not_allowlisted");
+      await change("allowlist", "remove", "bob");
+      t.equal(await refusal(), undefined);
+    }
   });
 
   t.test("a refused message leaves nothing and harms no other", async (t) => {

@@ -50,6 +50,7 @@ export function operationPorts(
       groupFacts: (id, uid) => ({
         info: undefined,
         isSubscriber: server.groupsOf(uid).includes(id),
+        ...{ isDenied: false, hasAllowlist: false, isAllowed: false },
       }),
       acknowledgeCommands: given.acknowledge ?? unused,
     },

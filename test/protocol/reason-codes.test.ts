@@ -13,8 +13,10 @@ t.test("refusals have the numbers that WuKongIM's clients know", async (t) => {
   const known = [
     ["unauthorized", 2],
     ["not_subscriber", 3],
+    ["denylisted", 4],
     ["bad_payload", 9],
     ["stranger_refused", 13],
+    ["not_allowlisted", 13],
     ["unavailable", 15],
     ["channel_banned", 19],
     ["rate_limited", 22],

@@ -29,6 +29,8 @@ const NAMES: Readonly<Record<ErrorCode, string | 0>> = {
   send_banned: 0,
   not_subscriber: 0,
   stranger_refused: 0,
+  denylisted: 0,
+  not_allowlisted: 0,
   event_type_empty: 0,
   stream_running: 0,
   stream_not_found: 0,

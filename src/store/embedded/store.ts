@@ -88,6 +88,8 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "updateChannel",
       "addSubscribers",
       "removeSubscribers",
+      "changeList",
+      "listed",
       "groupsOf",
       "groupsAmong",
       "joinSeqs",

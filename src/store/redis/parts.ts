@@ -6,7 +6,8 @@
 //     far that count as unread for as long as they are kept),
 //              `@<uid>` (seq of the user's newest stored message), bare (the log was emptied), info
 //                (the channel's record as one number,
-//              `lua/channel_record.lua`; of a user's rules under the key `1:<uid>`)
+//              `lua/channel_record.lua`; of a user's rules under the key `1:<uid>`), lists (which
+//              of its lists are not empty)
 //   log        STREAM `<seq>-<messageId>`: [c `red` through it, where that is not the seq], r
 //     record, [s clientMsgNo of the stream it is], [x expiresAtMs]
 //   expiry     ZSET   place in the log → expiresAtMs of messages that expire: what the sweep goes
@@ -16,6 +17,7 @@
 //   dedupe     STRING one per `uid\nclientMsgNo`: `<ms> <seq>-<messageId>[ <publicationSeq>]`, what
 //     a retry is answered (`lua/dedupe.lua`); ends by itself
 //   permanent, temporary  SET  its members of either kind
+//   denylist, allowlist  SET  its lists
 //   replaced   SET    a group's members of lists that were replaced, of which removed ones may have
 //     left something in joinSeqs, positions or head; a day at most
 //   joinSeqs   HASH   uid → head seq when it became a member

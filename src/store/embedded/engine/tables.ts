@@ -11,7 +11,7 @@ import {
 } from "./database.ts";
 
 /** The newest data format this build reads and the one it writes. */
-export const DATA_FORMAT = 3;
+export const DATA_FORMAT = 4;
 
 /**
  * Longest key of a channel, and longest id or label: any two fit a database key (1978 bytes). Edges
@@ -26,6 +26,10 @@ export interface Tables extends Database {
   readonly channels: Table<Stored, (string | number)[]>;
   /** [type, id, uid] → kinds of membership. */
   readonly members: Table<Stored, (string | number)[]>;
+  /** [type, id, uid] → the lists of the channel it is on. */
+  readonly lists: Table<Stored, (string | number)[]>;
+  /** [type, id] → how many uids are on each list; no row: none. */
+  readonly listSizes: Table<Stored, (string | number)[]>;
   /** [uid, group id] → the group's head when the user joined. */
   readonly groups: Table<Stored, string[]>;
   /** [uid, flag] → level and token hash. */
@@ -92,6 +96,8 @@ export function openTables(
       ...database,
       channels: env.openDB({ name: "channels" }),
       members: env.openDB({ name: "members" }),
+      lists: env.openDB({ name: "lists" }),
+      listSizes: env.openDB({ name: "listSizes" }),
       groups: env.openDB({ name: "groups" }),
       devices: env.openDB({ name: "devices" }),
       logins: env.openDB({ name: "logins" }),

@@ -1,5 +1,5 @@
-// The tables of channels, their members and the groups of each user: reads, and writes to be called
-// inside a transaction. State: the tables, and what sends asked of them lately, until the channel
+// The tables of channels, their members and lists, and the groups of each user: reads, and writes to
+// be called inside a transaction. State: the tables, and what sends asked of them lately, until the channel
 // changes. Decides nothing.
 
 import {
@@ -22,8 +22,8 @@ const VERSION = 1;
 /** Version 1 of a group of a user had no joinSeq. */
 const GROUP_VERSION = 2;
 /**
- * Channels whose rules are remembered, and uids of each whose membership is: what is being written
- * to, not all there is.
+ * Channels whose rules are remembered, and uids of each whose bits are: what is being written to,
+ * not all there is.
  */
 const MAX_KNOWN_CHANNELS = 4096;
 const MAX_KNOWN_UIDS = 128;
@@ -33,14 +33,22 @@ const GROUPS_PER_PAGE = 128;
 /** Sorts behind every string in a key. */
 const LAST = Buffer.from([0xff]);
 
+/** Bits of a uid in a channel: kinds of membership and, in a table of their own, lists. */
+export const PERMANENT = 1;
+export const TEMPORARY = 2;
+export const MEMBER = PERMANENT | TEMPORARY;
+export const DENYLIST = 4;
+export const ALLOWLIST = 8;
+type BitTable = "members" | "lists";
+
 /** A channel with the number of uids that are members of either kind. */
 export interface ChannelRecord {
   readonly info: ChannelInfo;
   readonly members: number;
 }
 
-/** Kinds of membership of a uid, as bits; 0 = none. */
-export interface MemberChange {
+/** Bits of a uid in one of the tables; 0 = none. */
+export interface BitChange {
   readonly before: number;
   readonly after: number;
 }
@@ -52,10 +60,19 @@ interface GroupOfUser {
   readonly joinSeq: number;
 }
 
-/** What is known of one channel without a read: its row, and some uids' kinds. */
+/** How many uids are on each list of a channel. */
+interface ListSizes {
+  readonly denied: number;
+  readonly allowed: number;
+}
+const NO_LISTS: ListSizes = { denied: 0, allowed: 0 };
+
+/** What is known of one channel without a read: its row, and some uids' bits. */
 interface Known {
   readonly row: ChannelRecord | undefined;
-  readonly kinds: BoundedMap<string, number>;
+  /** Undefined: not read yet. */
+  sizes: ListSizes | undefined;
+  readonly bits: BoundedMap<string, number>;
 }
 
 export class ChannelTables {
@@ -125,10 +142,8 @@ export class ChannelTables {
     if (known !== undefined) return known;
     const stored = this.#tables.channels.get([type, id]);
     const row = stored === undefined ? undefined : toRow({ type, id }, stored);
-    const found = {
-      row,
-      kinds: new BoundedMap<string, number>(MAX_KNOWN_UIDS),
-    };
+    const bits = new BoundedMap<string, number>(MAX_KNOWN_UIDS);
+    const found = { row, sizes: undefined, bits };
     if (!this.#changing[type].has(id)) this.#known[type].set(id, found);
     return found;
   }
@@ -148,58 +163,91 @@ export class ChannelTables {
     );
   }
 
-  /** Kinds of membership of `uid`, as bits. Remembers them. */
-  kinds(channel: ChannelRef, uid: string): number {
-    const known = this.#lookUp(channel).kinds;
-    const remembered = known.get(uid);
-    if (remembered !== undefined) return remembered;
-    const kinds = this.readKinds(channel, uid);
-    known.set(uid, kinds); // lost at once where the channel is changing
-    return kinds;
+  listSizes(channel: ChannelRef): ListSizes {
+    const known = this.#lookUp(channel);
+    known.sizes ??= toSizes(
+      this.#tables.listSizes.get([channel.type, channel.id]),
+    );
+    return known.sizes;
   }
 
-  /** The same, for one that is not soon asked for again. */
-  readKinds(
+  /** All bits of `uid`. Remembers them. */
+  bits(channel: ChannelRef, uid: string): number {
+    const known = this.#lookUp(channel).bits;
+    const remembered = known.get(uid);
+    if (remembered !== undefined) return remembered;
+    const { denied, allowed } = this.listSizes(channel);
+    const lists =
+      denied + allowed > 0 ? this.readBits("lists", channel, uid) : 0;
+    const bits = this.readBits("members", channel, uid) | lists;
+    known.set(uid, bits); // lost at once where the channel is changing
+    return bits;
+  }
+
+  /** Those of one table, for a uid that is not soon asked for again. */
+  readBits(
+    table: BitTable,
     { type, id }: ChannelRef,
     uid: string,
     snapshot?: Snapshot,
   ): number {
     const options = snapshot && { transaction: snapshot };
-    return toKinds(this.#tables.members.get([type, id, uid], options));
+    return toBits(this.#tables[table].get([type, id, uid], options));
   }
 
-  /** All members that hold the kind `bit`, with all their kinds. */
-  membersWith({ type, id }: ChannelRef, bit: number): Map<string, number> {
+  /** All uids that have `bit`, with all their bits in the table. */
+  uidsWith(
+    table: BitTable,
+    { type, id }: ChannelRef,
+    bit: number,
+  ): Map<string, number> {
     const found = new Map<string, number>();
-    for (const { key, value } of this.#tables.members.getRange({
+    for (const { key, value } of this.#tables[table].getRange({
       start: [type, id],
       end: behindAll([type, id]),
     })) {
-      const kinds = toKinds(value);
-      if (kinds & bit) found.set(String(key[2]), kinds);
+      const bits = toBits(value);
+      if (bits & bit) found.set(String(key[2]), bits);
     }
     return found;
   }
 
   /**
-   * Some members of either kind behind `after` in the order of keys; fewer than `limit`: these are
-   * the last.
+   * Some uids of a table, with their bits, behind `after` in the order of keys; fewer than `limit`:
+   * these are the last.
    */
-  membersBehind(
+  uidsBehind(
+    table: BitTable,
     { type, id }: ChannelRef,
     after: string | undefined,
     {
       limit,
       snapshot,
     }: { readonly limit: number; readonly snapshot: Snapshot },
-  ): string[] {
+  ): (readonly [uid: string, bits: number])[] {
     const bounds = { end: behindAll([type, id]), limit, transaction: snapshot };
-    const keys = this.#tables.members.getKeys(
+    const rows = this.#tables[table].getRange(
       after === undefined
         ? { ...bounds, start: [type, id] }
         : { ...bounds, start: [type, id, after], exclusiveStart: true },
     );
-    return [...keys].map((key) => String(key[2]));
+    return [...rows].map(({ key, value }) => [String(key[2]), toBits(value)]);
+  }
+
+  /** Changes the bits of uids in the lists. */
+  putLists(channel: ChannelRef, changes: ReadonlyMap<string, BitChange>): void {
+    const { lists, listSizes } = this.#tables;
+    const { type, id } = channel;
+    let { denied, allowed } = this.listSizes(channel);
+    for (const [uid, { before, after }] of changes) {
+      if (before === after) continue;
+      denied += countOf(after, DENYLIST) - countOf(before, DENYLIST);
+      allowed += countOf(after, ALLOWLIST) - countOf(before, ALLOWLIST);
+      if (after === 0) void lists.remove([type, id, uid]);
+      else void lists.put([type, id, uid], [VERSION, after]);
+    }
+    if (denied + allowed === 0) void listSizes.remove([type, id]);
+    else void listSizes.put([type, id], [VERSION, denied, allowed]);
   }
 
   /**
@@ -208,7 +256,7 @@ export class ChannelTables {
    */
   putMembers(
     { type, id }: ChannelRef,
-    changes: ReadonlyMap<string, MemberChange>,
+    changes: ReadonlyMap<string, BitChange>,
     headSeq: number,
   ): void {
     const { members, groups, positions } = this.#tables;
@@ -295,6 +343,16 @@ function toRow({ type, id }: ChannelRef, stored: Stored): ChannelRecord {
   };
 }
 
-function toKinds(stored: Stored | undefined): number {
+function toBits(stored: Stored | undefined): number {
   return stored === undefined ? 0 : Number(fieldsOf(stored, VERSION)[0]);
+}
+
+function toSizes(stored: Stored | undefined): ListSizes {
+  if (stored === undefined) return NO_LISTS;
+  const [denied, allowed] = fieldsOf(stored, VERSION);
+  return { denied: Number(denied), allowed: Number(allowed) };
+}
+
+function countOf(bits: number, bit: number): number {
+  return (bits & bit) === 0 ? 0 : 1;
 }

@@ -1,4 +1,4 @@
-// Channels, their members and the groups of each user: the steps of the port. A change is one
+// Channels, their members and lists, and the groups of each user: the steps of the port. A change is one
 // synchronous step inside a transaction. State: beside the tables', the turns of long lists of
 // groups.
 
@@ -12,24 +12,28 @@ import {
 } from "../../../broker/model.ts";
 import type {
   ChannelStore,
+  ListChange,
   Membership,
   Publisher,
 } from "../../../broker/ports.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
-import type {
-  ChannelRecord,
-  ChannelTables,
-  MemberChange,
+import {
+  ALLOWLIST,
+  type BitChange,
+  type ChannelRecord,
+  type ChannelTables,
+  DENYLIST,
+  MEMBER,
+  PERMANENT,
+  TEMPORARY,
 } from "./channel-tables.ts";
 import { groupFacts, personFacts } from "./permissions.ts";
 
-/** Bits of a member's value. */
-const PERMANENT = 1;
-const TEMPORARY = 2;
+const LIST_BITS = { denylist: DENYLIST, allowlist: ALLOWLIST } as const;
 /** Longest id: three of them fit a key. Edges refuse far shorter ones. */
 const MAX_ID_UNITS = 256;
-/** Members read in one event-loop turn. */
-const MEMBERS_PER_TURN = 500;
+/** Uids of a channel read in one event-loop turn. */
+const UIDS_PER_TURN = 500;
 /**
  * A longer list of a user's groups waits for those under way: many may be asked for in one
  * iteration of the event loop.
@@ -57,7 +61,7 @@ export function createChannels({
    */
   function putMembers(
     { info, members }: ChannelRecord,
-    changes: ReadonlyMap<string, MemberChange>,
+    changes: ReadonlyMap<string, BitChange>,
   ): readonly string[] {
     const { type, id } = info;
     let added = 0;
@@ -70,6 +74,47 @@ export function createChannels({
     const headNow = type === GROUP_CHANNEL ? headSeq(`${type}:${id}`) : 0;
     channels.putMembers(info, changes, headNow);
     return removed;
+  }
+
+  /** What a change of uids with `bit` does to their bits; to be called inside it. */
+  function changesOf(
+    table: "members" | "lists",
+    channel: ChannelRef,
+    bit: number,
+    { kind, uids }: ListChange,
+  ): Map<string, BitChange> {
+    const changes = new Map<string, BitChange>();
+    if (kind === "replace")
+      for (const [uid, before] of channels.uidsWith(table, channel, bit))
+        changes.set(uid, { before, after: before & ~bit });
+    for (const uid of uids) {
+      const { before = channels.readBits(table, channel, uid) } =
+        changes.get(uid) ?? {};
+      const after = kind === "remove" ? before & ~bit : before | bit;
+      changes.set(uid, { before, after });
+    }
+    return changes;
+  }
+
+  /** All uids of the table that have one of the `bits`, as of one moment. */
+  async function uidsOf(
+    table: "members" | "lists",
+    channel: ChannelRef,
+    bits: number,
+  ): Promise<readonly string[]> {
+    return channels.atOneMoment(async (snapshot) => {
+      const page = { limit: UIDS_PER_TURN, snapshot };
+      const uids: string[] = [];
+      let after: string | undefined;
+      let some: (readonly [uid: string, bits: number])[];
+      do {
+        if (after !== undefined) await nextTurn();
+        some = channels.uidsBehind(table, channel, after, page);
+        for (const [uid, its] of some) if (its & bits) uids.push(uid);
+        after = some.at(-1)?.[0];
+      } while (some.length === UIDS_PER_TURN);
+      return uids;
+    });
   }
 
   /** To be called when the removal is durable. */
@@ -130,17 +175,12 @@ export function createChannels({
       const removed = await channels.change(channel, () => {
         const row = channels.row(channel);
         if (row === undefined || row.info.disband) return undefined;
+        const kind = reset ? "replace" : "add";
         const bit = bitOf(membership);
-        const changes = new Map<string, MemberChange>();
-        if (reset)
-          for (const [uid, before] of channels.membersWith(channel, bit))
-            changes.set(uid, { before, after: before & ~bit });
-        for (const uid of uids) {
-          const { before = channels.readKinds(channel, uid) } =
-            changes.get(uid) ?? {};
-          changes.set(uid, { before, after: before | bit });
-        }
-        return putMembers(row, changes);
+        return putMembers(
+          row,
+          changesOf("members", channel, bit, { kind, uids }),
+        );
       });
       publishRemoval(channel, removed);
       return removed !== undefined;
@@ -153,11 +193,8 @@ export function createChannels({
         if (row === undefined) return { kind: "no_channel" };
         if (row.info.disband) return { kind: "disbanded" };
         const bit = bitOf(membership);
-        const changes = new Map<string, MemberChange>();
-        for (const uid of uids) {
-          const before = channels.readKinds(channel, uid);
-          changes.set(uid, { before, after: before & ~bit });
-        }
+        const change = { kind: "remove", uids } as const;
+        const changes = changesOf("members", channel, bit, change);
         const strangers = [...changes].filter(([, one]) => !(one.before & bit));
         if (strangers.length > 0)
           return { kind: "not_members", uids: strangers.map(([uid]) => uid) };
@@ -167,6 +204,20 @@ export function createChannels({
       publishRemoval(channel, removed);
       return answer;
     },
+
+    async changeList(channel, list, change) {
+      assertIds([channel.id, ...change.uids]);
+      return channels.change(channel, () => {
+        const isGroup = channel.type === GROUP_CHANNEL;
+        if (isGroup && channels.row(channel)?.info.disband !== false)
+          return false;
+        const bit = LIST_BITS[list];
+        channels.putLists(channel, changesOf("lists", channel, bit, change));
+        return true;
+      });
+    },
+
+    listed: (channel, list) => uidsOf("lists", channel, LIST_BITS[list]),
 
     groupFacts: (channelId, uid) => groupFacts(channels, channelId, uid),
     personFacts: (fromUid, toUid) => personFacts(channels, fromUid, toUid),
@@ -187,27 +238,16 @@ export function createChannels({
       );
     },
 
-    async members(channel) {
-      return channels.atOneMoment(async (snapshot) => {
-        const page = { limit: MEMBERS_PER_TURN, snapshot };
-        const uids: string[] = [];
-        let some: string[];
-        do {
-          if (uids.length > 0) await nextTurn();
-          some = channels.membersBehind(channel, uids.at(-1), page);
-          for (const uid of some) uids.push(uid);
-        } while (some.length === MEMBERS_PER_TURN);
-        return uids;
-      });
-    },
+    members: (channel) => uidsOf("members", channel, MEMBER),
 
     async membersAmong(channel, uids) {
       return channels.atOneMoment(async (snapshot) => {
         const found: string[] = [];
         let count = 0;
         for (const uid of new Set(uids)) {
-          if (++count % MEMBERS_PER_TURN === 0) await nextTurn();
-          if (channels.readKinds(channel, uid, snapshot) !== 0) found.push(uid);
+          if (++count % UIDS_PER_TURN === 0) await nextTurn();
+          const bits = channels.readBits("members", channel, uid, snapshot);
+          if (bits !== 0) found.push(uid);
         }
         return found;
       });

@@ -17,7 +17,12 @@ import type {
   MessageDraft,
   PersonFacts,
 } from "../../../broker/ports.ts";
-import type { ChannelTables } from "./channel-tables.ts";
+import {
+  ALLOWLIST,
+  type ChannelTables,
+  DENYLIST,
+  MEMBER,
+} from "./channel-tables.ts";
 
 /** Decides on a draft, by the rule where it asks for it. */
 export type Judge = (draft: MessageDraft) => SendRefusal | undefined;
@@ -25,11 +30,13 @@ export type Judge = (draft: MessageDraft) => SendRefusal | undefined;
 export function createJudge(tables: ChannelTables): Judge {
   return ({ channel, fromUid, permission }) => {
     if (permission === "granted") return undefined;
-    if (permission !== "check") return permission;
+    const friendsOnly = permission === "check_friends";
+    if (!friendsOnly && permission !== "check") return permission;
     const { id, type } = channel;
-    return type === GROUP_CHANNEL
-      ? refuseGroupSend(groupFacts(tables, id, fromUid), fromUid)
-      : refusePersonSend(personFacts(tables, fromUid, id), fromUid, id);
+    if (type === GROUP_CHANNEL)
+      return refuseGroupSend(groupFacts(tables, id, fromUid), fromUid);
+    const facts = personFacts(tables, fromUid, id);
+    return refusePersonSend(facts, fromUid, id, friendsOnly);
   };
 }
 
@@ -41,8 +48,14 @@ export function groupFacts(
 ): GroupFacts {
   const channel: ChannelRef = { id: channelId, type: GROUP_CHANNEL };
   const info = tables.row(channel)?.info;
-  const isMember = info !== undefined && tables.kinds(channel, uid) !== 0;
-  return { info, isSubscriber: isMember };
+  const bits = info === undefined ? 0 : tables.bits(channel, uid);
+  return {
+    info,
+    isSubscriber: (bits & MEMBER) !== 0,
+    isDenied: (bits & DENYLIST) !== 0,
+    hasAllowlist: info !== undefined && tables.listSizes(channel).allowed > 0,
+    isAllowed: (bits & ALLOWLIST) !== 0,
+  };
 }
 
 /** The port's `personFacts`. */
@@ -54,10 +67,16 @@ export function personFacts(
   const to: ChannelRef = { id: toUid, type: PERSON_CHANNEL };
   const receiver = tables.row(to);
   const hasContacts = receiver !== undefined && receiver.members > 0;
+  const { denied, allowed } = tables.listSizes(to);
+  const isKept = hasContacts || denied + allowed > 0;
+  const bits = isKept ? tables.bits(to, fromUid) : 0;
   return {
     receiver: receiver?.info,
     receiverHasContacts: hasContacts,
-    isContact: hasContacts && tables.kinds(to, fromUid) !== 0,
+    isContact: (bits & MEMBER) !== 0,
+    isDenied: (bits & DENYLIST) !== 0,
+    hasAllowlist: allowed > 0,
+    isAllowed: (bits & ALLOWLIST) !== 0,
     sender: tables.row({ id: fromUid, type: PERSON_CHANNEL })?.info,
   };
 }

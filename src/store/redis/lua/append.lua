@@ -10,8 +10,8 @@
 --   then of each channel [number of its users in reach (0: a group, or users in other slots), number
 --     of its messages]: what its keys begin with, key, its topic in reach or '', of each user uid,
 --     what the keys of the user's record begin with, what the user's keys begin with;
---   of each of its messages [1 or 0: keep, red dot, remember, judge, expires; the refusal that was
---     decided on before (0: none)]: uid, record, extra; where it is remembered, if it is; the Unix
+--   of each of its messages [1 or 0: keep, red dot, remember, judge (2: friends only), expires; the
+--     refusal that was decided on before (0: none)]: uid, record, extra; where it is remembered, if it is; the Unix
 --     ms, if it expires
 -- Reply of each message in order 26 bytes: version, what became of it (1 appended, 2 a retry, 3
 --   refused, 4 failed), then as doubles its pub, messageId and messageSeq (0: not kept), of a retry
@@ -48,7 +48,7 @@ if is_moving == 1 then
   local named, at, byte = { KEYS[1] }, 2, HEADER_BYTES + 1
   while ARGV[at] do
     local base, key = ARGV[at], ARGV[at + 1]
-    for _, part in ipairs({ 'head:', 'log:', 'expiry:', 'redDots:', 'permanent:', 'temporary:' }) do named[#named + 1] = base .. part .. key end
+    for _, part in ipairs({ 'head:', 'log:', 'expiry:', 'redDots:', 'permanent:', 'temporary:', 'denylist:', 'allowlist:' }) do named[#named + 1] = base .. part .. key end
     named[#named + 1] = base .. 'due'
     local users, messages = string.byte(ARGV[1], byte, byte + 1)
     at, byte = at + CHANNEL_ARGS + users * USER_ARGS, byte + CHANNEL_BYTES
@@ -65,7 +65,7 @@ end
 -- first: where the channel's arguments begin; users: how many of its users are in reach.
 local function append(s, reply, first, users, now, window, bucket, most, is_limited)
   local ARGV, byte, channel, frames, answered = ARGV, string.byte, s[CHANNEL], s[FRAMES], #reply
-  local pieces, judged, refusal, now_text = frames and #frames or 0, nil, nil, nil
+  local pieces, judged, judged_how, refusal, now_text = frames and #frames or 0, nil, nil, nil, nil
   while s[LEFT] > 0 do
     local at = s[AT]
     s[LEFT] = s[LEFT] - 1
@@ -79,16 +79,16 @@ local function append(s, reply, first, users, now, window, bucket, most, is_limi
       s[CHANNEL] = channel
     end
     local uid, record, first_id, first_seq, first_pub = ARGV[at], ARGV[at + 1], nil, nil, nil
-    if check == 1 then
-      if judged ~= uid then
+    if check > 0 then
+      if judged ~= uid or judged_how ~= check then
         if users == 0 then
-          refusal = group_refusal(channel[INFO], channel[BASE], channel[KEY], uid)
+          refusal = group_refusal(channel[INFO], channel[LISTS], channel[BASE], channel[KEY], uid)
         else
           local from, to = first + CHANNEL_ARGS, first + CHANNEL_ARGS + (users - 1) * USER_ARGS
           if ARGV[to] == uid then from, to = to, from end
-          refusal = person_refusal(ARGV[to + 1], '1:' .. ARGV[to], ARGV[from + 1], '1:' .. ARGV[from], uid)
+          refusal = person_refusal(ARGV[to + 1], '1:' .. ARGV[to], ARGV[from + 1], '1:' .. ARGV[from], uid, check == 2)
         end
-        judged = uid
+        judged, judged_how = uid, check
       end
       refused = refusal
     end

@@ -6,6 +6,10 @@ local FORMAT_UNIT = 256
 local NO_RECORD = -1
 local DISBAND = 2
 local LARGE = 16
+-- Which lists of the channel are not empty (field `lists` of its head; absent: none), also where
+-- there is no record.
+local HAS_DENYLIST = 1
+local HAS_ALLOWLIST = 2
 
 -- The bits of the field; NO_RECORD where it is absent.
 local function bits_of(info)

@@ -8,7 +8,7 @@ local MAX_EXCESS = 100 -- messages beyond those that a channel keeps, a tenth of
 -- An open channel (`c`) is a list, which is made in one go; what stands where in it.
 local BASE = 1 -- what its keys begin with
 local KEY = 2
-local HEAD = 3 -- its name; from it seq, red, pub, bare (whether the log was emptied) and info (the channel's record)
+local HEAD = 3 -- its name; from it seq, red, pub, bare (whether the log was emptied), info (the channel's record) and lists
 local PEERS = 4
 local FIRST = 5 -- seq when it was opened
 local SEQ = 6
@@ -21,7 +21,8 @@ local NEWEST = 12 -- only where it is apart, else false: id of its newest messag
 local LOG = 13 -- its name, once a message was placed
 local OWNERS = 14 -- who sent what: fields of the head, each followed by a seq
 local OWNER = 15 -- who sent the last one
-local DUE = 16 -- when a sweep is to look at the channel (Unix ms), false: no matter
+local LISTS = 16 -- which lists of it are not empty, false: none
+local DUE = 17 -- when a sweep is to look at the channel (Unix ms), false: no matter
 
 -- base: what the keys of the channel begin with. peers, of a personal channel whose users are in
 -- reach, else false: now as text, `peers` of one user, whom to enter there, and the same of the
@@ -30,16 +31,16 @@ local DUE = 16 -- when a sweep is to look at the channel (Unix ms), false: no ma
 local function open_channel(base, key, peers, is_limited, is_apart)
   local head, found = base .. 'head:' .. key, nil
   if is_apart then
-    found = redis.call('HMGET', head, 'seq', 'red', 'pub', 'bare', 'info', 'newest')
+    found = redis.call('HMGET', head, 'seq', 'red', 'pub', 'bare', 'info', 'lists', 'newest')
   else
-    found = redis.call('HMGET', head, 'seq', 'red', 'pub', 'bare', 'info')
+    found = redis.call('HMGET', head, 'seq', 'red', 'pub', 'bare', 'info', 'lists')
   end
   local seq_text, red_text, pub_text, bare = found[1], found[2], found[3], found[4]
   local seq = tonumber(seq_text) or 0
   local red = red_text == seq_text and seq or tonumber(red_text) or 0
   local pub = pub_text == seq_text and seq or tonumber(pub_text) or 0
-  local is_swept, newest = is_limited or bare or seq == 0, is_apart and (tonumber(found[6]) or 0)
-  return { base, key, head, peers, seq, seq, red, pub, bare, found[5], is_swept, newest, false, false, false, false }
+  local is_swept, newest = is_limited or bare or seq == 0, is_apart and (tonumber(found[7]) or 0)
+  return { base, key, head, peers, seq, seq, red, pub, bare, found[5], is_swept, newest, false, false, false, found[6], false }
 end
 
 -- red_dot: whether it has one; expires: Unix ms as text, else nil or false; stream: clientMsgNo of

@@ -166,15 +166,31 @@ function numbersOf(
   { header, clientMsgNo, permission }: MessageDraft,
   expires: boolean,
 ): readonly number[] {
-  const isJudged = permission !== "check" && permission !== "granted";
+  const [check, refused] = judgementOf(permission);
   return [
     header.noPersist ? 0 : 1,
     header.redDot ? 1 : 0,
     clientMsgNo === "" ? 0 : 1,
-    permission === "check" ? 1 : 0,
+    check,
     expires ? 1 : 0,
-    isJudged ? codeOf(permission) : 0,
+    refused,
   ];
+}
+
+/** Whether the step judges, and the refusal that was decided on. */
+function judgementOf(
+  permission: MessageDraft["permission"],
+): readonly [check: number, refused: number] {
+  switch (permission) {
+    case "granted":
+      return [0, 0];
+    case "check":
+      return [1, 0];
+    case "check_friends":
+      return [2, 0];
+    default:
+      return [0, codeOf(permission)];
+  }
 }
 
 /** Unix milliseconds; 0: never. */

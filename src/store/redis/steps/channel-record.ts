@@ -28,6 +28,13 @@ const CHANGEABLE = [
   ["large", LARGE],
 ] as const;
 
+/** Bits of the lists that are not empty, in the head's field `lists`. */
+export const LIST_BITS = { denylist: 1, allowlist: 2 } as const;
+/** Bits of a sender in the lists, as a step answers. */
+const DENIED = 1;
+const HAS_ALLOWLIST = 2;
+const ALLOWED = 4;
+
 /**
  * Under what name a channel's record and members are kept; a user's rules and contacts are no
  * conversation, so their name has no `@`.
@@ -61,6 +68,15 @@ export function isMember(bits: number): boolean {
 /** There are members at all, where the step was asked for that. */
 export function hasMembers(bits: number): boolean {
   return bits >= 0 && (bits & HAS_MEMBERS) !== 0;
+}
+
+/** Where the uid that was asked about stands in the lists. */
+export function listFactsOf(lists: number) {
+  return {
+    isDenied: (lists & DENIED) !== 0,
+    hasAllowlist: (lists & HAS_ALLOWLIST) !== 0,
+    isAllowed: (lists & ALLOWED) !== 0,
+  };
 }
 
 /** Members may be added. */

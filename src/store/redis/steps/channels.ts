@@ -1,4 +1,4 @@
-// Channels in Redis: their records, their members of both kinds, and what deciding on a send needs
+// Channels in Redis: their records, their members of both kinds, their lists, and what deciding on a send needs
 // to know. Each change is one script in the channel's slot, behind the entries in the indexes of
 // new members' groups; it takes as long as the list it is given, and notifies the group's nodes of
 // removed members. No state but the indexes' repairs.
@@ -18,6 +18,8 @@ import {
   infoOf,
   isMember,
   isOpen,
+  LIST_BITS,
+  listFactsOf,
   recordKey,
 } from "./channel-record.ts";
 import { UserGroups } from "./user-groups.ts";
@@ -32,6 +34,7 @@ const FORGET = loadScript(lua("members_forget"), ...MEMBERS);
 const REMOVE = loadScript(lua("members_remove"), ...MEMBERS);
 const AMONG = loadScript(lua("members_among"), ...MEMBERS);
 const FEW = loadScript(lua("members_few"), ...MEMBERS);
+const CHANGE_LIST = loadScript(lua("list_change"), ...MEMBERS);
 const SINCE = loadScript(lua("members_since"), ...MEMBERS);
 
 /** Members read in one step; more are read in pages, others between them. */
@@ -45,6 +48,8 @@ type Membership = "permanent" | "temporary";
 const PERMANENT: Membership = "permanent";
 const TEMPORARY: Membership = "temporary";
 /** Keys of every script on members, behind `head` and the sets of both kinds. */
+/** Keys of `channel_facts.lua`. */
+const OF_FACTS = ["head", "permanent", "temporary", "denylist", "allowlist"];
 const OF_MEMBERS = ["joinSeqs", "positions", "replaced"];
 
 /** What `members_remove.lua` answers first. */
@@ -83,15 +88,15 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
     type === GROUP_CHANNEL ? [link.keys.topic(groupTopic(id)), id] : ["", ""];
 
   /**
-   * What `channel_facts.lua` replies: bits of the channel and, in the same slot, of a second
-   * record.
+   * What `channel_facts.lua` replies: bits of the channel, of the uid in its lists and, in the same
+   * slot, of a second record.
    */
   async function facts(
     channel: ChannelRef,
     args: readonly string[],
     more: readonly string[] = [],
   ): Promise<readonly number[]> {
-    const keys = [...memberKeys(channel).slice(0, 3), ...more];
+    const keys = [...keysOf(channel, ...OF_FACTS), ...more];
     return (await link.run(FACTS, keys, args)) as number[]; // as its header says
   }
 
@@ -186,33 +191,50 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
         : { kind: "removed" };
     },
 
+    async changeList(channel, list, { kind, uids }) {
+      const keys = keysOf(channel, "head", list);
+      const names = JSON.stringify([...new Set(uids)]);
+      const isGroup = channel.type === GROUP_CHANNEL ? 1 : 0;
+      const args = ["", "", names, kind, LIST_BITS[list], isGroup];
+      const reply = await link.run(CHANGE_LIST, keys, args);
+      await written(keys[0]);
+      return reply === 1;
+    },
+
+    listed: (channel, list) => scanned(link, keysOf(channel, list)),
+
     async groupFacts(channelId, uid) {
       const channel: ChannelRef = { id: channelId, type: GROUP_CHANNEL };
-      const [bits = -1] = await facts(channel, [uid]);
-      return { info: infoOf(channel, bits), isSubscriber: isMember(bits) };
+      const [bits = -1, lists = 0] = await facts(channel, [uid]);
+      const info = infoOf(channel, bits);
+      const inLists = listFactsOf(info === undefined ? 0 : lists);
+      return { info, isSubscriber: isMember(bits), ...inLists };
     },
 
     async personFacts(fromUid, toUid) {
       const to: ChannelRef = { id: toUid, type: PERSON_CHANNEL };
       const from: ChannelRef = { id: fromUid, type: PERSON_CHANNEL };
-      const [bits = -1, senderBits = -1] = link.isCluster
-        ? await Promise.all([
-            facts(to, [fromUid, WITH_ANY]).then(([first = -1]) => first),
-            recordBits(from),
-          ])
-        : await facts(to, [fromUid, WITH_ANY], keysOf(from, "head"));
+      const [[bits = -1, lists = 0, same = -1], apart] = await Promise.all([
+        facts(
+          to,
+          [fromUid, WITH_ANY],
+          link.isCluster ? [] : keysOf(from, "head"),
+        ),
+        link.isCluster ? recordBits(from) : undefined,
+      ]);
       return {
         receiver: infoOf(to, bits),
         receiverHasContacts: hasMembers(bits),
         isContact: isMember(bits),
-        sender: infoOf(from, senderBits),
+        sender: infoOf(from, apart ?? same),
+        ...listFactsOf(lists),
       };
     },
 
     async members(channel) {
       const few = await link.run(FEW, memberKeys(channel), [MAX_FEW]);
       if (few !== null) return texts(few);
-      return manyMembers(link, keysOf(channel, ...kindsOf(PERMANENT)));
+      return scanned(link, keysOf(channel, ...kindsOf(PERMANENT)));
     },
 
     membersAmong,
@@ -242,8 +264,11 @@ function kindsOf(membership: Membership): readonly Membership[] {
     : [TEMPORARY, PERMANENT];
 }
 
-/** Page by page: who is a member all the time is there, who comes or goes meanwhile may be. */
-async function manyMembers(
+/**
+ * The uids of sets, page by page: one that is in all the time is there, one that comes or goes
+ * meanwhile may be.
+ */
+async function scanned(
   link: RedisStoreParts["link"],
   keys: readonly string[],
 ): Promise<readonly string[]> {

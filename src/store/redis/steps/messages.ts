@@ -50,13 +50,14 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
   /** The step cannot read the rules of users in other slots. */
   async function judge(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
-    if (permission !== "check") return draft;
+    const friendsOnly = permission === "check_friends";
+    if (!friendsOnly && permission !== "check") return draft;
     const facts = personFacts(fromUid, channel.id);
     const known = await judging.enter(
       `${fromUid} ${key}`,
       Promise.resolve(facts),
     );
-    const refused = refusePersonSend(known, fromUid, channel.id);
+    const refused = refusePersonSend(known, fromUid, channel.id, friendsOnly);
     return { ...draft, permission: refused ?? "granted" };
   }
 

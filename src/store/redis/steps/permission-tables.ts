@@ -21,6 +21,8 @@ const REFUSALS = {
   send_banned: 3,
   not_subscriber: 4,
   stranger_refused: 5,
+  denylisted: 6,
+  not_allowlisted: 7,
 } as const satisfies Record<SendRefusal, number>;
 
 const BY_CODE = new Map<number, SendRefusal>(
@@ -36,8 +38,10 @@ const SEND_BAN = 4;
 const ALLOW_STRANGER = 8;
 const MEMBER = 8;
 const STRANGER = 16;
-const GROUP_SYSTEM = 16;
-const PERSON_SYSTEM = 32;
+const SYSTEM = 32;
+const DENIED = 64;
+const UNLISTED = 128;
+const CASES = 256;
 const SENDER = "sender";
 
 /** How a step is given a refusal, and gives one; 0: none. */
@@ -54,18 +58,15 @@ export function refusalOf(code: number): SendRefusal | undefined {
 export function permissionTables(): string {
   return [
     `local SYSTEM_UID = '${SYSTEM_UID}'`,
-    `local GROUP_REFUSALS = '${table(GROUP_SYSTEM, refuseInGroup)}'`,
-    `local PERSON_REFUSALS = '${table(PERSON_SYSTEM, refuseToPerson)}'`,
+    `local GROUP_REFUSALS = '${table(refuseInGroup)}'`,
+    `local PERSON_REFUSALS = '${table(refuseToPerson)}'`,
   ].join("\n");
 }
 
-function table(
-  topBit: number,
-  refuse: (bits: number) => SendRefusal | undefined,
-): string {
-  return Array.from({ length: 2 * topBit }, (_, bits) =>
-    codeOf(refuse(bits)),
-  ).join("");
+function table(refuse: (bits: number) => SendRefusal | undefined): string {
+  return Array.from({ length: CASES }, (_, bits) => codeOf(refuse(bits))).join(
+    "",
+  );
 }
 
 function refuseInGroup(bits: number): SendRefusal | undefined {
@@ -73,8 +74,9 @@ function refuseInGroup(bits: number): SendRefusal | undefined {
     {
       info: infoOf(GROUP_CHANNEL, bits),
       isSubscriber: (bits & MEMBER) !== 0,
+      ...listFacts(bits),
     },
-    (bits & GROUP_SYSTEM) !== 0 ? SYSTEM_UID : SENDER,
+    (bits & SYSTEM) !== 0 ? SYSTEM_UID : SENDER,
   );
 }
 
@@ -85,10 +87,20 @@ function refuseToPerson(bits: number): SendRefusal | undefined {
       receiverHasContacts: (bits & STRANGER) !== 0,
       isContact: false,
       sender: infoOf(PERSON_CHANNEL, bits & SEND_BAN),
+      ...listFacts(bits),
     },
-    (bits & PERSON_SYSTEM) !== 0 ? SYSTEM_UID : SENDER,
+    (bits & SYSTEM) !== 0 ? SYSTEM_UID : SENDER,
     "receiver",
+    true, // the step sets UNLISTED only where the allowlist counts
   );
+}
+
+function listFacts(bits: number) {
+  return {
+    isDenied: (bits & DENIED) !== 0,
+    hasAllowlist: (bits & UNLISTED) !== 0,
+    isAllowed: (bits & UNLISTED) === 0,
+  };
 }
 
 function infoOf(type: ChannelType, bits: number): ChannelInfo {
