@@ -85,6 +85,9 @@ const PARTS = {
   info: ["hexists", "channels", "info"],
   permanent: ["scard", "subscribers"],
   temporary: ["scard", "temporary subscribers"],
+  lists: ["hexists", "channels with lists", "lists"],
+  denylist: ["scard", "denylists"],
+  allowlist: ["scard", "allowlists"],
   joinSeqs: ["hlen", "memberships"],
   log: ["xlen", "messages"],
   own: ["hlen", "senders' newest seqs"],
@@ -181,7 +184,7 @@ export class MoveTarget {
 }
 
 /** Fields of a channel's head that are no sender's. */
-const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info"] as const;
+const HEAD_FIELDS = ["seq", "pub", "red", "bare", "info", "lists"] as const;
 
 /** How much of a part Redis holds. */
 export interface MovedCount {

@@ -14,6 +14,12 @@ import { fieldsOf, type Stored } from "../store/embedded/engine/database.ts";
 import { decodeRecord } from "../store/embedded/engine/record.ts";
 import * as folder from "../store/embedded/export.ts";
 import {
+  ALLOWLIST,
+  DENYLIST,
+  PERMANENT,
+  TEMPORARY,
+} from "../store/embedded/steps/channel-tables.ts";
+import {
   commandOf,
   expiryOf,
   readState,
@@ -22,6 +28,7 @@ import { ownerOf } from "../store/embedded/steps/managers.ts";
 import { idCounterKeys } from "../store/redis/steps/channel-names.ts";
 import {
   encodeInfo,
+  LIST_BITS,
   ownField,
   recordKey,
 } from "../store/redis/steps/channel-record.ts";
@@ -62,8 +69,6 @@ export interface MoveTable {
 /** The time of entry in the index of a user's groups. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
-const PERMANENT = 1;
-const TEMPORARY = 2;
 
 /** A table each row of which moves by itself. */
 function table<K, V>(
@@ -145,6 +150,27 @@ function channelTables(
   { tables }: folder.MoveSource,
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
+  /** A uid of a channel with bits, each of which is a set in Redis. */
+  const uidTable = (
+    name: "members" | "lists",
+    sets: Readonly<Partial<Record<Part, number>>>,
+  ) =>
+    table<[type: ChannelType, id: string, uid: string], Stored>(
+      ["channel", name],
+      tables[name],
+      ({ key: [type, id, uid], value }) => {
+        const bits = Number(fieldsOf(value)[0]);
+        const all = Object.entries(sets) as [Part, number][]; // loses the type of its keys
+        const parts = all.flatMap(([part, bit]) => (bits & bit ? part : []));
+        const key = recordKey({ type, id });
+        return {
+          facts: parts.map((part) =>
+            fact("SADD", keys.channel(part, key), [uid]),
+          ),
+          counts: parts,
+        };
+      },
+    );
   return [
     table<[type: ChannelType, id: string], Stored>(
       ["channel", "channels"],
@@ -173,23 +199,29 @@ function channelTables(
         };
       },
     ),
-    table<[type: ChannelType, id: string, uid: string], Stored>(
-      ["channel", "members"],
-      tables.members,
-      ({ key: [type, id, uid], value }) => {
-        const bits = Number(fieldsOf(value)[0]);
-        const kinds: Part[] = [];
-        if ((bits & PERMANENT) !== 0) kinds.push("permanent");
-        if ((bits & TEMPORARY) !== 0) kinds.push("temporary");
+    uidTable("members", { permanent: PERMANENT, temporary: TEMPORARY }),
+    table<[type: ChannelType, id: string], Stored>(
+      ["channel", "listSizes"],
+      tables.listSizes,
+      ({ key: [type, id], value }) => {
         const name = recordKey({ type, id });
+        const [denied, allowed] = fieldsOf(value).map(Number);
+        const lists =
+          (denied ? LIST_BITS.denylist : 0) +
+          (allowed ? LIST_BITS.allowlist : 0);
+        const head = keys.channel("head", name);
         return {
-          facts: kinds.map((kind) =>
-            fact("SADD", keys.channel(kind, name), [uid]),
-          ),
-          counts: kinds,
+          facts: [fact("HSET", head, ["lists", `${lists}`])],
+          counts: ["lists"],
+          sizes: [
+            ["lists", head],
+            ["denylist", keys.channel("denylist", name)],
+            ["allowlist", keys.channel("allowlist", name)],
+          ],
         };
       },
     ),
+    uidTable("lists", { denylist: DENYLIST, allowlist: ALLOWLIST }),
     table<[uid: string, id: string], Stored>(
       ["channel", "groups"],
       tables.groups,

@@ -106,6 +106,11 @@ async function channels(store: Store): Promise<void> {
   await store.updateChannel(inGroup("gone"), { disband: true });
   await store.createChannel({ ...person(BOB), allowStranger: true }, [ALICE]);
   await store.createChannel({ ...person(ODD), sendBan: true }, []);
+  const list = (uids: readonly string[]) => ({ kind: "add", uids }) as const;
+  await store.changeList(inGroup("g"), "denylist", list([DAVE, ODD]));
+  await store.changeList(inGroup("quiet"), "allowlist", list([ALICE, ODD]));
+  await store.changeList(to(CAROL), "denylist", list([BOB, ODD])); // has no record
+  await store.changeList(to(CAROL), "allowlist", list([ODD]));
 }
 
 async function messages(
@@ -212,6 +217,8 @@ export async function picture(store: Store): Promise<unknown> {
       [...GROUPS.map(inGroup), ...UIDS.map(to)].map(async (channel) => ({
         info: await store.channel(channel),
         members: [...(await store.members(channel))].sort(),
+        denied: [...(await store.listed(channel, "denylist"))].sort(),
+        allowed: [...(await store.listed(channel, "allowlist"))].sort(),
       })),
     ),
     logs: await Promise.all(keysOf().map((key) => logPicture(store, key))),
@@ -241,6 +248,10 @@ async function personPicture(store: Store, uid: string) {
       ([0, 1, 2] as const).map((flag) => store.device(uid, flag)),
     ),
     groups: [...(await store.groupsOf(uid))].sort(),
+    facts: await Promise.all([
+      ...GROUPS.map((id) => store.groupFacts(id, uid)),
+      ...UIDS.map((from) => store.personFacts(from, uid)),
+    ]),
     conversations: await store.readConversations(uid, refs, bounds),
     inbox: await store.readInbox(uid, 0, bounds),
     streams: open,
