@@ -7,6 +7,7 @@ import {
   type Message,
   PERSON_CHANNEL,
 } from "../broker/model.ts";
+import type { HttpReply } from "../transport/types.ts";
 import { errorReply } from "./errors.ts";
 import {
   channelId,
@@ -29,7 +30,7 @@ const HISTORY_LIMIT = 50;
 /** Payload bytes in one page of history: bounds the memory of one call, whatever its limit. */
 const HISTORY_BYTES = 8 * 1024 * 1024;
 
-const header = Type.Object(
+export const header = Type.Object(
   {
     no_persist: Type.Optional(flag("1: not stored")),
     red_dot: Type.Optional(flag("1: counts as unread")),
@@ -141,11 +142,7 @@ export function createMessageCalls(messages: Messages) {
   return {
     send(body: SendBody): Outcome {
       const payload = decodeBase64(body.payload);
-      if (payload === undefined)
-        return errorReply("bad_payload", {
-          message: "payload must be standard base64 with padding",
-          details: [{ path: "payload", message: "is not base64" }],
-        });
+      if (payload === undefined) return notBase64();
       return messages.send(toInput(body, payload)).then(sentReply);
     },
 
@@ -174,17 +171,21 @@ function toInput(body: SendBody, payload: Uint8Array): SendInput {
     fromUid: body.from_uid,
     channel: { id: body.channel_id, type: body.channel_type },
     clientMsgNo: body.client_msg_no,
-    header: {
-      noPersist: header?.no_persist === 1,
-      redDot: header?.red_dot === 1,
-      syncOnce: header?.sync_once === 1,
-    },
+    header: toHeader(header),
     expireS: body.expire ?? 0,
     streamNo: body.stream_no || undefined,
     tagKey: body.tag_key || undefined,
     payload,
     subscribers: body.subscribers,
     origin: undefined,
+  };
+}
+
+export function toHeader(given: Static<typeof header> | undefined) {
+  return {
+    noPersist: given?.no_persist === 1,
+    redDot: given?.red_dot === 1,
+    syncOnce: given?.sync_once === 1,
   };
 }
 
@@ -205,11 +206,19 @@ function sentReply({ messageId, messageSeq, clientMsgNo }: Sent) {
   );
 }
 
+/** Refuses a payload that is not base64. */
+export function notBase64(): HttpReply {
+  return errorReply("bad_payload", {
+    message: "payload must be standard base64 with padding",
+    details: [{ path: "payload", message: "is not base64" }],
+  });
+}
+
 /**
  * The bytes, or undefined unless `text` is canonical standard base64: Buffer skips invalid
  * characters, so the bytes are encoded again and compared.
  */
-function decodeBase64(text: string): Uint8Array | undefined {
+export function decodeBase64(text: string): Uint8Array | undefined {
   const bytes = Buffer.from(text, "base64");
   return bytes.toString("base64") === text ? bytes : undefined;
 }

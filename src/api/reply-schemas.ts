@@ -200,6 +200,71 @@ export const historyBody = Type.Object(
   },
 );
 
+const { stream: _stream, ...plainMessage } = message.properties;
+const SYNCED_EXAMPLE = { ...MESSAGE_EXAMPLE, setting: 0 };
+
+const syncedMessage = Type.Object(
+  {
+    ...plainMessage,
+    setting: Type.Integer({ description: "2: a stream's message, else 0" }),
+    end: Type.Optional(Type.Literal(1, { description: "The stream ended" })),
+    end_reason: Type.Optional(
+      Type.Integer({ description: "1 interrupted, 3 cancelled" }),
+    ),
+    error: Type.Optional(Type.String({ description: "The reason in words" })),
+    stream_data: Type.Optional(
+      Type.String({
+        contentEncoding: "base64",
+        description: "The stream's text so far",
+      }),
+    ),
+  },
+  { title: "SyncedMessage", examples: [SYNCED_EXAMPLE] },
+);
+
+export const syncedPageBody = Type.Object(
+  {
+    start_message_seq: count,
+    end_message_seq: count,
+    more: flag,
+    messages: Type.Array(syncedMessage, { description: "Ascending" }),
+  },
+  {
+    title: "SyncedMessages",
+    examples: [
+      {
+        start_message_seq: 0,
+        end_message_seq: 0,
+        more: 0,
+        messages: [SYNCED_EXAMPLE],
+      },
+    ],
+  },
+);
+
+export const commandsBody = Type.Array(syncedMessage, {
+  title: "CommandList",
+  description: "Oldest first; message_seq counts the user's inbox",
+  examples: [[SYNCED_EXAMPLE]],
+});
+
+export const maxSeqBody = Type.Object(
+  { message_seq: count },
+  { title: "MaxMessageSeq", examples: [{ message_seq: 1 }] },
+);
+
+export const sentBatchBody = Type.Object(
+  {
+    fail_uids: Type.Array(Type.String(), {
+      description: "Users that it was not sent to",
+    }),
+    reason: Type.Array(Type.String(), {
+      description: "Of each of them, in the same order",
+    }),
+  },
+  { title: "SentBatch", examples: [{ fail_uids: [], reason: [] }] },
+);
+
 const CONVERSATION_EXAMPLE = {
   channel_id: "lobby",
   channel_type: 2,

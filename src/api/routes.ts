@@ -3,6 +3,7 @@
 
 import type { Channels } from "../broker/channels.ts";
 import type { Conversations } from "../broker/conversations.ts";
+import type { Inboxes } from "../broker/inboxes.ts";
 import type { Managers } from "../broker/managers.ts";
 import type { Messages } from "../broker/messages.ts";
 import type { Clock, NodeRegistry } from "../broker/ports.ts";
@@ -21,6 +22,8 @@ import {
   refuseUntyped,
 } from "./events.ts";
 import { createManagerCalls, loginBody } from "./managers.ts";
+import { createSendBatch, sendBatchBody } from "./message-batch.ts";
+import { createSyncCalls, maxSeqQuery, syncBodies } from "./message-sync.ts";
 import { createMessageCalls, historyQuery, sendBody } from "./messages.ts";
 import * as replies from "./reply-schemas.ts";
 import {
@@ -39,6 +42,7 @@ export interface RouteParts extends StreamRouteParts, SystemParts {
   readonly users: Users;
   readonly channels: Channels;
   readonly messages: Messages;
+  readonly inboxes: Inboxes;
   readonly streams: Pick<Streams, "post" | "read">;
   readonly conversations: Conversations;
   readonly managers: Managers;
@@ -67,6 +71,7 @@ export function createRoutes(
     ...userRoutes(parts.users),
     ...channelRoutes(parts.channels, maxSubscribers),
     ...messageRoutes(parts.messages, maxSubscribers),
+    ...syncRoutes(parts),
     eventRoute(parts.streams),
     createStreamRoute(parts, "all"),
     ...conversationRoutes(parts),
@@ -184,6 +189,16 @@ function messageRoutes(
       errors: ["bad_id", "bad_payload", "too_large", ...SEND_REFUSALS],
       handle: messages.send,
     }),
+    postRoute({
+      path: "/message/sendbatch",
+      access: ["messages:write"],
+      tag: "messages",
+      summary: "Sends one personal message to each of many users",
+      body: sendBatchBody(maxSubscribers),
+      success: { description: "Sent", body: replies.sentBatchBody },
+      errors: ["bad_id", "bad_payload", "too_large"],
+      handle: createSendBatch(useCases),
+    }),
     queryRoute({
       path: "/channel/messages",
       access: ["messages:write"],
@@ -193,6 +208,58 @@ function messageRoutes(
       success: { description: "A page", body: replies.historyBody },
       errors: ["bad_id"],
       handle: messages.history,
+    }),
+  ];
+}
+
+function syncRoutes({ messages, inboxes }: RouteParts): readonly ApiRoute[] {
+  const sync = createSyncCalls(messages, inboxes);
+  const common = {
+    access: ["messages:write"],
+    tag: "messages",
+    errors: ["bad_id"],
+  } as const;
+  const page = { description: "Messages", body: replies.syncedPageBody };
+  return [
+    postRoute({
+      ...common,
+      path: "/channel/messagesync",
+      summary: "Reads messages around a position of a channel's history",
+      body: syncBodies.messages,
+      success: page,
+      handle: sync.messages,
+    }),
+    postRoute({
+      ...common,
+      path: "/messages",
+      summary: "Reads single messages of a channel",
+      body: syncBodies.find,
+      success: page,
+      handle: sync.find,
+    }),
+    queryRoute({
+      ...common,
+      path: "/channel/max_message_seq",
+      summary: "Tells the newest sequence number of a channel",
+      query: maxSeqQuery,
+      success: { description: "The number", body: replies.maxSeqBody },
+      handle: sync.maxSeq,
+    }),
+    postRoute({
+      ...common,
+      path: "/message/sync",
+      summary: "Lists a user's commands that were not acknowledged",
+      body: syncBodies.commands,
+      success: { description: "Commands", body: replies.commandsBody },
+      handle: sync.commands,
+    }),
+    postRoute({
+      ...common,
+      path: "/message/syncack",
+      summary: "Acknowledges a user's commands through a sequence number",
+      body: syncBodies.commandsRead,
+      success: DONE,
+      handle: sync.commandsRead,
     }),
   ];
 }

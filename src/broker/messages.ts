@@ -11,10 +11,12 @@ import {
 } from "./content.ts";
 import { BrokerError, type SendRefusal } from "./errors.ts";
 import { assertId, assertLabel, type ChannelView, viewedKey } from "./ids.ts";
+import { findMessages, type WantedMessages } from "./message-lookup.ts";
 import {
   type ChannelRef,
   channelKey,
   clientMsgNoOf,
+  type Message,
   type MessageHeader,
 } from "./model.ts";
 import type {
@@ -86,6 +88,10 @@ export interface Messages {
    * `bad_request`.
    */
   history(view: ChannelView, range: HistoryRange): Promise<HistoryPage>;
+  /** The channel's newest seq; 0: it has no message. Checks no permission. Throws `bad_id`. */
+  headSeq(view: ChannelView): Promise<number>;
+  /** Single messages, in seq order. Checks no permission. Throws `bad_id`. */
+  find(view: ChannelView, wanted: WantedMessages): Promise<readonly Message[]>;
 }
 
 /** Copies of one user's commands under way into inboxes; a larger command goes alone. */
@@ -186,6 +192,14 @@ export function createMessages(
         ...slice,
         headSeq: Math.max(headSeq, newest?.messageSeq ?? 0), // a message may be stored between the reads
       };
+    },
+
+    async headSeq(view) {
+      return store.headSeq(viewedKey(view));
+    },
+
+    async find(view, wanted) {
+      return findMessages(store, viewedKey(view), wanted);
     },
   };
 }

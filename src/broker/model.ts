@@ -354,6 +354,12 @@ export function clientMsgNoOf(messageId: number): string {
   return `server-${messageId}`;
 }
 
+/** The message id in a `clientMsgNoOf`; undefined: the sender chose this one. */
+export function messageIdOf(clientMsgNo: string): number | undefined {
+  const [, id] = /^server-([1-9]\d{0,15})$/.exec(clientMsgNo) ?? [];
+  return id === undefined ? undefined : Number(id);
+}
+
 /** About when the message was accepted, Unix milliseconds. */
 export function messageTimeMs(messageId: number): number {
   return Math.floor(messageId / MESSAGE_IDS_PER_MS) + MESSAGE_ID_EPOCH_MS;

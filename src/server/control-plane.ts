@@ -9,6 +9,7 @@ import {
 import { credentialRule } from "../api/protected-mode.ts";
 import { createViewers, type Viewers } from "../api/viewers.ts";
 import { createChannels } from "../broker/channels.ts";
+import { createInboxes } from "../broker/inboxes.ts";
 import { createManagers, type Managers } from "../broker/managers.ts";
 import { createUsers } from "../broker/users.ts";
 import { isOriginAllowed } from "../gateway/origins.ts";
@@ -59,6 +60,7 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
     users: createUsers(ports),
     channels: createChannels(ports),
     messages: measuredMessages(node.messages, metrics.api),
+    inboxes: createInboxes(store),
     streams: measuredStreams(node.streams, metrics.api),
     followers: node.followers,
     viewers: viewersOf(node),

@@ -150,7 +150,8 @@ t.test(
   },
 );
 
-const CONVERSATION = { uid: "u", channel_id: "g", channel_type: 2 };
+const GROUP = { channel_id: "g", channel_type: 2 };
+const CONVERSATION = { uid: "u", ...GROUP };
 const EVERYONE = ["admin", "ops", "view"];
 const WRITERS = ["admin", "ops"];
 const ALLOWED: readonly [
@@ -179,6 +180,16 @@ const ALLOWED: readonly [
     { payload: "e30=", from_uid: "u", channel_id: "g", channel_type: 2 },
   ],
   ["GET /channel/messages?channel_id=g&channel_type=2", WRITERS],
+  [
+    "POST /message/sendbatch",
+    WRITERS,
+    { payload: "e30=", from_uid: "u", subscribers: ["v"] },
+  ],
+  ["POST /channel/messagesync", WRITERS, GROUP],
+  ["GET /channel/max_message_seq?channel_id=g&channel_type=2", WRITERS],
+  ["POST /messages", WRITERS, GROUP],
+  ["POST /message/sync", WRITERS, { uid: "u" }],
+  ["POST /message/syncack", WRITERS, { uid: "u", last_message_seq: 1 }],
   [
     "POST /event",
     WRITERS,

@@ -14,6 +14,7 @@ import type { ManagersParts } from "../../src/broker/managers.ts";
 import type { HistoryPage, Sent } from "../../src/broker/messages.ts";
 import type {
   Conversation,
+  InboxCommand,
   Message,
   Presence,
   SessionRecord,
@@ -48,6 +49,7 @@ export interface Backstage {
   sessions: readonly SessionRecord[];
   sent: Sent;
   page: HistoryPage;
+  inbox: readonly InboxCommand[];
   /** What became of a posted event's stream. */
   state: StreamState | undefined;
   /** The stream there is to read. */
@@ -102,6 +104,7 @@ export async function startApi(
     sessions: [],
     sent: { messageId: 7, messageSeq: 3, clientMsgNo: "c1" },
     page: { messages: [], headSeq: 0, more: false },
+    inbox: [],
     state: undefined,
     stream: new ModelStream(),
     conversations: [IDLE],
@@ -174,6 +177,12 @@ function useCases(
     messages: {
       send: note("send", () => stage.sent),
       history: note("history", () => stage.page),
+      headSeq: note("headSeq", () => stage.page.headSeq),
+      find: note("find", () => stage.page.messages),
+    },
+    inboxes: {
+      unread: note("unread", () => stage.inbox),
+      acknowledgeThrough: note("acknowledgeThrough", nothing),
     },
     streams: {
       post: note("post", () => ({ state: stage.state })),

@@ -44,7 +44,13 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
     [200, 400, 401, 403, 404, 413, 415, 500, 503],
   ],
   ["POST /message/send", [200, 400, 401, 403, 413, 415, 500, 503]],
+  ["POST /message/sendbatch", [200, 400, 401, 403, 413, 415, 500, 503]],
   ["GET /channel/messages", [200, 400, 401, 403, 500, 503]],
+  ["POST /channel/messagesync", [200, 400, 401, 403, 413, 415, 500, 503]],
+  ["POST /messages", [200, 400, 401, 403, 413, 415, 500, 503]],
+  ["GET /channel/max_message_seq", [200, 400, 401, 403, 500, 503]],
+  ["POST /message/sync", [200, 400, 401, 403, 413, 415, 500, 503]],
+  ["POST /message/syncack", [200, 400, 401, 403, 413, 415, 500, 503]],
   ["POST /event", [200, 400, 401, 403, 413, 415, 500, 503]],
   [
     "GET /stream/{channel_type}/{channel_id}/{client_msg_no}",

@@ -30,6 +30,7 @@ export const SUITES = {
     "conversations",
     "deduplication",
     "history",
+    "message-sync",
     "messages",
     "payloads",
     "resume",

@@ -31,7 +31,10 @@ export function operationPorts(
 ): OperationPorts {
   const { server, catchUps, watch } = world;
   return {
-    messages: { send: unused, history: given.history ?? unused },
+    messages: {
+      ...{ send: unused, headSeq: unused, find: unused },
+      history: given.history ?? unused,
+    },
     streams: {
       async read({ channel, uid }, clientMsgNo) {
         const key = channelKey(channel, uid ?? "");

@@ -1,0 +1,249 @@
+// What a backend reads for clients that fetch their messages and commands by themselves: ranges,
+// single messages and unread commands, in WuKongIM's shapes. State: none.
+
+import { type Static, Type } from "typebox";
+import { BrokerError } from "../broker/errors.ts";
+import type { Inboxes } from "../broker/inboxes.ts";
+import { LOOKED_THROUGH } from "../broker/message-lookup.ts";
+import type { Messages } from "../broker/messages.ts";
+import {
+  type Message,
+  PERSON_CHANNEL,
+  type StreamSnapshot,
+  type StreamState,
+} from "../broker/model.ts";
+import {
+  channelId,
+  channelType,
+  id,
+  LOBBY,
+  OPTIONAL_ID_PATTERN,
+} from "./fields.ts";
+import { messageJson } from "./messages.ts";
+import { jsonReply, okReply } from "./reply.ts";
+
+const MAX_SEQ = Number.MAX_SAFE_INTEGER;
+const PAGE = 100;
+/** Accepted; a page is cut by the limits of history. */
+const MAX_PAGE = 10_000;
+const COMMANDS = 200;
+const MAX_COMMANDS = 1000;
+const MAX_WANTED = 100;
+const PAGE_BYTES = 8 * 1024 * 1024;
+const OLDER = 0;
+
+const loginUid = Type.Optional(
+  Type.String({
+    pattern: OPTIONAL_ID_PATTERN,
+    description: "Whose conversation it is; needed for a personal channel",
+  }),
+);
+const seq = (description: string) =>
+  Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
+
+export const syncBodies = {
+  messages: Type.Object(
+    {
+      login_uid: loginUid,
+      channel_id: channelId,
+      channel_type: channelType,
+      start_message_seq: Type.Optional(
+        seq("Where to begin, inclusive; 0 with an end of 0: the newest"),
+      ),
+      end_message_seq: Type.Optional(seq("Where to end, exclusive; 0: open")),
+      limit: Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: MAX_PAGE,
+          default: PAGE,
+          description: "Most messages to return; 0: 100",
+        }),
+      ),
+      pull_mode: Type.Optional(
+        Type.Enum([OLDER, 1], {
+          type: "integer",
+          default: OLDER,
+          description: "0 towards older messages, 1 towards newer ones",
+        }),
+      ),
+    },
+    {
+      title: "MessageSyncRequest",
+      examples: [{ ...LOBBY, login_uid: "alice", limit: 10 }],
+    },
+  ),
+  find: Type.Object(
+    {
+      login_uid: loginUid,
+      channel_id: channelId,
+      channel_type: channelType,
+      message_seqs: Type.Optional(
+        Type.Array(seq("A sequence number"), { maxItems: MAX_WANTED }),
+      ),
+      message_ids: Type.Optional(
+        Type.Array(seq("A message id"), { maxItems: MAX_WANTED }),
+      ),
+      client_msg_nos: Type.Optional(
+        Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
+          maxItems: MAX_WANTED,
+          description: `Looked for among the newest ${LOOKED_THROUGH} messages`,
+        }),
+      ),
+    },
+    {
+      title: "MessagesRequest",
+      examples: [{ ...LOBBY, message_seqs: [1, 2] }],
+    },
+  ),
+  commands: Type.Object(
+    {
+      uid: id("Whose commands"),
+      limit: Type.Optional(
+        Type.Integer({
+          minimum: 0,
+          maximum: MAX_COMMANDS,
+          default: COMMANDS,
+          description: "Most commands to return; 0: 200",
+        }),
+      ),
+    },
+    { title: "CommandSyncRequest", examples: [{ uid: "alice", limit: 100 }] },
+  ),
+  commandsRead: Type.Object(
+    {
+      uid: id("Whose commands"),
+      last_message_seq: Type.Integer({
+        minimum: 1,
+        maximum: MAX_SEQ,
+        description: "message_seq of the last command that was handled",
+      }),
+    },
+    {
+      title: "CommandSyncAckRequest",
+      examples: [{ uid: "alice", last_message_seq: 1 }],
+    },
+  ),
+};
+
+export const maxSeqQuery = Type.Object({
+  login_uid: loginUid,
+  channel_id: channelId,
+  channel_type: channelType,
+});
+
+type Body<Name extends keyof typeof syncBodies> = Static<
+  (typeof syncBodies)[Name]
+>;
+
+export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
+  return {
+    async messages(body: Body<"messages">) {
+      const { start_message_seq: start = 0, end_message_seq: end = 0 } = body;
+      const limit = body.limit || PAGE;
+      const range = rangeOf(start, end, body.pull_mode ?? OLDER);
+      const view = viewOf(body);
+      const page =
+        range.fromSeq > range.toSeq
+          ? { messages: [], more: false }
+          : await messages.history(view, {
+              ...range,
+              limit,
+              maxBytes: PAGE_BYTES,
+            });
+      const found = [...page.messages];
+      if (range.reverse) found.reverse();
+      return pageReply(found, { start, end, more: page.more });
+    },
+
+    async maxSeq(query: Static<typeof maxSeqQuery>) {
+      const seq = await messages.headSeq(viewOf(query));
+      return jsonReply(JSON.stringify({ message_seq: seq }));
+    },
+
+    async find(body: Body<"find">) {
+      const found = await messages.find(viewOf(body), {
+        seqs: body.message_seqs ?? [],
+        ids: body.message_ids ?? [],
+        clientMsgNos: body.client_msg_nos ?? [],
+      });
+      const start = found[0]?.messageSeq ?? 0;
+      const end = found.at(-1)?.messageSeq ?? 0;
+      return pageReply(found, { start, end, more: false });
+    },
+
+    async commands({ uid, limit }: Body<"commands">) {
+      const unread = await inboxes.unread(uid, limit || COMMANDS);
+      const all = unread.map(({ message, inboxSeq }) => {
+        const json = syncedJson(message);
+        const header = { ...json.header, sync_once: 1 };
+        return { ...json, header, message_seq: inboxSeq };
+      });
+      return jsonReply(JSON.stringify(all));
+    },
+
+    commandsRead: ({ uid, last_message_seq: last }: Body<"commandsRead">) =>
+      inboxes.acknowledgeThrough(uid, last).then(okReply),
+  };
+}
+
+/** Inclusive bounds of a page that begins at `start` and ends before `end`. */
+function rangeOf(start: number, end: number, mode: 0 | 1) {
+  if (start === 0 && end === 0)
+    return { fromSeq: 1, toSeq: MAX_SEQ, reverse: true };
+  return mode === OLDER
+    ? { fromSeq: end + 1, toSeq: start || MAX_SEQ, reverse: true }
+    : {
+        fromSeq: Math.max(1, start),
+        toSeq: end === 0 ? MAX_SEQ : end - 1,
+        reverse: false,
+      };
+}
+
+function viewOf(body: Static<typeof maxSeqQuery>) {
+  const { channel_id: id, channel_type: type, login_uid: uid = "" } = body;
+  if (type === PERSON_CHANNEL && uid === "")
+    throw new BrokerError("bad_request", {
+      message: "login_uid is required for a personal channel",
+      details: [{ path: "login_uid", message: "is required" }],
+    });
+  return { channel: { id, type }, uid };
+}
+
+function pageReply(
+  messages: readonly Message[],
+  at: { readonly start: number; readonly end: number; readonly more: boolean },
+) {
+  return jsonReply(
+    JSON.stringify({
+      start_message_seq: at.start,
+      end_message_seq: at.end,
+      more: at.more ? 1 : 0,
+      messages: messages.map(syncedJson),
+    }),
+  );
+}
+
+const STREAM_SETTING = 2;
+/** Absent: it goes on, or ended as its producer meant it. */
+const END_REASONS: Partial<Record<StreamState, number>> = {
+  interrupted: 1,
+  cancelled: 3,
+};
+
+/** A message, its channel as the sender named it; its stream as WuKongIM shows one. */
+function syncedJson(message: Message) {
+  const { stream, ...json } = messageJson(message, undefined);
+  const setting = stream === undefined ? 0 : STREAM_SETTING;
+  return { ...json, setting, ...streamEnd(message.stream) };
+}
+
+function streamEnd(stream: StreamSnapshot | undefined) {
+  if (stream === undefined) return {};
+  const { state, text } = stream;
+  const reason = END_REASONS[state];
+  return {
+    ...(state === "active" ? {} : { end: 1 }),
+    ...(reason === undefined ? {} : { end_reason: reason, error: state }),
+    stream_data: Buffer.from(text).toString("base64"),
+  };
+}
