@@ -251,6 +251,7 @@ export function messageJson(message: Message, uid: string | undefined) {
     expire: message.expireS,
     stream_no: message.streamNo ?? "",
     tag_key: message.tagKey ?? "",
+    ...message.passthrough,
     payload: bytes.toString("base64"),
     ...(message.stream === undefined
       ? {}

@@ -177,6 +177,12 @@ const message = Type.Object(
     expire: Type.Integer({ description: "Seconds; 0: never" }),
     stream_no: Type.String(),
     tag_key: Type.String(),
+    setting: Type.Optional(
+      Type.Integer({ description: "Bits that a WKProto client sent with it" }),
+    ),
+    topic: Type.Optional(
+      Type.String({ description: "Text that such a client sent with it" }),
+    ),
     payload: Type.String({ contentEncoding: "base64" }),
     stream: Type.Optional(
       Type.Object(stream, { description: "Of a stream's message" }),

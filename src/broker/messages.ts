@@ -18,6 +18,7 @@ import {
   clientMsgNoOf,
   type Message,
   type MessageHeader,
+  type Passthrough,
 } from "./model.ts";
 import type {
   Appended,
@@ -46,6 +47,7 @@ export interface SendInput {
   readonly expireS: number;
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
+  readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
   /** Restricts the recipients; only for commands. */
   readonly subscribers: readonly string[] | undefined;
@@ -220,6 +222,7 @@ function checkMessage(input: SendInput, rules: MessageRules): boolean {
     assertLabel(input.clientMsgNo, "client_msg_no");
   if (input.streamNo !== undefined) assertLabel(input.streamNo, "stream_no");
   if (input.tagKey !== undefined) assertLabel(input.tagKey, "tag_key");
+  if (input.passthrough?.topic) assertLabel(input.passthrough.topic, "topic");
   for (const uid of input.subscribers ?? []) assertId(uid, "subscribers");
   if (input.payload.length > rules.maxPayloadBytes)
     throw new BrokerError("too_large", {
@@ -250,6 +253,7 @@ function toDraft(
     expireS: input.expireS,
     streamNo: input.streamNo,
     tagKey: input.tagKey,
+    passthrough: input.passthrough,
     payload: input.payload,
     origin: input.origin,
     recipients: undefined,

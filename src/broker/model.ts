@@ -97,6 +97,16 @@ export interface MessageHeader {
   readonly redDot: boolean;
 }
 
+/**
+ * What clients of WuKongIM's protocols tell each other with a message: stored and passed on,
+ * without a meaning here.
+ */
+export interface Passthrough {
+  /** Bits of the `setting` byte: 0x80 a read receipt is asked for, 0x20 signal [WKProto SEND]. */
+  readonly setting: number;
+  readonly topic: string;
+}
+
 /** A message as accepted. Immutable, shared by every recipient of it on a node. */
 export interface Message {
   /** Unique in the cluster, growing, below 2^53. */
@@ -115,6 +125,7 @@ export interface Message {
   readonly expireS: number;
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
+  readonly passthrough?: Passthrough | undefined;
   /** Of a stream's message: `{"type":1,"content":<the text so far>}`. */
   readonly payload: Uint8Array;
   /** The stream whose place in the channel this message is; undefined: a plain message. */

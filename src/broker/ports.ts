@@ -18,6 +18,7 @@ import type {
   InboxCommand,
   Message,
   MessageHeader,
+  Passthrough,
   SessionRecord,
   StreamSnapshot,
   StreamState,
@@ -203,6 +204,7 @@ export interface MessageDraft {
   readonly expireS: number;
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
+  readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
   /** The session that sent it, which gets no push of it; undefined from HTTP. */
   readonly origin: string | undefined;
@@ -304,6 +306,7 @@ export interface CommandDraft {
   readonly header: MessageHeader;
   readonly expireS: number;
   readonly tagKey: string | undefined;
+  readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
   /** Get a kept copy; no uid twice. */
   readonly recipients: readonly string[];

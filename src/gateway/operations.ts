@@ -94,6 +94,7 @@ const OPERATIONS: OperationTable = {
         expireS: operation.expireS,
         streamNo: operation.streamNo,
         tagKey: operation.tagKey,
+        passthrough: operation.passthrough,
         payload: operation.payload,
         subscribers: undefined,
         origin: session.sessionId,

@@ -10,6 +10,7 @@ import type {
   DeviceLevel,
   Message,
   MessageHeader,
+  Passthrough,
   Presence,
   StreamSnapshot,
   StreamState,
@@ -56,6 +57,7 @@ export type Operation =
       readonly expireS: number;
       readonly streamNo: string | undefined;
       readonly tagKey: string | undefined;
+      readonly passthrough?: Passthrough | undefined;
       /** Owned by the operation. */
       readonly payload: Uint8Array;
     }

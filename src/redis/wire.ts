@@ -29,6 +29,7 @@ import {
   GROUP_CHANNEL,
   type Message,
   type MessageHeader,
+  type Passthrough,
   PERSON_CHANNEL,
   type StreamSnapshot,
   type StreamState,
@@ -95,6 +96,7 @@ type RecordedMessage = Pick<
   | "expireS"
   | "streamNo"
   | "tagKey"
+  | "passthrough"
   | "payload"
 >;
 
@@ -115,8 +117,8 @@ export function encodeRecord(
   message: RecordedMessage,
   timestampMs: number,
 ): Buffer {
-  const { channel, header, streamNo, tagKey, payload } = message;
-  return packr.pack([
+  const { channel, header, streamNo, tagKey, passthrough, payload } = message;
+  const fields = [
     WIRE_VERSION,
     channel.type,
     channel.id,
@@ -128,7 +130,10 @@ export function encodeRecord(
     streamNo ?? null,
     tagKey ?? null,
     Buffer.from(payload.buffer, payload.byteOffset, payload.length),
-  ]);
+  ];
+  if (passthrough !== undefined)
+    fields.push(passthrough.setting, passthrough.topic);
+  return packr.pack(fields);
 }
 
 /**
@@ -167,9 +172,16 @@ export function decodeRecord(
     expireS: uint(fields[7]),
     streamNo: label(fields[8]),
     tagKey: label(fields[9]),
+    passthrough: passthroughOf(fields),
     payload: place.payload ?? copied(payload),
     stream: place.stream,
   };
+}
+
+/** Behind the payload, where a message has it; a build that does not know it reads the rest. */
+function passthroughOf(fields: readonly unknown[]): Passthrough | undefined {
+  if (fields.length < 13) return undefined;
+  return { setting: uint(fields[11]), topic: text(fields[12]) };
 }
 
 /**

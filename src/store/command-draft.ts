@@ -19,8 +19,9 @@ export function isTooLong(text: string): boolean {
 /** Throws `too_large` or `bad_request` for what no record or key can hold. */
 export function assertFits(draft: CommandDraft): void {
   const { channel, fromUid, clientMsgNo, tagKey = "", expireS } = draft;
+  const topic = draft.passthrough?.topic ?? "";
   if (
-    [channel.id, fromUid, clientMsgNo, tagKey].some(isTooLong) ||
+    [channel.id, fromUid, clientMsgNo, tagKey, topic].some(isTooLong) ||
     draft.recipients.some(isTooLong) ||
     draft.alsoTell.some(isTooLong)
   )

@@ -67,6 +67,7 @@ function keeping(t: Test, given: Given): void {
         header: { noPersist: false, redDot: true },
         expireS: 3600,
         tagKey: "tag",
+        passthrough: { setting: 0x80, topic: "töpic" },
         payload: Uint8Array.from({ length: 300 }, (_, i) => i & 0xff),
         recipients: ["bob", "cärol", "\u{1F600}"],
         alsoTell: ["älice"],
@@ -97,6 +98,7 @@ function keeping(t: Test, given: Given): void {
         t.same(message?.channel, draft.channel);
         t.equal(message?.fromUid, "älice");
         t.equal(message?.clientMsgNo, "nö-1");
+        t.same(message?.passthrough, draft.passthrough);
         t.equal(message?.timestampMs, bench.nowMs);
         t.same(message?.header, draft.header);
         t.equal(message?.expireS, 3600);

@@ -18,6 +18,7 @@ export async function appending(t: Test, given: Given): Promise<void> {
         expireS: 3600,
         streamNo: "stream-1",
         tagKey: "tag",
+        passthrough: { setting: 0xa0, topic: "töpic" },
         payload: Uint8Array.from({ length: 300 }, (_, i) => i & 0xff),
         origin: "session-1",
       });
@@ -38,6 +39,7 @@ export async function appending(t: Test, given: Given): Promise<void> {
         t.equal(message?.expireS, 3600);
         t.equal(message?.streamNo, "stream-1");
         t.equal(message?.tagKey, "tag");
+        t.same(message?.passthrough, draft.passthrough);
         t.same([...(message?.payload ?? [])], [...draft.payload]);
       }
       await bench.reopen();

@@ -128,7 +128,13 @@ async function messages(
   );
   await store.append(draftOf({ expireS: 5, fromUid: BOB }));
   await store.append(
-    draftOf({ expireS: 50_000, fromUid: BOB, tagKey: "tag", streamNo: "s" }),
+    draftOf({
+      expireS: 50_000,
+      fromUid: BOB,
+      tagKey: "tag",
+      streamNo: "s",
+      passthrough: { setting: 0x80, topic: "" },
+    }),
   );
   await store.append({
     ...numbered(BOB, inGroup("g"), "unkept"),

@@ -45,6 +45,8 @@ function randomMessage(
     expireS: below(2) === 0 ? 0 : below(2 ** 32),
     streamNo: below(2) === 0 ? undefined : text(100),
     tagKey: below(2) === 0 ? undefined : text(100),
+    passthrough:
+      below(4) === 0 ? { setting: below(256), topic: text(130) } : undefined,
     payload: Uint8Array.from({ length: below(400) }, () => below(256)),
     stream: undefined,
   };
@@ -84,7 +86,7 @@ t.test("a record of a newer format is refused", async (t) => {
   const message = randomMessage(randomFrom(1), true);
   const record = recordOf(message);
   const bytes = target.subarray(0, encodeRecord(target, 0, record));
-  bytes[0] = 3;
+  bytes[0] = 4;
   t.throws(() => decodeRecord(bytes), { code: "internal" });
   t.throws(() => peekTimes(bytes), { code: "internal" });
   t.throws(() => peekCounted(bytes), { code: "internal" });
@@ -101,6 +103,18 @@ t.test("a record of version 1 is read, with a count of 0", async (t) => {
   old[0] = 1;
   t.same(decodeRecord(old), { ...whole, counted: 0 });
   t.equal(peekCounted(old).counted, 0);
+});
+
+t.test("only a record with passthrough has version 3", async (t) => {
+  const target = Buffer.alloc(4000);
+  const message = randomMessage(randomFrom(2), true);
+  const versionOf = (one: Message) => {
+    encodeRecord(target, 0, recordOf(one));
+    return target[0];
+  };
+  t.equal(versionOf({ ...message, passthrough: undefined }), 2);
+  const passthrough = { setting: 0x80, topic: "" };
+  t.equal(versionOf({ ...message, passthrough }), 3);
 });
 
 function recordOf(message: Message): StoredRecord {

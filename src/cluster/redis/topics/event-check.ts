@@ -72,6 +72,7 @@ const isMessage = shape({
   header: shape({ noPersist: isFlag, redDot: isFlag }),
   ...{ expireS: isUint, streamNo: absentOr(isText), tagKey: absentOr(isText) },
   ...{ payload: isBytes, stream: absentOr(isSnapshot) },
+  passthrough: absentOr(shape({ setting: isUint, topic: isText })),
 });
 const isEvent = shape({
   ...isOwner,

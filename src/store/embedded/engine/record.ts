@@ -2,7 +2,7 @@
 // value in the database's log. Pure. Layout, little-endian: version u8, kind u8, flags u8,
 // channelType u8, expireS u32, timestampMs f64, messageId f64, messageSeq f64, counted f64 (not in
 // version 1), then strings (length u16, UTF-8): key, channelId, fromUid, clientMsgNo, [streamNo],
-// [tagKey]; the rest is the payload.
+// [tagKey], [setting u8 and topic: version 3, which no other record has]; the rest is the payload.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -10,11 +10,14 @@ import {
   expiresAtMs,
   type Message,
   type MessageHead,
+  type Passthrough,
 } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
 
 /** The newest record format this build writes and reads. */
-export const RECORD_VERSION = 2;
+export const RECORD_VERSION = 3;
+/** Of records without passthrough, so that the build before reads them. */
+const PLAIN_VERSION = 2;
 
 /** A message of a channel's log. */
 export const MESSAGE_RECORD = 1;
@@ -46,6 +49,7 @@ const DEDUPE = 2;
 const HAS_STREAM = 4;
 const HAS_TAG = 8;
 const IS_STREAM = 16;
+const HAS_PASSTHROUGH = 32;
 
 export interface StoredRecord {
   readonly kind: RecordKind;
@@ -87,8 +91,9 @@ export function maxRecordBytes(message: Message): number {
     message.fromUid.length +
     message.clientMsgNo.length +
     (message.streamNo?.length ?? 0) +
-    (message.tagKey?.length ?? 0);
-  return FIXED_BYTES + 12 + units * 3 + message.payload.length;
+    (message.tagKey?.length ?? 0) +
+    (message.passthrough?.topic.length ?? 0);
+  return FIXED_BYTES + 15 + units * 3 + message.payload.length;
 }
 
 /**
@@ -101,15 +106,16 @@ export function encodeRecord(
   record: StoredRecord,
 ): number {
   const { kind, message, dedupe, isStream } = record;
-  const { streamNo, tagKey, payload } = message;
-  target[at] = RECORD_VERSION;
+  const { streamNo, tagKey, passthrough, payload } = message;
+  target[at] = passthrough === undefined ? PLAIN_VERSION : RECORD_VERSION;
   target[at + 1] = kind;
   target[at + 2] =
     (message.header.redDot ? RED_DOT : 0) |
     (dedupe ? DEDUPE : 0) |
     (streamNo === undefined ? 0 : HAS_STREAM) |
     (tagKey === undefined ? 0 : HAS_TAG) |
-    (isStream ? IS_STREAM : 0);
+    (isStream ? IS_STREAM : 0) |
+    (passthrough === undefined ? 0 : HAS_PASSTHROUGH);
   target[at + 3] = message.channel.type;
   target.writeUInt32LE(message.expireS, at + EXPIRE_AT);
   target.writeDoubleLE(message.timestampMs, at + TIMESTAMP_AT);
@@ -122,6 +128,10 @@ export function encodeRecord(
   end = writeString(target, end, message.clientMsgNo);
   if (streamNo !== undefined) end = writeString(target, end, streamNo);
   if (tagKey !== undefined) end = writeString(target, end, tagKey);
+  if (passthrough !== undefined) {
+    target[end] = passthrough.setting;
+    end = writeString(target, end + 1, passthrough.topic);
+  }
   target.set(payload, end);
   return end + payload.length;
 }
@@ -136,6 +146,10 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
     const start = at + 2;
     at = start + bytes.readUInt16LE(at);
     return bytes.toString("utf8", start, at);
+  };
+  const passthrough = (): Passthrough => {
+    const setting = bytes[at++] ?? 0;
+    return { setting, topic: next() };
   };
   const key = next();
   const channel = { id: next(), type: bytes[3] as ChannelType };
@@ -155,6 +169,7 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
     expireS: bytes.readUInt32LE(EXPIRE_AT),
     streamNo: flags & HAS_STREAM ? next() : undefined,
     tagKey: flags & HAS_TAG ? next() : undefined,
+    passthrough: flags & HAS_PASSTHROUGH ? passthrough() : undefined,
     payload: new Uint8Array(bytes.subarray(at)),
     stream: undefined,
   };

@@ -266,7 +266,8 @@ function refusal(draft: MessageDraft): BrokerError | undefined {
     draft.fromUid.length > MAX_LABEL_UNITS ||
     draft.clientMsgNo.length > MAX_LABEL_UNITS ||
     (draft.streamNo?.length ?? 0) > MAX_LABEL_UNITS ||
-    (draft.tagKey?.length ?? 0) > MAX_LABEL_UNITS
+    (draft.tagKey?.length ?? 0) > MAX_LABEL_UNITS ||
+    (draft.passthrough?.topic.length ?? 0) > MAX_LABEL_UNITS
   )
     return new BrokerError("too_large");
   const { expireS } = draft;

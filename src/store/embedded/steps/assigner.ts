@@ -123,6 +123,7 @@ export class Assigner {
       expireS: draft.expireS,
       streamNo: draft.streamNo,
       tagKey: draft.tagKey,
+      passthrough: draft.passthrough,
       payload: draft.payload,
       stream: undefined,
     };

@@ -192,6 +192,7 @@ function commandMessage(
     expireS: draft.expireS,
     streamNo: undefined,
     tagKey: draft.tagKey,
+    passthrough: draft.passthrough,
     payload: draft.payload,
     stream: undefined,
   };

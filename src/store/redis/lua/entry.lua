@@ -32,8 +32,8 @@ local function accepted_at(entry)
   return at
 end
 
--- Bytes of the payload: what the ten fields before it and the head of a binary (2, 3 or 5 bytes)
--- leave. All bytes of a record that cannot be read.
+-- Bytes of the payload and of what may follow it: what the ten fields before it and the head of a
+-- binary (2, 3 or 5 bytes) leave. All bytes of a record that cannot be read.
 local function payload_bytes(record)
   local is_read, behind = pcall(cmsgpack.unpack_limit, record, 10, 1)
   if not is_read or behind < 0 then return #record end
