@@ -13,7 +13,7 @@ import {
 } from "../broker/model.ts";
 import type { Cluster } from "../broker/ports.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
-import type { Codec, Push } from "../protocol/protocol.ts";
+import type { Codec } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import { Backlog, type Place } from "./backlog.ts";
 import { eachFrame, type Had, type Session } from "./session.ts";
@@ -121,6 +121,8 @@ interface FormatTopic {
   readonly topic: string;
   readonly eventTopic: string;
   members: number;
+  /** Those members, where the format's clients acknowledge what they get. */
+  readonly acknowledging: Set<Session> | undefined;
 }
 
 export class Group implements Place {
@@ -176,6 +178,7 @@ export class Group implements Place {
     backlog.release();
     const format = this.#format(session.codec);
     format.members += 1;
+    format.acknowledging?.add(session);
     this.#live.add(session);
     session.connection.subscribe(format.topic);
     session.follow(this);
@@ -189,6 +192,7 @@ export class Group implements Place {
     if (!session.unfollow(this)) return;
     const format = this.#format(session.codec);
     format.members -= 1;
+    format.acknowledging?.delete(session);
     this.#live.delete(session);
     session.connection.unsubscribe(format.topic);
     session.connection.unsubscribe(format.eventTopic);
@@ -223,7 +227,8 @@ export class Group implements Place {
     for (const [session, backlog] of this.#joining)
       if (session !== origin) early += backlog.takeMessage(message);
     if (message.messageSeq > 0) this.lastSeq = message.messageSeq;
-    const push: Push = { kind: "message", channel: message.channel, message };
+    const { channel } = message;
+    const push = { kind: "message", channel, message } as const;
     const isMember = origin?.follows(this.channelId) ?? false;
     for (const format of this.#formats.values()) {
       const isOrigins = origin?.codec.format === format.codec.format;
@@ -231,6 +236,8 @@ export class Group implements Place {
       eachFrame(format.codec.encodePush(push), (frame) =>
         from.publish(format.topic, frame),
       );
+      for (const one of format.acknowledging ?? [])
+        if (one !== origin) one.noteGiven(push);
     }
     return this.members + early - (isMember ? 1 : 0);
   }
@@ -290,7 +297,8 @@ export class Group implements Place {
     if (found !== undefined) return found;
     const topic = `${codec.format}:${this.channelId}`;
     const eventTopic = `${codec.format}#${this.channelId}`; // no id holds a #
-    const made = { codec, topic, eventTopic, members: 0 };
+    const acknowledging = codec.acknowledges ? new Set<Session>() : undefined;
+    const made = { codec, topic, eventTopic, members: 0, acknowledging };
     this.#formats.set(codec.format, made);
     return made;
   }

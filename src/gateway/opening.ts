@@ -62,6 +62,8 @@ export interface OpeningContext extends LivePorts {
   /** Sent to the client in its connack. */
   readonly clientLimits: ConnectionLimits;
   readonly maxHeldBytes: number;
+  /** See `Session`; milliseconds. */
+  readonly resendAfterMs: number;
   /** Of one user on this node; 0 = no limit. */
   readonly maxSessionsPerUser: number;
   /** By which tokens are checked. */
@@ -112,6 +114,7 @@ export function prepareSession(
     sessionId: context.nextSessionId(),
     uid: connect.uid,
     maxHeldBytes: context.maxHeldBytes,
+    resendAfterMs: context.resendAfterMs,
   });
 }
 

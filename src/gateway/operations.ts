@@ -113,7 +113,8 @@ const OPERATIONS: OperationTable = {
   },
 
   recvack: {
-    run(_session, { messageId }, { clock, metrics }) {
+    run(session, { messageId }, { clock, metrics }) {
+      session.acknowledged(messageId);
       const delayMs = clock() - messageTimeMs(messageId);
       if (delayMs >= 0 && delayMs <= MAX_RECVACK_DELAY_MS)
         metrics.acknowledged(delayMs);
@@ -220,6 +221,7 @@ const OPERATIONS: OperationTable = {
   commandack: {
     cost: ({ inboxSeqs }) => lookups(inboxSeqs.length),
     async run(session, { ref, inboxSeqs }, { store, metrics }) {
+      session.acknowledgedCommands(inboxSeqs);
       const count = await store.acknowledgeCommands(session.uid, inboxSeqs);
       metrics.commandsAcknowledged(count);
       session.reply({ kind: "commandack", ref, count });

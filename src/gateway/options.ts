@@ -120,6 +120,14 @@ export const clientOptions = Type.Object(
       description:
         "Messages and other requests of one connection that may wait for their answer; beyond that they are refused as overloaded. Of those that read (history, conversations, streams, presence) 4 are answered at a time, of conversation lists one; the rest wait in line, also while the client leaves much unread.",
     }),
+    resendAfterS: Type.Integer({
+      default: 60,
+      minimum: 0,
+      maximum: 86_400,
+      unit: "seconds",
+      description:
+        "A stored message that a WKProto or JSON-RPC client does not acknowledge for so long is sent again, up to five times while the connection lives. At most 256 messages and 1 MiB of a connection wait for this; of more, the oldest are not sent again. Native clients resume instead. 0: never.",
+    }),
     maxConnections: Type.Integer({
       default: 0,
       minimum: 0,

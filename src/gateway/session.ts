@@ -8,6 +8,8 @@ import {
   type ChannelEvent,
   type ChannelKey,
   channelSeenBy,
+  expiresAtMs,
+  GROUP_CHANNEL,
   type Message,
   type StreamSnapshot,
 } from "../broker/model.ts";
@@ -23,6 +25,7 @@ import type {
 import type { Connection } from "../transport/types.ts";
 import type { Rate } from "./rates.ts";
 import type { Reads } from "./reads.ts";
+import { type Resendable, Unacknowledged } from "./unacknowledged.ts";
 
 /**
  * What a held message or event costs beside its payload, about: without it, tiny ones would be held
@@ -126,6 +129,9 @@ export class Session {
    * when it was read (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
+  /** 0: never. */
+  readonly #resendAfterMs: number;
+  #unacknowledged: Unacknowledged | undefined;
   #groups: Map<string, FollowedGroup> | undefined;
   #heldBytes = 0;
   #ended: CloseReason | undefined;
@@ -145,12 +151,15 @@ export class Session {
     readonly codec: Codec;
     readonly connection: Connection;
     readonly maxHeldBytes: number;
+    /** A stored message is sent again to a client that does not acknowledge it; 0: never. */
+    readonly resendAfterMs: number;
   }) {
     this.sessionId = parts.sessionId;
     this.uid = parts.uid;
     this.codec = parts.codec;
     this.connection = parts.connection;
     this.#maxHeldBytes = parts.maxHeldBytes;
+    this.#resendAfterMs = parts.codec.acknowledges ? parts.resendAfterMs : 0;
   }
 
   /** Why it was ended from this side; undefined while it lives. */
@@ -170,6 +179,44 @@ export class Session {
 
   push(push: Push): void {
     this.pushFrames(this.codec.encodePush(push));
+    if (this.#resendAfterMs === 0) return;
+    const { kind } = push;
+    if (kind === "message" || kind === "command") this.noteGiven(push);
+    else if (kind === "messages")
+      for (const message of push.messages)
+        this.noteGiven({ kind: "message", channel: push.channel, message });
+  }
+
+  /** A stored message is sent again until the client acknowledges it. */
+  noteGiven(push: Resendable): void {
+    const isStored = push.message.messageSeq > 0;
+    if (this.#resendAfterMs === 0 || !isStored) return;
+    if (this.#ended !== undefined) return;
+    this.#unacknowledged ??= new Unacknowledged(this.#resendAfterMs, (one) =>
+      this.#resend(one),
+    );
+    this.#unacknowledged.add(push);
+  }
+
+  /** The client has the message. */
+  acknowledged(messageId: number): void {
+    this.#unacknowledged?.confirm(messageId);
+  }
+
+  /** The client has these commands. */
+  acknowledgedCommands(inboxSeqs: readonly number[]): void {
+    for (const one of inboxSeqs) this.#unacknowledged?.confirmCommand(one);
+  }
+
+  /** Nothing to a client that has not read what it was sent, nor of a group that it left. */
+  #resend(push: Resendable): void {
+    const { channel, message } = push;
+    if (this.connection.bufferedBytes() > 0) return;
+    if (push.kind === "message" && channel.type === GROUP_CHANNEL)
+      if (!this.follows(channel.id))
+        return this.acknowledged(message.messageId);
+    if (expiresAtMs(message) <= Date.now()) return;
+    this.pushFrames(this.codec.encodePush(push));
   }
 
   pushMessage(message: Message): void {
@@ -177,7 +224,7 @@ export class Session {
     this.push({ kind: "message", channel, message });
   }
 
-  /** Of this session's format, encoded once for several sessions. */
+  /** Frames of this session's format, encoded once for several sessions. */
   pushFrames(frames: Frames): void {
     eachFrame(frames, (frame) => this.connection.send(frame));
   }
@@ -264,12 +311,14 @@ export class Session {
     if (reason !== "replaced") this.push({ kind: "disconnect", reason });
     const { code, message } = CLOSE_REASONS[reason];
     this.connection.end(code, message);
+    this.#unacknowledged?.stop();
     this.drained();
   }
 
   /** The connection ended; `reason` counts where the session did not end from this side. */
   disconnected(reason: CloseReason): void {
     this.#ended ??= reason;
+    this.#unacknowledged?.stop();
     this.drained();
   }
 

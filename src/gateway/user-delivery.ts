@@ -47,7 +47,7 @@ export function deliverMessage(
       if (message.messageSeq === 0 && !session.isWelcome) continue; // its user was shown it at another node, or was not online
       count += 1;
       if (session.personal?.isHolding) session.personal.takeMessage(message);
-      else session.pushFrames(messageFrame(session, message, frames));
+      else pushMessage(session, message, frames);
     }
   }
   return count;
@@ -100,16 +100,16 @@ export function deliverConversation(
   }
 }
 
-/** The message as the sessions of one view and format get it; encoded on first use. */
-function messageFrame(
+/** The message as the sessions of one view and format get it is encoded on first use. */
+function pushMessage(
   session: Session,
   message: Message,
   frames: Map<string, Frames>,
-): Frames {
-  const found = frames.get(session.codec.format);
-  if (found !== undefined) return found;
+): void {
   const channel = channelSeenBy(session.uid, message);
-  return frameOf(session, { kind: "message", channel, message }, frames);
+  const push = { kind: "message", channel, message } as const;
+  session.pushFrames(frameOf(session, push, frames));
+  if (session.codec.acknowledges) session.noteGiven(push);
 }
 
 function frameOf(

@@ -308,6 +308,8 @@ export interface Codec {
   readonly format: string;
   /** Of the protocol, as agreed with the client. */
   readonly version: number;
+  /** Its clients acknowledge stored messages, and expect those again that they did not. */
+  readonly acknowledges: boolean;
   /**
    * The requests that are complete with this frame, in order; refused ones among them. Copies what
    * it keeps of `data`. Throws FrameError for a frame that holds no request that can be read.

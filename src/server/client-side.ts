@@ -155,6 +155,7 @@ function clientContext(node: Node, local: LocalSessions): ClientContext {
       limits: readLimits(client),
       inTurn: (step) => openings.run(step),
       maxHeldBytes: client.maxBufferedBytes,
+      resendAfterMs: client.resendAfterS * 1000,
       maxSessionsPerUser: client.maxConnectionsPerUser,
       nextSessionId() {
         sessionCount += 1;

@@ -71,10 +71,12 @@ function readable(message: Message): SeenMessage {
 export class CountingCodec implements Codec {
   readonly format: string;
   readonly version = 1;
+  readonly acknowledges: boolean;
   encodedPushes = 0;
 
-  constructor(format: string) {
+  constructor(format: string, acknowledges = false) {
     this.format = format;
+    this.acknowledges = acknowledges;
   }
 
   refsOf(): never {

@@ -234,6 +234,12 @@ export class SharedServer {
       .map(({ clientMsgNo }) => clientMsgNo);
   }
 
+  /** Of a stored message. */
+  idOf(key: ChannelKey, no: string): number {
+    const log = this.#logs.get(key) ?? [];
+    return log.find((one) => one.clientMsgNo === no)?.messageId ?? 0;
+  }
+
   /** One atomic step at the server: stored and published. Returns the message's number. */
   append(input: Append): string {
     const { origin, recipients } = input;

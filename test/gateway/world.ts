@@ -42,6 +42,9 @@ export interface JoinerSpec {
   readonly points?: readonly ResumePoint[];
   readonly format?: string;
   readonly maxHeldBytes?: number;
+  /** As `Codec.acknowledges`. */
+  readonly acknowledges?: boolean;
+  readonly resendAfterMs?: number;
 }
 
 const METRICS = {
@@ -105,15 +108,17 @@ export class World {
   /** A session that has not entered yet. */
   session(spec: JoinerSpec): Joiner {
     const { uid, points = [], format = "f", maxHeldBytes = 1_000_000 } = spec;
+    const { acknowledges = false, resendAfterMs = 0 } = spec;
     this.#sessions += 1;
     const connection = this.#wire.connect();
-    const codec = new CountingCodec(format);
+    const codec = new CountingCodec(format, acknowledges);
     const session = new Session({
       sessionId: `s${this.#sessions}`,
       uid,
       codec,
       connection,
       maxHeldBytes,
+      resendAfterMs,
     });
     return { session, connection, codec, points, results: [], isLive: false };
   }

@@ -32,6 +32,7 @@ export function createNativeProtocol(limits: NativeLimits): NativeProtocol {
   const codec: NativeCodec = {
     format: NATIVE_SUBPROTOCOL,
     version: NATIVE_VERSION,
+    acknowledges: false, // its clients resume
     decode(data, isText) {
       requireBinary(isText);
       return [decode(data)];

@@ -1,0 +1,122 @@
+// Stored messages are sent again, for a while, to clients whose format acknowledges them and who did
+// not. Times here are short and never measured: what must not come is known by what came after it.
+
+import { SYSTEM_UID } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
+import { seeded } from "./random.ts";
+import { group, type Joiner, World } from "./world.ts";
+
+const AFTER_MS = 10;
+/** Given once, and again as often as it is. */
+const TIMES = 6;
+
+async function members(uids: readonly string[], resendAfterMs = AFTER_MS) {
+  const world = new World(seeded(3));
+  for (const uid of uids) world.server.setMember("g", uid, true);
+  const sessions: Joiner[] = [];
+  for (const uid of uids)
+    sessions.push(await world.live({ uid, acknowledges: true, resendAfterMs }));
+  t.teardown(() => {
+    for (const one of sessions) world.disconnect(one);
+  });
+  return { world, sessions };
+}
+
+function one(sessions: readonly Joiner[], at: number): Joiner {
+  const found = sessions[at];
+  if (found === undefined) throw new Error("no such session");
+  return found;
+}
+
+/** Sends a message to the group and resolves to its number. */
+async function send(world: World, noPersist = false): Promise<string> {
+  const channel = group("g");
+  const no = world.server.append({ channel, fromUid: SYSTEM_UID, noPersist });
+  await world.server.settle();
+  return no;
+}
+
+const timesOf = ({ connection }: Joiner, no: string) =>
+  connection.messageNos.filter((one) => one === no).length;
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition())
+    await new Promise((resolve) => setTimeout(resolve, AFTER_MS));
+}
+
+function acknowledge(world: World, { session }: Joiner, no: string): void {
+  session.acknowledged(world.server.idOf("2:g", no));
+}
+
+t.test("a message is sent again five times, then no more", async (t) => {
+  const { world, sessions } = await members(["alice"]);
+  const alice = one(sessions, 0);
+  const first = await send(world);
+  await until(() => timesOf(alice, first) === TIMES);
+  const second = await send(world);
+  await until(() => timesOf(alice, second) === TIMES);
+  t.equal(timesOf(alice, first), TIMES);
+});
+
+t.test("only what a client did not acknowledge comes again", async (t) => {
+  const { world, sessions } = await members(["alice", "bob"], 50);
+  const alice = one(sessions, 0);
+  const bob = one(sessions, 1);
+  const first = await send(world);
+  acknowledge(world, alice, first);
+  const before = timesOf(alice, first);
+  const unstored = await send(world, true);
+  const last = await send(world);
+  await until(() => timesOf(bob, last) > 1 && timesOf(alice, last) > 1);
+  t.equal(timesOf(alice, first), before, "acknowledged");
+  t.ok(timesOf(bob, first) > 1, "not by this one");
+  t.equal(timesOf(alice, unstored), 1, "not stored");
+});
+
+t.test("what a session caught up with comes again too", async (t) => {
+  const { world } = await members([]);
+  world.server.setMember("g", "alice", true);
+  const no = await send(world);
+  const points = [{ channel: group("g"), lastSeq: 0 }];
+  const given = { acknowledges: true, resendAfterMs: AFTER_MS };
+  const alice = await world.live({ uid: "alice", points, ...given });
+  t.teardown(() => world.disconnect(alice));
+  await until(() => timesOf(alice, no) > 1);
+  t.pass("it came again");
+});
+
+t.test("nothing of a group that its user left comes again", async (t) => {
+  const { world, sessions } = await members(["alice", "bob"], 50);
+  const alice = one(sessions, 0);
+  const bob = one(sessions, 1);
+  const no = await send(world);
+  world.server.setMember("g", "alice", false);
+  await world.server.settle();
+  const before = timesOf(alice, no);
+  const last = await send(world);
+  await until(() => timesOf(bob, last) > 1);
+  t.equal(timesOf(alice, no), before);
+});
+
+t.test("a client that does not read is not sent more", async (t) => {
+  const { world, sessions } = await members(["alice", "bob"]);
+  const alice = one(sessions, 0);
+  const bob = one(sessions, 1);
+  const no = await send(world);
+  alice.connection.unread = 1;
+  const before = timesOf(alice, no);
+  await until(() => timesOf(bob, no) === TIMES);
+  t.equal(timesOf(alice, no), before);
+});
+
+t.test("0 milliseconds: nothing is sent again", async (t) => {
+  const { world, sessions } = await members(["alice"], 0);
+  const alice = one(sessions, 0);
+  const other = await world.live({
+    ...{ uid: "alice", acknowledges: true, resendAfterMs: AFTER_MS },
+  });
+  t.teardown(() => world.disconnect(other));
+  const no = await send(world);
+  await until(() => timesOf(other, no) === TIMES);
+  t.equal(timesOf(alice, no), 1);
+});
