@@ -19,6 +19,29 @@ import type {
 /** A client's number for a request, repeated in its reply. 0: none. */
 export type Ref = number;
 
+/** Characters of a token; a backend may register a signed document. */
+export const MAX_TOKEN_LENGTH = 4096;
+/** Characters of a session's name, which contains a node's id. */
+export const MAX_SESSION_LENGTH = 256;
+/** Conversations of one request. */
+export const MAX_CONVERSATIONS = 500;
+
+/** Limits of one request. */
+export interface RequestLimits {
+  /** Characters of an id, a clientMsgNo, a streamNo, a tagKey. */
+  readonly maxIdLength: number;
+  /** Bytes of a message's payload. */
+  readonly maxPayloadBytes: number;
+  /** Channels of one connect. */
+  readonly maxResumePoints: number;
+  /** Uids of one presence request. */
+  readonly maxPresenceUids: number;
+  /** Uids of one watch request. */
+  readonly maxWatchedUids: number;
+  /** Commands of one commandack. */
+  readonly maxCommandAcks: number;
+}
+
 export interface ResumePoint {
   readonly channel: ChannelRef;
   /** The newest seq the client has; it gets all later messages. */

@@ -16,8 +16,12 @@ import {
 import {
   type ConversationChange,
   FrameError,
+  MAX_CONVERSATIONS,
+  MAX_SESSION_LENGTH,
+  MAX_TOKEN_LENGTH,
   type Operation,
   type Ref,
+  type RequestLimits,
   type ResumePoint,
 } from "../protocol.ts";
 import {
@@ -30,32 +34,9 @@ import {
 } from "./ops.ts";
 import { FrameReader } from "./reader.ts";
 
-/** Characters of a token; a backend may register a signed document. */
-const MAX_TOKEN_LENGTH = 4096;
-/** Characters of a session's name, which contains a node's id. */
-const MAX_SESSION_LENGTH = 256;
-/** Conversations of one CONVERSATIONS. */
-const MAX_CONVERSATIONS = 500;
-
-/** Limits of one frame of a client. */
-export interface NativeLimits {
-  /** Characters of an id, a clientMsgNo, a streamNo, a tagKey. */
-  readonly maxIdLength: number;
-  /** Bytes of a message's payload. */
-  readonly maxPayloadBytes: number;
-  /** Channels of one CONNECT. */
-  readonly maxResumePoints: number;
-  /** Uids of one PRESENCE. */
-  readonly maxPresenceUids: number;
-  /** Uids of one WATCH. */
-  readonly maxWatchedUids: number;
-  /** Commands of one COMMANDACK. */
-  readonly maxCommandAcks: number;
-}
-
 interface Context {
   readonly reader: FrameReader;
-  readonly limits: NativeLimits;
+  readonly limits: RequestLimits;
   readonly copies: Copies;
   readonly ref: Ref;
 }
@@ -64,7 +45,7 @@ interface Context {
  * A function that reads the operation in one binary frame, and keeps none of the frame's memory.
  */
 export function createDecoder(
-  limits: NativeLimits,
+  limits: RequestLimits,
 ): (data: Uint8Array) => Operation {
   const copies = new Copies();
   return (data) => {

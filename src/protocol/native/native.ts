@@ -8,8 +8,9 @@ import {
   type Protocol,
   type Push,
   type Reply,
+  type RequestLimits,
 } from "../protocol.ts";
-import { createDecoder, decodeRef, type NativeLimits } from "./decode.ts";
+import { createDecoder, decodeRef } from "./decode.ts";
 import { createEncoder } from "./encode.ts";
 import { NATIVE_SUBPROTOCOL, NATIVE_VERSION } from "./ops.ts";
 
@@ -26,7 +27,7 @@ interface NativeProtocol extends Protocol {
   open(): NativeCodec;
 }
 
-export function createNativeProtocol(limits: NativeLimits): NativeProtocol {
+export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
   const decode = createDecoder(limits);
   const encoder = createEncoder();
   const codec: NativeCodec = {
