@@ -15,6 +15,7 @@ import { Resync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { roomLogger } from "../observe/logger.ts";
+import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import { gatedSockets } from "./gate.ts";
@@ -111,16 +112,20 @@ export function createHub(
 
 export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
   const { client, messages } = node.config;
-  const native = createNativeProtocol({
+  const limits = {
     maxIdLength: MAX_ID_LENGTH,
     maxPayloadBytes: messages.maxPayloadBytes,
     maxResumePoints: client.maxResumeChannels,
     maxPresenceUids: MAX_PRESENCE_UIDS,
     maxWatchedUids: MAX_WATCHED_UIDS,
     maxCommandAcks: MAX_COMMAND_ACKS,
-  });
+  };
+  const protocols = [
+    createJsonRpcProtocol(limits),
+    createNativeProtocol(limits), // takes every first frame
+  ];
   const context = clientContext(node, local);
-  const gateway = createGateway(context, [native], client);
+  const gateway = createGateway(context, protocols, client);
   const endpoint = gatedSockets(gateway.endpoint, () => hasData(node));
   return { ...gateway, endpoint };
 }

@@ -1,0 +1,210 @@
+// Reply and Push → JSON text of the extended protocol, and the envelopes of both forms. No state. A
+// push is written once for all sessions of the format. Fields: docs/protocol/jsonrpc.md.
+
+import { Buffer } from "node:buffer";
+import { CLOSE_REASONS } from "../../broker/errors.ts";
+import type {
+  ChannelEvent,
+  ChannelRef,
+  Conversation,
+  Message,
+  Presence,
+  StreamSnapshot,
+} from "../../broker/model.ts";
+import type { Push, Reply } from "../protocol.ts";
+import { errorObject, type RpcCode } from "./errors.ts";
+
+/** `id`: of the request. */
+export function answer(id: string, result: object): string {
+  return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${JSON.stringify(result)}}`;
+}
+
+/** Clients take any message with the key `id` for a response. */
+export function notification(method: string, params: object): string {
+  return `{"jsonrpc":"2.0","method":"${method}","params":${JSON.stringify(params)}}`;
+}
+
+/** `id` undefined: the request's is not known. */
+export function failure(
+  id: string | undefined,
+  reply: Extract<Reply, { readonly kind: "error" }>,
+  rpcCode: RpcCode | undefined,
+): string {
+  return JSON.stringify({
+    jsonrpc: "2.0",
+    id,
+    error: errorObject(reply, rpcCode),
+  });
+}
+
+export function base64({ buffer, byteOffset, length }: Uint8Array): string {
+  return Buffer.from(buffer, byteOffset, length).toString("base64");
+}
+
+/** What a request of the extended protocol is answered with. */
+export function resultOf(
+  reply: Exclude<Reply, { readonly kind: "error" }>,
+): object {
+  switch (reply.kind) {
+    case "connack":
+      return {
+        protocol: reply.version,
+        sessionId: reply.sessionId,
+        nodeId: reply.nodeId,
+        serverTimeMs: reply.serverTimeMs,
+        limits: reply.limits,
+        resume: reply.resume.map(({ channel, status, headSeq }) => ({
+          ...channelFields(channel),
+          status,
+          headSeq,
+        })),
+      };
+    case "sendack": {
+      const { messageId, messageSeq, clientMsgNo } = reply;
+      return { messageId, messageSeq, clientMsgNo };
+    }
+    case "history": {
+      const { channel, headSeq, more, messages } = reply;
+      return {
+        ...channelFields(channel),
+        headSeq,
+        more,
+        messages: messages.map((one) => messageFields(channel, one)),
+      };
+    }
+    case "presence":
+    case "watch":
+      return { presence: presenceRecords(reply.presence) };
+    case "stream":
+      return streamFields(reply.channel, reply.snapshot);
+    case "cancel":
+      return { state: reply.state };
+    case "conversations":
+      return {
+        more: reply.more,
+        conversations: reply.conversations.map(conversationFields),
+      };
+    case "conversation":
+      return conversationFields(reply.conversation);
+    case "commandack":
+      return { count: reply.count };
+    case "pong":
+      return { serverTimeMs: reply.serverTimeMs };
+  }
+}
+
+export function encodeExtended(push: Push): string {
+  return notification(push.kind, paramsOf(push));
+}
+
+function paramsOf(push: Push): object {
+  switch (push.kind) {
+    case "message":
+      return messageFields(push.channel, push.message);
+    case "messages": {
+      const { channel, afterSeq, throughSeq, messages } = push;
+      return {
+        ...channelFields(channel),
+        afterSeq,
+        throughSeq,
+        messages: messages.map((one) => messageFields(channel, one)),
+      };
+    }
+    case "event":
+      return eventFields(push.channel, push.event);
+    case "stream":
+      return streamFields(push.channel, push.snapshot);
+    case "command": {
+      const { inboxSeq, channel, message } = push;
+      return { inboxSeq, ...messageFields(channel, message) };
+    }
+    case "conversation":
+      return {
+        change: push.change,
+        ...conversationFields(push.conversation),
+      };
+    case "presence":
+      return { presence: presenceRecords(push.presence) };
+    case "disconnect": {
+      const { code, message } = CLOSE_REASONS[push.reason];
+      return { code, name: push.reason, message };
+    }
+  }
+}
+
+function channelFields({ type, id }: ChannelRef) {
+  return { channelType: type, channelId: id };
+}
+
+/** `channel` as the receiver names it. */
+function messageFields(channel: ChannelRef, message: Message) {
+  const { noPersist, redDot } = message.header;
+  const { stream } = message;
+  return {
+    channelType: channel.type,
+    channelId: channel.id,
+    messageSeq: message.messageSeq,
+    messageId: message.messageId,
+    fromUid: message.fromUid,
+    clientMsgNo: message.clientMsgNo,
+    timestampMs: message.timestampMs,
+    header: { noPersist, redDot },
+    expireS: message.expireS,
+    payload: base64(message.payload),
+    streamNo: message.streamNo,
+    tagKey: message.tagKey,
+    stream: stream && streamRecord(stream),
+  };
+}
+
+function eventFields(channel: ChannelRef, event: ChannelEvent) {
+  return {
+    channelType: channel.type,
+    channelId: channel.id,
+    fromUid: event.fromUid,
+    clientMsgNo: event.clientMsgNo,
+    eventId: event.eventId,
+    type: event.type,
+    data: event.data,
+    timestampMs: event.timestampMs,
+    stream: event.stream,
+  };
+}
+
+function streamFields(channel: ChannelRef, snapshot: StreamSnapshot) {
+  const { messageSeq, messageId, fromUid, clientMsgNo, text } = snapshot;
+  return {
+    ...channelFields(channel),
+    ...{ messageSeq, messageId, fromUid, clientMsgNo, text },
+    stream: streamRecord(snapshot),
+  };
+}
+
+/** A stream without its text and what its message contains. */
+function streamRecord({
+  state,
+  nextIndex,
+  startData,
+  endData,
+  notes,
+}: StreamSnapshot) {
+  return { state, nextIndex, startData, endData, notes };
+}
+
+function conversationFields(conversation: Conversation) {
+  const { channel, headSeq, readSeq, unread, deletedSeq } = conversation;
+  const { changedAtMs, last } = conversation;
+  return {
+    ...channelFields(channel),
+    ...{ headSeq, readSeq, unread, deletedSeq, changedAtMs },
+    last: last && messageFields(channel, last),
+  };
+}
+
+function presenceRecords(presence: readonly Presence[]) {
+  return presence.map(({ uid, online, flag }) => ({
+    uid,
+    online,
+    deviceFlag: flag,
+  }));
+}

@@ -1,0 +1,210 @@
+// The params of one request, read field by field with a check of each. No state. Throws FrameError
+// with the request's ref only. A field that is null counts as absent, unknown ones are ignored.
+
+import { Buffer } from "node:buffer";
+import { ERRORS, type ErrorCode } from "../../broker/errors.ts";
+import {
+  type ChannelRef,
+  GROUP_CHANNEL,
+  isId,
+  isWellFormed,
+  MAX_ID_LENGTH,
+  PERSON_CHANNEL,
+} from "../../broker/model.ts";
+import { FrameError, type Ref } from "../protocol.ts";
+
+/** Of an object payload; deeper ones would exhaust the stack of JSON.stringify. */
+const MAX_DEPTH = 100;
+
+export type JsonObject = Readonly<Record<string, unknown>>;
+
+export function isJsonObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+export class Params {
+  readonly #fields: JsonObject;
+  readonly #ref: Ref;
+
+  constructor(fields: JsonObject, ref: Ref) {
+    this.#fields = fields;
+    this.#ref = ref;
+  }
+
+  refusal(code: ErrorCode, message: string): FrameError {
+    return new FrameError(code, this.#ref, message);
+  }
+
+  has(name: string): boolean {
+    return (this.#fields[name] ?? undefined) !== undefined;
+  }
+
+  /** An integer from 0 to `max`; `absent` if there is none, else it is required. */
+  uint(
+    name: string,
+    max = Number.MAX_SAFE_INTEGER,
+    absent?: number | undefined,
+  ): number {
+    const value = this.#value(name) ?? absent;
+    if (isUint(value, max)) return value;
+    throw this.#mismatch(name, `an integer from 0 to ${max}`);
+  }
+
+  bool(name: string): boolean {
+    const value = this.#value(name) ?? false;
+    if (typeof value === "boolean") return value;
+    throw this.#mismatch(name, "true or false");
+  }
+
+  /** At most `max` UTF-16 units; `absent` if there is none, else it is required. */
+  text(name: string, max: number, absent?: string): string {
+    const value = this.#value(name) ?? absent;
+    if (typeof value !== "string") throw this.#mismatch(name, "a string");
+    if (value.length > max)
+      throw this.refusal("bad_request", `${name} exceeds ${max} characters`);
+    if (!isWellFormed(value))
+      throw this.refusal("bad_request", `${name} is not valid Unicode`);
+    return value;
+  }
+
+  id(name: string): string {
+    return this.#id(this.#value(name), name);
+  }
+
+  /** Absent and "" both mean none. */
+  optionalId(name: string): string {
+    const value = this.#value(name) ?? "";
+    return value === "" ? "" : this.#id(value, name);
+  }
+
+  ids(name: string, max: number): readonly string[] {
+    return this.#list(name, max).map((id) => this.#id(id, `each of ${name}`));
+  }
+
+  uints(name: string, max: number): readonly number[] {
+    const values = this.#list(name, max);
+    if (values.every((value) => isUint(value))) return values;
+    throw this.#mismatch(name, "a list of integers from 0");
+  }
+
+  /** A label of the client; absent and "" both mean none. */
+  label(name: string): string | undefined {
+    return this.text(name, MAX_ID_LENGTH, "") || undefined;
+  }
+
+  /** A label that must not be empty. */
+  name(name: string): string {
+    const value = this.text(name, MAX_ID_LENGTH);
+    if (value !== "") return value;
+    throw this.refusal("bad_request", `${name} must not be empty`);
+  }
+
+  /** From 1. */
+  limit(max: number): number {
+    const limit = this.uint("limit", max);
+    if (limit > 0) return limit;
+    throw this.refusal("bad_request", "limit must not be 0");
+  }
+
+  channel(): ChannelRef {
+    const type = this.uint("channelType");
+    if (type !== PERSON_CHANNEL && type !== GROUP_CHANNEL)
+      throw this.#mismatch("channelType", "1 (personal) or 2 (group)");
+    return { type, id: this.id("channelId") };
+  }
+
+  /** The params of a nested object; absent: none of them. */
+  object(name: string): Params {
+    const value = this.#value(name) ?? {};
+    if (isJsonObject(value)) return new Params(value, this.#ref);
+    throw this.#mismatch(name, "an object");
+  }
+
+  objects(name: string, max: number): readonly Params[] {
+    if (!this.has(name)) return [];
+    return this.#list(name, max).map((value) => {
+      if (isJsonObject(value)) return new Params(value, this.#ref);
+      throw this.#mismatch(name, "a list of objects");
+    });
+  }
+
+  /** A number, or a string of its digits. One that no message of ours has is 0. */
+  messageId(): number {
+    const value = this.#value("messageId");
+    if (isUint(value)) return value;
+    if (typeof value === "string" && /^\d{1,20}$/.test(value)) {
+      const id = Number(value);
+      return Number.isSafeInteger(id) ? id : 0;
+    }
+    throw this.#mismatch("messageId", "a string of digits");
+  }
+
+  /** Bytes in standard base64, or a JSON object, which becomes its text. */
+  payload(maxBytes: number): Uint8Array {
+    const value = this.#value("payload");
+    const bytes =
+      typeof value === "string"
+        ? this.#base64(value, maxBytes)
+        : this.#objectText(value);
+    if (bytes.length <= maxBytes) return bytes;
+    throw this.#tooLarge(maxBytes);
+  }
+
+  #base64(text: string, maxBytes: number): Uint8Array {
+    if (text.length > Math.ceil(maxBytes / 3) * 4)
+      throw this.#tooLarge(maxBytes);
+    const bytes = Buffer.from(text, "base64");
+    if (bytes.toString("base64") === text) return new Uint8Array(bytes); // Buffer skips invalid characters
+    throw this.#mismatch("payload", "standard base64, or an object");
+  }
+
+  #objectText(value: unknown): Uint8Array {
+    if (!isJsonObject(value) || isDeeper(value, MAX_DEPTH))
+      throw this.#mismatch(
+        "payload",
+        `base64, or an object of at most ${MAX_DEPTH} levels`,
+      );
+    return new Uint8Array(Buffer.from(JSON.stringify(value)));
+  }
+
+  #tooLarge(maxBytes: number): FrameError {
+    return this.refusal("too_large", `payload exceeds ${maxBytes} bytes`);
+  }
+
+  #id(value: unknown, name: string): string {
+    if (typeof value !== "string") throw this.#mismatch(name, "a string");
+    if (isId(value)) return value;
+    throw this.refusal("bad_id", `${name}: ${ERRORS.bad_id.message}`);
+  }
+
+  #list(name: string, max: number): readonly unknown[] {
+    const value = this.#value(name);
+    if (!Array.isArray(value)) throw this.#mismatch(name, "a list");
+    if (value.length <= max) return value;
+    throw this.refusal("too_large", `${name} exceeds ${max} entries`);
+  }
+
+  #value(name: string): unknown {
+    return this.#fields[name] ?? undefined;
+  }
+
+  #mismatch(name: string, expected: string): FrameError {
+    return this.refusal("bad_request", `${name} must be ${expected}`);
+  }
+}
+
+function isUint(
+  value: unknown,
+  max = Number.MAX_SAFE_INTEGER,
+): value is number {
+  return (
+    Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= max
+  );
+}
+
+/** Whether it has more than `levels` levels of objects and arrays. */
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  if (levels === 0) return true;
+  return Object.values(value).some((one) => isDeeper(one, levels - 1));
+}

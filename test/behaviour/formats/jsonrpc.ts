@@ -1,0 +1,115 @@
+// JSON-RPC behind the verbs of the format scenarios, in both forms: as WuKongIM's clients speak it,
+// and extended.
+
+import type { ChannelRef } from "../../../src/broker/model.ts";
+import {
+  type Json,
+  JsonRpcError,
+  openJsonRpc,
+} from "../../support/jsonrpc-client.ts";
+import { type Format, FormatRefusal, textOfPayload } from "./format.ts";
+
+const SUCCESS = 1;
+const KICKED = 12;
+
+export const WUKONGIM_JSONRPC = jsonRpc("jsonrpc as WuKongIM's clients", false);
+export const EXTENDED_JSONRPC = jsonRpc("jsonrpc extended", true);
+
+function jsonRpc(name: string, isExtended: boolean): Format {
+  return {
+    name,
+
+    async connect(t, { port, uid, token, flag = 0, deviceId }) {
+      const client = await openJsonRpc(t, { port });
+      const device = { deviceFlag: flag, deviceId };
+      try {
+        const result = await client.request("connect", {
+          ...{ uid, token, ...device },
+          ...(isExtended ? { protocol: 1 } : { clientTimestamp: Date.now() }),
+        });
+        if (!isExtended && result.reasonCode !== SUCCESS)
+          throw new Error("a refusal must be an error");
+      } catch (error) {
+        if (!(error instanceof JsonRpcError)) throw error;
+        throw new FormatRefusal(error.code, (await client.closed).code);
+      }
+      const paramsOf = (channel: ChannelRef, text: string) => ({
+        channelId: channel.id,
+        channelType: channel.type,
+        payload: base64({ type: 1, content: text }),
+        header: { redDot: true },
+      });
+      let commandsTaken = 0;
+      return {
+        async send(channel, text, options = {}) {
+          try {
+            const result = await client.request("send", {
+              ...options,
+              ...paramsOf(channel, text),
+            });
+            if (!isExtended && result.reasonCode !== SUCCESS)
+              throw new FormatRefusal(result.reasonCode);
+            return result.messageSeq;
+          } catch (error) {
+            if (!(error instanceof JsonRpcError)) throw error;
+            throw new FormatRefusal(error.code);
+          }
+        },
+        async nextMessage() {
+          let params: Json;
+          do params = await client.next(isExtended ? "message" : "recv");
+          while (params.header.syncOnce);
+          const { channelId: id, channelType: type } = params;
+          const { fromUid, messageSeq } = params;
+          const text = contentOf(params);
+          return { channel: { id, type }, fromUid, messageSeq, text };
+        },
+        async nextEvent() {
+          const event = await client.next("event");
+          const { type, data } = event;
+          if (!isExtended) return { id: event.id, type, data };
+          const isText = type.startsWith("___TextMessage");
+          return { id: isText ? event.clientMsgNo : event.eventId, type, data };
+        },
+        async nextCommand() {
+          const all = () =>
+            isExtended
+              ? client.all("command")
+              : client.all("recv").filter(({ header }) => header.syncOnce);
+          await client.waitFor(() => all().length > commandsTaken, "a command");
+          const params = all()[commandsTaken];
+          commandsTaken += 1;
+          if (isExtended)
+            await client.request("commandack", {
+              inboxSeqs: [params.inboxSeq],
+            });
+          else await client.request("ping"); // behind the recvack
+          return contentOf(params);
+        },
+        async ping() {
+          await client.request("ping");
+        },
+        sendBlindly(channel, text) {
+          const params = paramsOf(channel, text);
+          client.raw(JSON.stringify({ method: "send", params, id: "blind" }));
+        },
+        isKicked: () =>
+          client
+            .all("disconnect")
+            .some((one) =>
+              isExtended ? one.name === "kicked" : one.reasonCode === KICKED,
+            ),
+        closed: client.closed,
+        kill: () => client.kill(),
+      };
+    },
+  };
+}
+
+export function base64(content: object): string {
+  return Buffer.from(JSON.stringify(content)).toString("base64");
+}
+
+function contentOf({ payload }: Json): string {
+  return textOfPayload(Buffer.from(payload, "base64"));
+}
