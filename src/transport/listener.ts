@@ -107,7 +107,8 @@ function countConnections(
   };
   // Not an array's filter: the native one is called for each connection that opens or closes.
   const attach = app.filter.bind(app);
-  attach((res, change) => (change > 0 ? opened(res) : limits.closed()));
+  // Newer releases give `change` the type of the wrapper object.
+  attach((res, change) => (Number(change) > 0 ? opened(res) : limits.closed()));
 }
 
 function listen(
