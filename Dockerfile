@@ -20,7 +20,7 @@ COPY tsconfig.json tsconfig.build.json ./
 COPY .ci/copy-lua.mjs ./.ci/
 COPY src ./src
 # uWebSockets.js comes with a binary for every platform and version of Node.js, 130 MB; one of them is used here.
-RUN npm run build && npm prune --omit=dev --ignore-scripts \
+RUN npm run build:server && npm prune --omit=dev --ignore-scripts \
  && find -L node_modules/uWebSockets.js/dist/bin -name '*.node' \
       ! -name "uws_linux_$(node -p 'process.arch + "_" + process.versions.modules').node" -delete
 

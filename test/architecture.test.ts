@@ -140,7 +140,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   },
   "client/": {
     local: ["lib/", "protocol/", "broker/model.ts", "broker/errors.ts"],
-    packages: ["msgpackr", "ws"],
+    packages: ["ws"],
     node: [],
   },
   "admin/": { local: ["client/"], packages: [], node: [] },

@@ -14,7 +14,7 @@ export const CLIENT_MESSAGES = {
   closed: "The client was closed",
   connection_lost: "The connection was lost",
   handler_failed: "A handler threw",
-  no_websocket: "There is no WebSocket here: install ws or pass webSocket",
+  no_websocket: "There is no WebSocket here: pass webSocket",
   queue_full: "More than maxQueued calls are waiting",
   timeout: "No answer in time",
   token_failed: "The token function failed",

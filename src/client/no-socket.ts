@@ -1,5 +1,5 @@
 // Replaces find-socket.ts in bundles for browsers, which must not contain `ws`. No state.
 
-export async function findSocket(): Promise<unknown> {
-  throw new Error("The platform has no WebSocket");
+export function findSocket(): Promise<unknown> {
+  return Promise.reject();
 }

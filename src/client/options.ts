@@ -28,8 +28,8 @@ export interface ConnectOptions {
    */
   readonly cursors?: Iterable<Cursor>;
   /**
-   * Default: the platform's WebSocket, or that of the package `ws` if the platform has no
-   * WebSocket.
+   * Default: the platform's WebSocket. For Node.js below 22, which has none, that of the package
+   * `ws` comes with the SDK.
    */
   readonly webSocket?: SocketConstructor;
   /** Reconnect delay: grows from about minMs to about maxMs. Default: 500 and 30 000. */

@@ -1,7 +1,7 @@
 // Opens a WebSocket: of the given class, the platform's, or that of `ws`. No state.
 
 import { NATIVE_SUBPROTOCOL } from "../protocol/native/ops.ts";
-import { asJindouError } from "./errors.ts";
+import { asJindouError, JindouError } from "./errors.ts";
 import { findSocket } from "./find-socket.ts";
 
 /**
@@ -44,8 +44,8 @@ async function fallback(): Promise<SocketConstructor> {
   try {
     // wider events and a narrower `binaryType` than SocketLike
     return (await findSocket()) as SocketConstructor;
-  } catch (error) {
-    throw asJindouError(error, "no_websocket");
+  } catch (cause) {
+    throw new JindouError("no_websocket", { cause });
   }
 }
 

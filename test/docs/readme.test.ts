@@ -1,27 +1,13 @@
 // The README as a newcomer uses it: its tour is pasted into shells, in a fresh copy of the project,
 // and has to show what it says. Only the ports are other ones, so that nothing collides.
 
-import { cp, mkdtemp, rm, symlink, utimes } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import t, { type Test } from "tap";
-import { blocks, namedRows, ROOT, readPage, section } from "./pages.ts";
+import { freshCopy } from "../support/fresh-copy.ts";
+import { blocks, namedRows, readPage, section } from "./pages.ts";
 import { openTerminal, type Terminal } from "./terminal.ts";
 
 const README = readPage("README.md");
 const TOUR = "## A tour in five minutes";
-const LEFT_OUT = /\/(node_modules|dist|data|\.git|\.tap|\.build|results)$/;
-
-/** A copy as it is after a clone; what is installed here is installed there. */
-async function freshCopy(t: Test): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), "jindou-readme-"));
-  t.teardown(() => rm(folder, { recursive: true, force: true }));
-  const filter = (source: string) => !LEFT_OUT.test(source);
-  await cp(ROOT, folder, { recursive: true, filter });
-  await symlink(join(ROOT, "node_modules"), join(folder, "node_modules"));
-  await utimes(join(folder, "package-lock.json"), 0, 0); // older than what is installed
-  return folder;
-}
 
 interface Started {
   readonly pid: number;

@@ -20,6 +20,7 @@ const SNIPPETS = blocks(readPage("docs/sdk.md"))
 const EXPECTED = SNIPPETS.flatMap((text) =>
   [...text.matchAll(/\/\/ → (.*)$/gm)].map(([, line = ""]) => line),
 );
+const SHIPPED = pathToFileURL(join(ROOT, "dist-client/index.js")).href;
 /** Printed by the last snippet itself. */
 const OF_LAST = [...(SNIPPETS.at(-1) ?? "").matchAll(/\/\/ → /g)].length;
 
@@ -43,7 +44,7 @@ t.test("the program prints what the page says", async (t) => {
     .join("\n")
     .replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`)
     .replaceAll("127.0.0.1:5200", `127.0.0.1:${clientPort}`)
-    .replaceAll('"jindou/client"', JSON.stringify(shipped("index.js")));
+    .replaceAll('"jindou-client"', JSON.stringify(SHIPPED));
   const { code } = await transform(program, { loader: "ts", format: "esm" });
   const path = join(folder, "program.mjs");
   await writeFile(path, `${PRELUDE}\n${code}`);
@@ -59,7 +60,7 @@ t.test(
   "the program compiles with the SDK's types in a browser app",
   async (t) => {
     const folder = await tempFolder(t);
-    const types = join(ROOT, "dist/client/index.d.ts");
+    const types = join(ROOT, "dist-client/types/client/index.d.ts");
     const compilerOptions = {
       strict: true,
       noEmit: true,
@@ -68,7 +69,7 @@ t.test(
       moduleResolution: "bundler",
       lib: ["ES2023", "DOM"],
       types: [],
-      paths: { "jindou/client": [types] },
+      paths: { "jindou-client": [types] },
     };
     const config = { compilerOptions, files: ["program.ts"] };
     await writeFile(join(folder, "program.ts"), SNIPPETS.join("\n"));
@@ -86,10 +87,6 @@ t.test("its table has every code that arises in the SDK", async (t) => {
   for (const [code, [retry]] of rows)
     t.equal(retry, RETRYABLE.has(code) ? "yes" : "no", code);
 });
-
-function shipped(file: string): string {
-  return pathToFileURL(join(ROOT, "dist/client", file)).href;
-}
 
 /** With an empty environment. */
 async function run(command: string, args: readonly string[]) {

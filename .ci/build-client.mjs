@@ -1,0 +1,171 @@
+// The package `jindou-client`, built from src/client into dist-client/: one module with its source map, and the types that tsc made of it
+// in dist/. Part of `npm run pack:client`. The client of `ws`, minified, is a module of its own in it, which only Node without a WebSocket
+// loads: installed as a package, `ws` alone would be half of the size that this package may have.
+
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { decode, encode } from "@jridgewell/sourcemap-codec";
+import { build } from "esbuild";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const OUT = join(ROOT, "dist-client");
+const TYPES = join(ROOT, "dist");
+const ENTRY = "client/index.d.ts";
+const COMMON = {
+  absWorkingDir: ROOT,
+  bundle: true,
+  minify: true,
+  format: "esm",
+  platform: "node",
+  target: "es2022",
+  write: false,
+};
+
+async function bundleClient() {
+  const { outputFiles } = await build({
+    ...COMMON,
+    entryPoints: ["index", "find-socket", "no-socket"].map(
+      (name) => `src/client/${name}.ts`,
+    ),
+    outdir: OUT,
+    sourcemap: "linked",
+    plugins: [SOCKETS],
+    pure: ["Date.UTC"],
+  });
+  for (const { path, text } of outputFiles)
+    put(
+      basename(path),
+      path.endsWith(".map") ? smallMap(JSON.parse(text)) : text,
+    );
+}
+
+/** Bundlers for browsers replace a whole file, so these are files of their own. */
+const SOCKETS = {
+  name: "sockets",
+  setup(building) {
+    building.onResolve({ filter: /^ws$|find-socket/ }, ({ kind, path }) => {
+      if (kind === "entry-point") return undefined;
+      return {
+        path: path === "ws" ? "./ws.js" : "./find-socket.js",
+        external: true,
+      };
+    });
+  },
+};
+
+async function bundleSocket() {
+  const client = join(ROOT, "node_modules/ws/lib/websocket.js");
+  const { outputFiles } = await build({
+    ...COMMON,
+    stdin: {
+      contents: `export { default as WebSocket } from ${JSON.stringify(client)};`,
+      resolveDir: ROOT,
+    },
+    banner: {
+      js: `/* The client of ws ${version("ws")}, MIT: see LICENSE. */\n${REQUIRE}`,
+    },
+  });
+  put("ws.js", outputFiles[0].text);
+}
+
+/** `ws` is CommonJS and requires modules of Node. */
+const REQUIRE =
+  'import { createRequire } from "node:module";const require = createRequire(import.meta.url);';
+
+/**
+ * Leads to the lines of the sources, and has them without their comments: a third of what esbuild
+ * writes. A line keeps its number.
+ */
+function smallMap({ version, sources, sourcesContent, mappings }) {
+  const lines = decode(mappings).map((segments) =>
+    segments
+      .filter(
+        ([, source, line], n) =>
+          source !== segments[n - 1]?.[1] || line !== segments[n - 1]?.[2],
+      )
+      .map((segment) => segment.slice(0, 4)),
+  );
+  return JSON.stringify({
+    version,
+    sources: sources.map((path) => path.replace(/^(\.\.\/)+/, "")),
+    sourcesContent: sourcesContent.map(withoutComments),
+    names: [],
+    mappings: encode(lines),
+  });
+}
+
+function withoutComments(source) {
+  return source
+    .replaceAll(/^ *(\/\/|\/?\*).*$/gm, "")
+    .replaceAll(/ +\/\/ .*$/gm, "");
+}
+
+/** The declarations that the entry reaches. Compilers before 5.7 do not look for `.ts` in them. */
+function copyTypes() {
+  const found = new Set([ENTRY]);
+  for (const file of found) {
+    const text = readFileSync(join(TYPES, file), "utf8");
+    for (const [, path] of text.matchAll(/ from "(\..*?)\.ts"/g))
+      found.add(join(dirname(file), `${path}.d.ts`));
+    put(join("types", file), text.replaceAll(/( from "\..*?)\.ts"/g, '$1.js"'));
+  }
+}
+
+function manifest() {
+  const own = JSON.parse(read("package.json"));
+  return {
+    name: "jindou-client",
+    version: own.version,
+    description:
+      "Client of the Jindou messaging broker, for browsers and Node.js",
+    license: own.license,
+    type: "module",
+    engines: { node: ">=20" },
+    exports: {
+      ".": { types: `./types/${ENTRY}`, default: "./index.js" },
+      "./package.json": "./package.json",
+    },
+    types: `./types/${ENTRY}`,
+    browser: { "./find-socket.js": "./no-socket.js" },
+    sideEffects: false,
+    files: readdirSync(OUT),
+  };
+}
+
+function licence() {
+  return `jindou-client is licensed under the Apache License, Version 2.0:
+https://www.apache.org/licenses/LICENSE-2.0
+
+ws.js is the client of ws ${version("ws")}, with this licence:
+
+${read("node_modules/ws/LICENSE")}`;
+}
+
+function version(name) {
+  return JSON.parse(read(`node_modules/${name}/package.json`)).version;
+}
+
+function read(path) {
+  return readFileSync(join(ROOT, path), "utf8");
+}
+
+function put(path, text) {
+  const file = join(OUT, path);
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, text);
+}
+
+rmSync(OUT, { recursive: true, force: true });
+await bundleClient();
+await bundleSocket();
+copyTypes();
+put("README.md", read("src/client/README.md"));
+put("LICENSE", licence());
+put("package.json", `${JSON.stringify(manifest(), undefined, 2)}\n`);

@@ -1,0 +1,257 @@
+// The two packages as their users get them: packed in a fresh copy of the project, installed in
+// empty projects without a network, and used there: the client in Node and in Chromium against the
+// broker. JINDOU_TEST_NODES names more Node binaries to run the client in, separated by colons.
+
+import { readFileSync } from "node:fs";
+import { cp, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import t, { type Test } from "tap";
+import { launchBrowser, openPage } from "./client/browser.ts";
+import { blocks, readPage } from "./docs/pages.ts";
+import { openTerminal, type Terminal } from "./docs/terminal.ts";
+import { tempFolder } from "./support/broker.ts";
+import { freshCopy } from "./support/fresh-copy.ts";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const MAX_PACKAGES = 3;
+const MAX_UNPACKED_BYTES = 300_000;
+const BIN = "node_modules/.bin";
+const NPM_INSTALL =
+  "npm install --offline --ignore-scripts --no-audit --no-fund";
+const { version } = JSON.parse(
+  readFileSync(join(ROOT, "package.json"), "utf8"),
+);
+
+/** An app's module, for Node and browsers. */
+const TALK = `import { connect, group, JindouError, type ReceivedMessage } from "jindou-client";
+
+export async function talk(url: string): Promise<string> {
+  const alice = connect({ url, uid: "alice", token: "alice-token" });
+  const bob = connect({ url, uid: "bob", token: "bob-token" });
+  const received = new Promise<ReceivedMessage>((resolve) => bob.on("message", resolve));
+  await Promise.all([alice.ready(), bob.ready()]);
+  const { messageSeq } = await alice.send(group("lobby"), "hello");
+  const { fromUid, content, ...message } = await received;
+  await Promise.all([alice.close(), bob.close()]);
+  const isSame: boolean = message.messageSeq === messageSeq;
+  return \`\${fromUid}: \${String(content?.["content"])}, \${isSame}\`;
+}
+
+export function stackOfMistake(): string {
+  try {
+    connect({ url: "no address", uid: "alice" });
+  } catch (error) {
+    if (error instanceof JindouError && error.code === "bad_option") return error.stack ?? "";
+  }
+  return "";
+}
+`;
+const MAIN = `import { stackOfMistake, talk } from "./talk.js";
+
+declare const process: { readonly argv: readonly string[] };
+const [, , url = ""] = process.argv;
+console.log(url === "" ? stackOfMistake() : await talk(url));
+`;
+const RESOLUTIONS = {
+  node16: "node16",
+  nodenext: "nodenext",
+  bundler: "esnext",
+} as const;
+
+const LONG = { timeout: 900_000 };
+
+t.test("both packages work where they are installed", LONG, async (t) => {
+  const copy = await freshCopy(t);
+  const packing = openTerminal(t, copy);
+  const [server = "", client = ""] = [
+    await tarball(packing, copy, "npm pack --silent"), // builds first
+    await tarball(packing, copy, "npm run --silent pack:client"),
+  ];
+
+  const [line] = blocks(readPage("docs/sdk.md"));
+  t.equal(line?.text, `npm install ./${basename(client)}`, "the guide says so");
+  const url = await startInstalled(t, server);
+  const app = await tempFolder(t);
+  await t.test("the client installs, and is small", (t) =>
+    installsSmall(t, app, client),
+  );
+  await t.test("TypeScript accepts its types", (t) => compiles(t, app));
+  await t.test("its source map leads to the sources' lines", (t) =>
+    leadsToSources(t, app),
+  );
+  for (const node of [process.execPath, ...otherNodes()])
+    await t.test(`it sends and receives in ${node}`, async (t) => {
+      const shell = openTerminal(t, app);
+      t.comment(await shell.run(`${node} --version`));
+      t.equal(await shell.run(`${node} out/main.js ${url}`), SAID);
+    });
+  await t.test("it sends and receives in Chromium", async (t) => {
+    const page = await openPage(
+      t,
+      await launchBrowser(t),
+      join(app, "talk.ts"),
+    );
+    const said = await page.evaluate((url) => {
+      type Page = { bundled: { talk(url: string): Promise<string> } };
+      return (globalThis as unknown as Page).bundled.talk(url);
+    }, url);
+    t.equal(said, SAID);
+  });
+});
+
+const SAID = "alice: hello, true";
+
+function otherNodes(): readonly string[] {
+  return (process.env.JINDOU_TEST_NODES ?? "").split(":").filter(Boolean);
+}
+
+/** Runs the command; the path of the tarball it made, whose name is its last line. */
+async function tarball(shell: Terminal, folder: string, command: string) {
+  const printed = await shell.run(command);
+  const name = printed.split("\n").at(-1) ?? "";
+  if (!name.endsWith(`-${version}.tgz`)) throw new Error(printed);
+  return join(folder, name);
+}
+
+/**
+ * Installs the broker's tarball beside its dependencies, copied from here, and starts it with two
+ * users and a group. The address for clients.
+ */
+async function startInstalled(t: Test, tarball: string): Promise<string> {
+  const folder = await tempFolder(t);
+  await copyDependencies(folder);
+  await writeFile(join(folder, "package.json"), '{"private":true}');
+  const shell = openTerminal(t, folder, {
+    JINDOU_API_LISTEN: "127.0.0.1:0",
+    JINDOU_CLIENT_LISTEN: "127.0.0.1:0",
+    npm_config_update_notifier: "false",
+  });
+  await install(shell, tarball);
+  t.equal(await shell.run("npx --offline jindou --version"), version);
+  t.equal(
+    await shell.run("npx --offline jindou check-config"),
+    "The configuration is valid.",
+  );
+  t.match(
+    await shell.run("npx --offline jindou check-config --store.pth=x"),
+    /^jindou: .*store\.path/,
+    "a mistake is named",
+  );
+  shell.type("npx --offline jindou start; exit");
+  const [line] = await shell.shows(/^\{.*"msg":"The node is ready"\}$/m);
+  const { apiPort, clientPort } = JSON.parse(line);
+  const post = async (path: string, body: object) => {
+    const response = await fetch(`http://127.0.0.1:${apiPort}${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+    });
+    t.equal(response.status, 200, path);
+  };
+  const subscribers = ["alice", "bob"];
+  for (const uid of subscribers)
+    await post("/user/token", { uid, token: `${uid}-token`, device_flag: 1 });
+  await post("/channel", { channel_id: "lobby", channel_type: 2, subscribers });
+  return `ws://127.0.0.1:${clientPort}`;
+}
+
+/** What a production install has, except binaries for other platforms. */
+async function copyDependencies(folder: string): Promise<void> {
+  const lock = await readFile(join(ROOT, "package-lock.json"), "utf8");
+  const packages: Record<string, { dev?: boolean }> = JSON.parse(lock).packages;
+  const { platform, arch, versions } = process;
+  const binary = `uws_${platform}_${arch}_${versions.modules}.node`;
+  await cp(join(ROOT, BIN), join(folder, BIN), {
+    recursive: true,
+    verbatimSymlinks: true,
+  });
+  for (const [path, { dev = false }] of Object.entries(packages)) {
+    if (path === "" || dev) continue;
+    await mkdir(dirname(join(folder, path)), { recursive: true });
+    await cp(join(ROOT, path), join(folder, path), {
+      recursive: true,
+      filter: (file) => !/\/uws_\w+\.node$/.test(file) || file.endsWith(binary),
+    }).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== "ENOENT") throw error; // optional, for another platform
+    });
+  }
+}
+
+/** One package: nothing else is missing. */
+async function install(shell: Terminal, tarball: string): Promise<void> {
+  const printed = await shell.run(`${NPM_INSTALL} ${tarball}`);
+  if (!/^added 1 package /m.test(printed)) throw new Error(printed);
+}
+
+async function installsSmall(t: Test, app: string, tarball: string) {
+  await writeFile(
+    join(app, "package.json"),
+    '{"private":true,"type":"module"}',
+  );
+  const shell = openTerminal(t, app, { npm_config_update_notifier: "false" });
+  await install(shell, tarball);
+  const modules = join(app, "node_modules");
+  const lock = await readFile(join(modules, ".package-lock.json"), "utf8");
+  const names = Object.keys(JSON.parse(lock).packages);
+  t.ok(names.length <= MAX_PACKAGES, names.join());
+  let bytes = 0;
+  for (const name of names)
+    for (const file of await readdir(join(app, name), { recursive: true }))
+      bytes += (await bytesOf(join(app, name, file))) ?? 0;
+  t.ok(bytes > 0 && bytes <= MAX_UNPACKED_BYTES, `${bytes} bytes`);
+}
+
+/** Undefined: a folder. */
+async function bytesOf(file: string): Promise<number | undefined> {
+  return readFile(file).then(
+    ({ length }) => length,
+    (error: NodeJS.ErrnoException) => {
+      if (error.code !== "EISDIR") throw error;
+      return undefined;
+    },
+  );
+}
+
+async function compiles(t: Test, app: string): Promise<void> {
+  await writeFile(join(app, "talk.ts"), TALK);
+  await writeFile(join(app, "main.ts"), MAIN);
+  const shell = openTerminal(t, app);
+  const tsc = join(ROOT, "node_modules/.bin/tsc");
+  for (const [moduleResolution, module] of Object.entries(RESOLUTIONS)) {
+    const compilerOptions = {
+      strict: true,
+      noEmitOnError: true,
+      outDir: "out",
+      target: "es2022",
+      lib: ["es2022", "dom"],
+      types: [],
+      module,
+      moduleResolution,
+    };
+    const config = JSON.stringify({ compilerOptions, files: ["main.ts"] });
+    await writeFile(join(app, "tsconfig.json"), config);
+    t.equal(await shell.run(`${tsc} -p .`), "", moduleResolution);
+  }
+}
+
+async function leadsToSources(t: Test, app: string): Promise<void> {
+  const folder = join(app, "node_modules/jindou-client");
+  const maps = (await readdir(folder)).filter((name) => name.endsWith(".map"));
+  t.ok(maps.includes("index.js.map"));
+  for (const name of maps) {
+    const map = JSON.parse(await readFile(join(folder, name), "utf8"));
+    for (const [n, path] of map.sources.entries()) {
+      const source = await readFile(join(ROOT, path), "utf8");
+      const lines = source.split("\n").length;
+      t.equal(map.sourcesContent[n].split("\n").length, lines, path);
+    }
+  }
+  const shell = openTerminal(t, app);
+  const stack = await shell.run(
+    `${process.execPath} --enable-source-maps out/main.js`,
+  );
+  const line = /src\/client\/options\.ts:(\d+)/.exec(stack)?.[1];
+  const source = await readFile(join(ROOT, "src/client/options.ts"), "utf8");
+  t.match(source.split("\n")[Number(line) - 1], /new JindouError\(/, stack);
+}
