@@ -1,4 +1,5 @@
-// Channels and their subscribers. State: none. What an absent flag means is decided here only.
+// Channels, their subscribers, and their lists, which are WuKongIM's blacklist and whitelist on the
+// wire. State: none. What an absent flag means is decided here only.
 
 import { type Static, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";
@@ -7,7 +8,7 @@ import {
   type ChannelRef,
   GROUP_CHANNEL,
 } from "../broker/model.ts";
-import type { Membership } from "../broker/ports.ts";
+import type { ChannelList, ListChange, Membership } from "../broker/ports.ts";
 import { errorReply } from "./errors.ts";
 import { channelId, channelType, flag, id, LOBBY, uids } from "./fields.ts";
 import { okReply } from "./reply.ts";
@@ -84,10 +85,59 @@ export const channelBodies = (maxSubscribers: number) => ({
       examples: [{ ...LOBBY, subscribers: ["carol"] }],
     },
   ),
+  target: Type.Object(
+    { channel_id: channelId, channel_type: channelType },
+    { title: "ChannelTarget", examples: [LOBBY] },
+  ),
+  listed: Type.Object(
+    {
+      channel_id: channelId,
+      channel_type: channelType,
+      uids: Type.Array(id("user id"), {
+        minItems: 1,
+        maxItems: maxSubscribers,
+        description: "Users to add or remove",
+      }),
+    },
+    { title: "ListRequest", examples: [{ ...LOBBY, uids: ["carol"] }] },
+  ),
+  list: Type.Object(
+    {
+      channel_id: channelId,
+      channel_type: channelType,
+      uids: uids("The whole list; empty clears it", maxSubscribers),
+    },
+    { title: "ListSetRequest", examples: [{ ...LOBBY, uids: ["alice"] }] },
+  ),
 });
+
+/** A list by its name on the wire. */
+export const LISTS = {
+  blacklist: "denylist",
+  whitelist: "allowlist",
+} as const satisfies Record<string, ChannelList>;
 
 type Bodies = ReturnType<typeof channelBodies>;
 type Body<Name extends keyof Bodies> = Static<Bodies[Name]>;
+
+/** The calls on one list. */
+export function createListCalls(channels: Channels, list: ChannelList) {
+  const changing =
+    (kind: ListChange["kind"]) =>
+    (body: Body<"target"> & { readonly uids?: readonly string[] }): Outcome => {
+      const { uids = [] } = body;
+      return channels
+        .changeList(toRef(body), list, { kind, uids })
+        .then(okReply);
+    };
+  return {
+    add: changing("add"),
+    remove: changing("remove"),
+    set: changing("replace"),
+    clear: ({ channel_id, channel_type }: Body<"target">): Outcome =>
+      changing("replace")({ channel_id, channel_type }),
+  };
+}
 
 export function createChannelCalls(channels: Channels) {
   return {
@@ -126,6 +176,20 @@ export function createChannelCalls(channels: Channels) {
       return channels
         .removeSubscribers(toRef(body), body.subscribers, toMembership(body))
         .then(okReply);
+    },
+
+    removeAllSubscribers(body: Body<"target">): Outcome {
+      return channels.removeAllSubscribers(toRef(body)).then(okReply);
+    },
+
+    /** A group's; the rules of a user are changed, not deleted. */
+    remove(body: Body<"target">): Outcome {
+      if (body.channel_type !== GROUP_CHANNEL)
+        return errorReply("bad_request", {
+          message: "A personal channel cannot be deleted",
+          details: [{ path: "channel_type", message: "must be 2" }],
+        });
+      return channels.update(toRef(body), { disband: true }).then(okReply);
     },
   };
 }

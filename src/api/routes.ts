@@ -9,7 +9,12 @@ import type { Messages } from "../broker/messages.ts";
 import type { Clock, NodeRegistry } from "../broker/ports.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { Users } from "../broker/users.ts";
-import { channelBodies, createChannelCalls } from "./channels.ts";
+import {
+  channelBodies,
+  createChannelCalls,
+  createListCalls,
+  LISTS,
+} from "./channels.ts";
 import { createClusterCalls, routeBatchBody, routeQuery } from "./cluster.ts";
 import {
   conversationBodies,
@@ -170,7 +175,80 @@ function channelRoutes(
       ],
       handle: channels.removeSubscribers,
     }),
+    postRoute({
+      path: "/channel/subscriber_remove_all",
+      access: ["channels:write"],
+      tag: "channels",
+      summary: "Removes all subscribers, temporary ones too",
+      body: bodies.target,
+      success: DONE,
+      errors: ["bad_id", "channel_not_found", "channel_disbanded"],
+      handle: channels.removeAllSubscribers,
+    }),
+    postRoute({
+      path: "/channel/delete",
+      access: ["channels:write"],
+      tag: "channels",
+      summary: "Disbands a group",
+      body: bodies.target,
+      success: DONE,
+      errors: ["bad_id", "channel_not_found"],
+      handle: channels.remove,
+    }),
+    ...listRoutes(useCases, bodies),
   ];
+}
+
+/** What each list does, for the document. */
+const LIST_MEANINGS = {
+  blacklist: "the users who may not send",
+  whitelist: "the users who alone may send",
+} as const satisfies Record<keyof typeof LISTS, string>;
+
+function listRoutes(
+  useCases: Channels,
+  bodies: ReturnType<typeof channelBodies>,
+): readonly ApiRoute[] {
+  const common = {
+    access: ["channels:write"],
+    tag: "channels",
+    success: DONE,
+    errors: ["bad_id", "channel_not_found", "channel_disbanded"],
+  } as const;
+  return (["blacklist", "whitelist"] as const).flatMap((wire) => {
+    const list = createListCalls(useCases, LISTS[wire]);
+    const meaning = LIST_MEANINGS[wire];
+    return [
+      postRoute({
+        ...common,
+        path: `/channel/${wire}_add`,
+        summary: `Adds to the ${wire}, ${meaning}`,
+        body: bodies.listed,
+        handle: list.add,
+      }),
+      postRoute({
+        ...common,
+        path: `/channel/${wire}_set`,
+        summary: `Replaces the ${wire}, ${meaning}`,
+        body: bodies.list,
+        handle: list.set,
+      }),
+      postRoute({
+        ...common,
+        path: `/channel/${wire}_remove`,
+        summary: `Removes from the ${wire}; users not on it are left out`,
+        body: bodies.listed,
+        handle: list.remove,
+      }),
+      postRoute({
+        ...common,
+        path: `/channel/${wire}_remove_all`,
+        summary: `Clears the ${wire}`,
+        body: bodies.target,
+        handle: list.clear,
+      }),
+    ];
+  });
 }
 
 function messageRoutes(

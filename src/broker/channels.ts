@@ -50,6 +50,11 @@ export interface Channels {
     others?: "refuse" | "skip",
   ): Promise<void>;
   /**
+   * Removes the members of both kinds, one kind after the other; live sessions stop receiving at
+   * once. Throws `channel_not_found`, `channel_disbanded`.
+   */
+  removeAllSubscribers(channel: ChannelRef): Promise<void>;
+  /**
    * Changes who may send: counts from the next message on; members on the denylist still receive.
    * Throws `channel_not_found`, `channel_disbanded`, of a personal channel neither.
    */
@@ -144,6 +149,15 @@ export function createChannels(ports: {
               .slice(0, 100)
               .map((uid) => ({ path: "subscribers", message: uid })),
           });
+      }
+    },
+
+    async removeAllSubscribers(channel) {
+      assertId(channel.id, "channel_id");
+      for (const membership of ["permanent", "temporary"] as const) {
+        const none = { membership, reset: true };
+        if (!(await store.addSubscribers(channel, [], none)))
+          throw await missingOrDisbanded(store, channel);
       }
     },
 

@@ -257,3 +257,96 @@ t.test(
     );
   },
 );
+
+for (const [wire, list] of [
+  ["blacklist", "denylist"],
+  ["whitelist", "allowlist"],
+] as const) {
+  t.test(`POST /channel/${wire}_…: changes the ${list}`, async (t) => {
+    const api = await startApi();
+    const uids = ["a", "b"];
+    const owner = { channel_id: "u1", channel_type: 1 };
+    for (const [name, body] of [
+      ["add", { ...GROUP, uids }],
+      ["set", { ...GROUP, uids }],
+      ["set", { ...owner, uids: [] }],
+      ["remove", { ...owner, uids }],
+      ["remove_all", GROUP],
+    ] as const) {
+      const answer = await inject(api, `POST /channel/${wire}_${name}`, {
+        body,
+      });
+      t.equal(answer.text, '{"status":"ok"}', name);
+    }
+    const person = { id: "u1", type: 1 };
+    t.same(
+      api.asked.map(({ args }) => args),
+      [
+        [REF, list, { kind: "add", uids }],
+        [REF, list, { kind: "replace", uids }],
+        [person, list, { kind: "replace", uids: [] }],
+        [person, list, { kind: "remove", uids }],
+        [REF, list, { kind: "replace", uids: [] }],
+      ],
+    );
+  });
+
+  t.test(
+    `POST /channel/${wire}_…: uids are ids, not too many, and required but for _remove_all`,
+    async (t) => {
+      const api = await startApi();
+      const many = Array.from({ length: 10_001 }, (_, i) => `u${i}`);
+      for (const name of ["add", "set", "remove"])
+        for (const uids of [undefined, "a", [""], [1], many]) {
+          const target = `POST /channel/${wire}_${name}`;
+          const { status } = await inject(api, target, {
+            body: { ...GROUP, uids },
+          });
+          t.equal(status, 400, `${name} ${JSON.stringify(uids)?.slice(0, 20)}`);
+        }
+      for (const name of ["add", "remove"]) {
+        const target = `POST /channel/${wire}_${name}`;
+        const body = { ...GROUP, uids: [] };
+        t.equal((await inject(api, target, { body })).status, 400, name);
+      }
+      t.same(api.asked, []);
+      t.equal(
+        await refused(
+          api,
+          `POST /channel/${wire}_remove_all`,
+          "channel_not_found",
+        ),
+        "404 channel_not_found",
+      );
+    },
+  );
+}
+
+t.test(
+  "POST /channel/subscriber_remove_all and /channel/delete name a channel only",
+  async (t) => {
+    const api = await startApi();
+    const all = "POST /channel/subscriber_remove_all";
+    t.equal((await inject(api, all, { body: GROUP })).text, '{"status":"ok"}');
+    const remove = "POST /channel/delete";
+    t.equal(
+      (await inject(api, remove, { body: GROUP })).text,
+      '{"status":"ok"}',
+    );
+    t.same(api.asked, [
+      { call: "removeAllSubscribers", args: [REF] },
+      { call: "update", args: [REF, { disband: true }] },
+    ]);
+    const person = { channel_id: "u1", channel_type: 1 };
+    const { status, json } = await inject(api, remove, { body: person });
+    t.match([status, json.details], [400, [{ path: "channel_type" }]]);
+    t.equal(
+      await refused(api, remove, "channel_not_found"),
+      "404 channel_not_found",
+    );
+    t.equal(
+      await refused(api, all, "channel_disbanded"),
+      "403 channel_disbanded",
+    );
+  },
+);

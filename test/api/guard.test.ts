@@ -8,7 +8,7 @@ import {
 } from "../../src/api/protected-mode.ts";
 import { STREAM_PATH } from "../../src/api/stream-request.ts";
 import { t } from "../support/suite.ts";
-import { inject, startApi } from "./harness.ts";
+import { inject, LIST_CALLS, startApi } from "./harness.ts";
 
 const PUBLIC = ["POST /manager/login", "GET /healthz", "GET /readyz"];
 
@@ -174,6 +174,13 @@ const ALLOWED: readonly [
     WRITERS,
     { channel_id: "g", channel_type: 2, subscribers: ["u"] },
   ],
+  ...["subscriber_remove_all", "delete", ...LIST_CALLS].map(
+    (name): (typeof ALLOWED)[number] => [
+      `POST /channel/${name}`,
+      WRITERS,
+      { channel_id: "g", channel_type: 2, uids: ["u"] },
+    ],
+  ),
   [
     "POST /message/send",
     WRITERS,

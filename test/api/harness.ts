@@ -39,6 +39,11 @@ export const SETTINGS: ApiSettings = {
   version: "1.2.3",
 };
 
+/** The calls on the lists of a channel, behind `/channel/`. */
+export const LIST_CALLS = ["blacklist", "whitelist"].flatMap((list) =>
+  ["add", "set", "remove", "remove_all"].map((name) => `${list}_${name}`),
+);
+
 /** What the use cases behind the endpoint were asked, and what they will answer. */
 export interface Backstage {
   readonly asked: { readonly call: string; readonly args: unknown[] }[];
@@ -172,6 +177,7 @@ function useCases(
       },
       addSubscribers: note("addSubscribers", nothing),
       removeSubscribers: note("removeSubscribers", nothing),
+      removeAllSubscribers: note("removeAllSubscribers", nothing),
       changeList: note("changeList", nothing),
     },
     messages: {

@@ -5,7 +5,13 @@ import { Compile } from "typebox/compile";
 import { errorBody } from "../../src/api/reply-schemas.ts";
 import { t } from "../support/suite.ts";
 import { dereferenced, type OpenApi } from "./document.ts";
-import { documentOf, inject, SETTINGS, startApi } from "./harness.ts";
+import {
+  documentOf,
+  inject,
+  LIST_CALLS,
+  SETTINGS,
+  startApi,
+} from "./harness.ts";
 
 t.test(
   "GET /openapi.json: is OpenAPI 3.1 and names exactly the served routes",
@@ -43,6 +49,12 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
     "POST /channel/subscriber_remove",
     [200, 400, 401, 403, 404, 413, 415, 500, 503],
   ],
+  ...["subscriber_remove_all", "delete", ...LIST_CALLS].map(
+    (name): [string, number[]] => [
+      `POST /channel/${name}`,
+      [200, 400, 401, 403, 404, 413, 415, 500, 503],
+    ],
+  ),
   ["POST /message/send", [200, 400, 401, 403, 413, 415, 500, 503]],
   ["POST /message/sendbatch", [200, 400, 401, 403, 413, 415, 500, 503]],
   ["GET /channel/messages", [200, 400, 401, 403, 500, 503]],

@@ -224,6 +224,7 @@ function channelsOf(own: Partial<Channels>): Channels {
     update: unexpected,
     addSubscribers: unexpected,
     removeSubscribers: unexpected,
+    removeAllSubscribers: unexpected,
     changeList: unexpected,
     ...own,
   };

@@ -2,9 +2,11 @@
 // once.
 
 import type { Test } from "tap";
+import { SYSTEM_UID } from "../../src/broker/model.ts";
 import { tempFolder } from "../support/broker.ts";
 import { t } from "../support/suite.ts";
 import {
+  codeOf,
   group,
   person,
   received,
@@ -274,6 +276,46 @@ t.test(
         JSON.stringify(change),
       );
     await world.ok(REMOVE, right);
+  },
+);
+
+t.test(
+  "subscriber_remove_all: nobody receives or sends any more, temporary members included, and members can be added again",
+  async (t) => {
+    const { bob, channel, client, say } = await aliceAndBob(t);
+    const guest = world.name("guest");
+    const temporary = { subscribers: [guest], temp_subscriber: 1 };
+    await world.ok(ADD, { ...wire(channel), ...temporary });
+    const visitor = await world.join(t, guest);
+    await say("before");
+    await world.ok("/channel/subscriber_remove_all", wire(channel));
+    t.equal((await say("after")).body.code, "not_subscriber");
+    await world.send(SYSTEM_UID, channel, "to nobody");
+    t.same(await receives(client, 1), ["before"]);
+    t.same(await receives(visitor, 1), ["before"]);
+    t.equal(await codeOf(client.send(channel, "x")), "not_subscriber");
+    await world.ok(ADD, { ...wire(channel), subscribers: [bob] });
+    await world.send(SYSTEM_UID, channel, "welcome");
+    t.same(await receives(client, 2), ["before", "welcome"]);
+    const none = wire(group(world.name("none")));
+    const path = "/channel/subscriber_remove_all";
+    t.equal(await world.refusal(path, none), "404 channel_not_found");
+  },
+);
+
+t.test(
+  "/channel/delete disbands a group for good; a personal channel and an unknown group are refused",
+  async (t) => {
+    const { channel, client, say } = await aliceAndBob(t);
+    const path = "/channel/delete";
+    await world.ok(path, wire(channel));
+    await world.ok(path, wire(channel)); // twice is harmless
+    t.equal((await say("after")).body.code, "channel_disbanded");
+    t.equal(await codeOf(client.send(channel, "x")), "channel_disbanded");
+    const user = wire(person(world.name("user")));
+    t.equal(await world.refusal(path, user), "400 bad_request");
+    const none = wire(group(world.name("none")));
+    t.equal(await world.refusal(path, none), "404 channel_not_found");
   },
 );
 

@@ -1,7 +1,9 @@
 // Who may send where, over HTTP and on the socket alike: the rules of groups, of personal channels,
 // and what the system may.
 
+import type { Test } from "tap";
 import { type ChannelRef, SYSTEM_UID } from "../../src/broker/model.ts";
+import { textPayload } from "../support/broker.ts";
 import { t } from "../support/suite.ts";
 import {
   codeOf,
@@ -163,6 +165,126 @@ t.test(
     await client.send(channel, "before");
     await world.ok("/channel/info", { ...wire(channel), ban: 1 });
     t.equal(await codeOf(client.send(channel, "after")), "channel_banned");
+  },
+);
+
+/** How a send, a command, an event and a send on the socket end. */
+async function everyWay(
+  t: Test,
+  from: string,
+  channel: ChannelRef,
+  on: World = world,
+): Promise<readonly string[]> {
+  const client = await on.join(t, from);
+  const body = { from_uid: from, ...wire(channel) };
+  const outcome = async (path: string, more: object) => {
+    const answer = await on.call(path, { ...body, ...more });
+    return answer.status === 200 ? "ok" : answer.body.code;
+  };
+  const payload = textPayload("hello");
+  return [
+    await outcome("/message/send", { payload }),
+    await outcome("/message/send", { payload, header: { sync_once: 1 } }),
+    await outcome("/event", {
+      client_msg_no: on.name("event"),
+      event: { type: "status", data: "" },
+    }),
+    await codeOf(client.send(channel, "hello")),
+  ];
+}
+
+const EVERY = (outcome: string) => [outcome, outcome, outcome, outcome];
+
+t.test(
+  "a member on the denylist may not send, however it tries, but receives; off the list it may",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const channel = await world.newGroup([alice, bob], { ban: 0 });
+    const reader = await world.join(t, bob);
+    const list = { ...wire(channel), uids: [bob] };
+    await world.ok("/channel/blacklist_add", list);
+    t.same(await everyWay(t, bob, channel), EVERY("denylisted"));
+    const { status } = await world.send(bob, channel, "hello");
+    t.equal(status, 403);
+    t.equal(await post(alice, channel), "ok");
+    t.same(await receives(reader, 1), ["hello"]);
+    await world.ok("/channel/blacklist_remove", list);
+    t.same(await everyWay(t, bob, channel), EVERY("ok"));
+    await world.ok("/channel/blacklist_set", list);
+    t.equal(await post(bob, channel), "403 denylisted");
+    await world.ok("/channel/blacklist_remove_all", wire(channel));
+    t.equal(await post(bob, channel), "ok");
+  },
+);
+
+t.test(
+  "with an allowlist only members on it may send, and the system; an empty one allows all",
+  async (t) => {
+    const names = ["admin", "bob", "outsider"].map((word) => world.name(word));
+    const [admin = "", bob = "", outsider = ""] = names;
+    const channel = await world.newGroup([admin, bob]);
+    const list = { ...wire(channel), uids: [admin, outsider] };
+    await world.ok("/channel/whitelist_set", list);
+    t.same(await everyWay(t, bob, channel), EVERY("not_allowlisted"));
+    t.same(await everyWay(t, admin, channel), EVERY("ok"));
+    t.equal(await post(outsider, channel), "403 not_subscriber");
+    t.equal(await post(SYSTEM_UID, channel), "ok");
+    await world.ok("/channel/whitelist_add", { ...list, uids: [bob] });
+    t.equal(await post(bob, channel), "ok");
+    await world.ok("/channel/whitelist_remove", { ...list, uids: [bob] });
+    t.equal(await post(bob, channel), "403 not_allowlisted");
+    await world.ok("/channel/whitelist_remove_all", wire(channel));
+    t.equal(await post(bob, channel), "ok");
+  },
+);
+
+t.test(
+  "a user's denylist refuses single senders, without a record of the user; its allowlist alone refuses nobody",
+  async (t) => {
+    const names = ["owner", "troll", "friend"].map((word) => world.name(word));
+    const [owner = "", troll = "", friend = ""] = names;
+    const own = wire(person(owner));
+    await world.ok("/channel/blacklist_add", { ...own, uids: [troll] });
+    await world.ok("/channel/whitelist_add", { ...own, uids: [friend] });
+    t.same(await everyWay(t, troll, person(owner)), EVERY("denylisted"));
+    t.equal(await post(friend, person(owner)), "ok");
+    t.equal(await post(world.name("other"), person(owner)), "ok");
+    t.equal(await post(owner, person(troll)), "ok", "the other direction");
+    t.equal(await post(SYSTEM_UID, person(owner)), "ok");
+    await world.ok("/channel", own); // the record comes later
+    t.equal(await post(troll, person(owner)), "403 denylisted");
+  },
+);
+
+t.test("lists need a group that is there and not disbanded", async (t) => {
+  const gone = await world.newGroup([], { disband: 1 });
+  for (const call of ["blacklist_add", "whitelist_set"]) {
+    const body = { ...wire(group(world.name("none"))), uids: ["a"] };
+    const path = `/channel/${call}`;
+    t.equal(await world.refusal(path, body), "404 channel_not_found");
+    const disbanded = { ...wire(gone), uids: ["a"] };
+    t.equal(await world.refusal(path, disbanded), "403 channel_disbanded");
+  }
+});
+
+t.test(
+  "messages.friendsOnly: a user receives from its allowlist, itself and the system only",
+  async (t) => {
+    const on = await startWorld(t, { JINDOU_MESSAGES_FRIENDS_ONLY: "true" });
+    const own = wire(person("owner"));
+    t.same(
+      await everyWay(t, "ann", person("owner"), on),
+      EVERY("not_allowlisted"),
+    );
+    await on.ok("/channel/whitelist_add", { ...own, uids: ["ann"] });
+    t.same(await everyWay(t, "ann", person("owner"), on), EVERY("ok"));
+    const send = async (from: string, to: string) =>
+      (await on.send(from, person(to), "hello")).body.code ?? "ok";
+    t.equal(await send("owner", "owner"), "ok");
+    t.equal(await send(SYSTEM_UID, "owner"), "ok");
+    t.equal(await send("owner", "ann"), "not_allowlisted", "ann has no list");
+    await on.ok("/channel/blacklist_add", { ...own, uids: ["ann"] });
+    t.equal(await send("ann", "owner"), "denylisted");
   },
 );
 

@@ -17,6 +17,13 @@ const ENDPOINTS = [
   "POST /channel/info",
   "POST /channel/subscriber_add",
   "POST /channel/subscriber_remove",
+  "POST /channel/subscriber_remove_all",
+  "POST /channel/delete",
+  ...["blacklist", "whitelist"].flatMap((list) =>
+    ["add", "set", "remove", "remove_all"].map(
+      (name) => `POST /channel/${list}_${name}`,
+    ),
+  ),
   "POST /message/send",
   "GET /channel/messages",
   "POST /event",

@@ -40,18 +40,20 @@ t.test("every example answers what the page shows", async (t) => {
   );
 });
 
-t.test("a section for every call a backend makes", async (t) => {
-  const { call } = await startBroker(t);
-  const { paths } = (await call("/openapi.json")).body;
-  const system = section(PAGE, "## System");
-  for (const [path, methods] of Object.entries<object>(paths)) {
-    const [name = ""] = Object.keys(methods);
-    const title = `${name.toUpperCase()} ${path}`;
-    const isThere =
-      PAGE.includes(`\n### ${title}\n`) || system.includes(`| \`${title}\` |`);
-    t.ok(isThere, title);
-  }
-});
+t.test(
+  "a section, or a row of a table of calls, for every call a backend makes",
+  async (t) => {
+    const { call } = await startBroker(t);
+    const { paths } = (await call("/openapi.json")).body;
+    for (const [path, methods] of Object.entries<object>(paths)) {
+      const [name = ""] = Object.keys(methods);
+      const title = `${name.toUpperCase()} ${path}`;
+      const isThere =
+        PAGE.includes(`\n### ${title}\n`) || PAGE.includes(`| \`${title}\` |`);
+      t.ok(isThere, title);
+    }
+  },
+);
 
 t.test("the table of errors is the code's", async (t) => {
   const sockets = ["not_connected", "unsupported_version", "malformed_frame"];
