@@ -221,6 +221,18 @@ export async function secure(database: Database): Promise<void> {
 }
 
 /**
+ * Commits puts and removes that need no reading; resolves when they are as durable as the store
+ * promises. Cheaper than `transact`. Throws `unavailable`.
+ */
+export async function persist(
+  database: Database,
+  steps: () => void,
+): Promise<void> {
+  await commit(database, steps);
+  await secure(database);
+}
+
+/**
  * Runs a synchronous step inside a write transaction: what it reads and what it writes is one, so
  * no lock is needed. Steps run in the order of the calls and after the commits issued before them;
  * a commit issued later may be written before them. Resolves to the answer when it is as durable as

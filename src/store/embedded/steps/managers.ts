@@ -1,7 +1,12 @@
 // Managers' passwords (hashes) and access tokens (by hash). No state but the tables'.
 
 import type { Clock, ManagerStore } from "../../../broker/ports.ts";
-import { fieldsOf, type Stored, transact } from "../engine/database.ts";
+import {
+  fieldsOf,
+  persist,
+  type Stored,
+  transact,
+} from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
@@ -27,7 +32,7 @@ export function createManagers({
 
     async putAccessToken(tokenHash, owner, expiresAtMs) {
       const value = [VERSION, owner, expiresAtMs];
-      await transact(
+      await persist(
         tables,
         () => void tables.tokens.put(hex(tokenHash), value),
       );
@@ -41,7 +46,7 @@ export function createManagers({
     },
 
     async removeAccessToken(tokenHash) {
-      await transact(tables, () => void tables.tokens.remove(hex(tokenHash)));
+      await persist(tables, () => void tables.tokens.remove(hex(tokenHash)));
     },
   };
 }

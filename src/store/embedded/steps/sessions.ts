@@ -28,7 +28,7 @@ import type {
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { toBrokerError } from "../../lifecycle.ts";
-import { transact } from "../engine/database.ts";
+import { persist } from "../engine/database.ts";
 import type { Tables } from "../engine/tables.ts";
 import { place } from "./session-rules.ts";
 import { type NewestLogins, userLock } from "./users.ts";
@@ -90,7 +90,7 @@ export function createSessions(parts: SessionParts): SessionStore {
     login: NewestLogin,
   ): Promise<void> {
     const nowMs = clock();
-    return transact(tables, () => logins.put(uid, flag, login, nowMs));
+    return persist(tables, () => logins.put(uid, flag, login, nowMs));
   }
 
   function remove(session: SessionName): void {

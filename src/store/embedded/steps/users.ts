@@ -71,7 +71,7 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
 
 export interface NewestLogins {
   get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
-  /** Keeps it for `LOGIN_TTL_MS`. To be called inside a transaction. */
+  /** Keeps it for `LOGIN_TTL_MS`. To be called in the steps of `persist` or `transact`. */
   put(uid: string, flag: DeviceFlag, login: NewestLogin, nowMs: number): void;
 }
 
@@ -97,14 +97,19 @@ export function createNewestLogins(tables: Tables, clock: Clock): NewestLogins {
 export function createLoginSweep(
   tables: Tables,
 ): (nowMs: number) => Promise<void> {
+  const { logins } = tables;
+  const isOld = (stored: Stored | undefined, nowMs: number) =>
+    stored !== undefined && keptUntil(stored) <= nowMs;
   let last: (string | number)[] | undefined;
   return async (nowMs) => {
+    const start = last ?? [""];
+    const rows = [...logins.getRange({ start, limit: ROWS_A_SWEEP })];
+    last = rows.length < ROWS_A_SWEEP ? undefined : rows.at(-1)?.key;
+    const old = rows.filter(({ value }) => isOld(value, nowMs));
+    if (old.length === 0) return;
     await transact(tables, () => {
-      const start = last ?? [""];
-      const rows = [...tables.logins.getRange({ start, limit: ROWS_A_SWEEP })];
-      last = rows.length < ROWS_A_SWEEP ? undefined : rows.at(-1)?.key;
-      for (const { key, value } of rows)
-        if (keptUntil(value) <= nowMs) void tables.logins.remove(key);
+      for (const { key } of old)
+        if (isOld(logins.get(key), nowMs)) void logins.remove(key); // not one that logged in meanwhile
     });
   };
 }
