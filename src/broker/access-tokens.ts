@@ -63,10 +63,8 @@ export class AccessTokens {
     const account =
       owner === undefined ? undefined : this.#accountFor(token, owner);
     if (account === undefined) this.#owners.delete(key);
-    else if (revocations === this.#revocations) {
-      this.#owners.delete(key); // to the end of the order
-      this.#owners.set(key, { account, untilMs: nowMs + CACHE_MS });
-    }
+    else if (revocations === this.#revocations)
+      this.#owners.renew(key, { account, untilMs: nowMs + CACHE_MS });
     return account;
   }
 

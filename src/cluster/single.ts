@@ -85,8 +85,7 @@ export class LocalThrottle implements Throttle {
   async addFailure(key: string, windowMs: number): Promise<FailureCount> {
     const found = this.#current(key);
     const endsAtMs = found?.endsAtMs ?? this.#clock() + windowMs;
-    this.#failures.delete(key);
-    this.#failures.set(key, { count: (found?.count ?? 0) + 1, endsAtMs });
+    this.#failures.renew(key, { count: (found?.count ?? 0) + 1, endsAtMs });
     return this.failures(key);
   }
 

@@ -329,8 +329,7 @@ export class Session {
   rememberSeq(channelId: string, had: Had): void {
     this.#had ??= new BoundedMap(MAX_GROUPS_LEFT);
     const before = this.#had.get(channelId)?.seq ?? 0;
-    this.#had.delete(channelId);
-    this.#had.set(channelId, { ...had, seq: Math.max(before, had.seq) });
+    this.#had.renew(channelId, { ...had, seq: Math.max(before, had.seq) });
   }
 
   /** It has resumed: from now on a group that its user is back in begins with the membership. */

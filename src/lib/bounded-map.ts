@@ -1,5 +1,5 @@
 // A map with a bound: the oldest entry is dropped first. To set a key anew does not make it
-// younger; to delete it before does.
+// younger; `renew` does.
 
 export class BoundedMap<Key, Value> {
   readonly #entries = new Map<Key, Value>();
@@ -23,6 +23,12 @@ export class BoundedMap<Key, Value> {
     if (this.#entries.size <= this.#max) return;
     const oldest = this.#entries.keys().next();
     if (!oldest.done) this.#entries.delete(oldest.value);
+  }
+
+  /** Sets it as the youngest entry. */
+  renew(key: Key, value: Value): void {
+    this.#entries.delete(key);
+    this.set(key, value);
   }
 
   delete(key: Key): boolean {

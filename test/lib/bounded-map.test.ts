@@ -24,3 +24,14 @@ t.test("a deleted key makes room", async (t) => {
   map.set("b", 2);
   t.equal(map.get("b"), 2);
 });
+
+t.test("a renewed key leaves last", async (t) => {
+  const map = new BoundedMap<string, number>(2);
+  map.set("a", 1);
+  map.set("b", 2);
+  map.renew("a", 3);
+  map.set("c", 4);
+  t.equal(map.get("a"), 3);
+  t.equal(map.get("b"), undefined);
+  t.equal(map.get("c"), 4);
+});

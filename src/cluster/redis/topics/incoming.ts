@@ -129,8 +129,7 @@ export class Incoming {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
     const name = `${topic.name} ${type}:${id}`;
-    this.#held.delete(name); // reinserted: the newest is delivered last and dropped last
-    this.#held.set(name, { topic, event });
+    this.#held.renew(name, { topic, event }); // the newest is delivered last and dropped last
   }
 
   #misplaced(): void {
