@@ -1,5 +1,5 @@
 // `--profile`: where the broker's JavaScript thread spends its time, from the profiles V8 writes
-// when the process ends. Pure but for reading.
+// when the process ends. Pure except for reading.
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";

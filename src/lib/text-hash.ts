@@ -1,5 +1,5 @@
 // A 32-bit hash of strings (FNV-1a) that another process does not have: its seed is random, so that
-// nobody can choose strings that meet in one place of a hash table. Pure but for the seed.
+// nobody can choose strings that meet in one place of a hash table. Pure except for the seed.
 
 import { charCode } from "./char-code.ts";
 

@@ -1,5 +1,5 @@
 // Holds the list of rows and the titles of the behaviour tests together: no row is forgotten, and
-// no title names a row that is none.
+// no title names an unknown row.
 
 import { readdirSync, readFileSync } from "node:fs";
 import t from "tap";

@@ -21,7 +21,7 @@ import {
 } from "./world.ts";
 
 /**
- * It removes nothing in its lifetime: what has expired is hidden by reading alone, but for the test
+ * It removes nothing in its lifetime: what has expired is hidden by reading alone, except in the test
  * of storage.
  */
 const world = await startWorld(t, {

@@ -1,4 +1,4 @@
-// What a payload may be: the kinds of the specification arrive as they were sent, what is none is
+// What a payload may be: the kinds of the specification arrive as they were sent, anything else is
 // refused, and each way of checking.
 
 import { t } from "../support/suite.ts";

@@ -1,4 +1,4 @@
-// The pages people read, taken apart: code blocks, links, headings, table rows. Pure but for
+// The pages people read, taken apart: code blocks, links, headings, table rows. Pure except for
 // reading files.
 
 import { readdirSync, readFileSync } from "node:fs";

@@ -106,7 +106,7 @@ t.test("messages that took the seqs of lost ones are resumed", async (t) => {
 
 /** Carol's app; `until` waits for what it saw. */
 function open(cursors: ReturnType<Client["cursors"]>) {
-  const waiters = new Waiters(20_000);
+  const waiters = new Waiters(60_000);
   const seen: number[] = [];
   const client = connect({
     ...{ url: `ws://127.0.0.1:${world.clientPort}`, uid: "carol", cursors },

@@ -16,6 +16,7 @@ import {
   SEGMENT_HEADER_BYTES,
   UNKNOWN_BOOT,
 } from "../../../src/store/embedded/engine/segment.ts";
+import { DATA_FORMAT } from "../../../src/store/embedded/engine/tables.ts";
 import { codeOf, draftOf } from "../../contract/store-bench.ts";
 import { t } from "../../support/suite.ts";
 import {
@@ -433,10 +434,12 @@ t.test(
   "data of a newer format is refused with a sentence that says so",
   async (t) => {
     const path = await crashedWith(t, 1);
-    const newer = await crashedCopy(t, path, (meta) => meta.set("format", [4]));
+    const newer = await crashedCopy(t, path, (meta) =>
+      meta.set("format", [DATA_FORMAT + 1]),
+    );
     await t.rejects(storeIn(newer).start(), {
       code: "internal",
-      message: /format 4; this build reads up to 3/,
+      message: `format ${DATA_FORMAT + 1}; this build reads up to ${DATA_FORMAT}`,
     });
     t.equal(
       await codeOf(storeIn(path).start()),

@@ -179,7 +179,7 @@ export class InboxQueue {
         copies,
         origin,
       });
-      this.#unshown.delete(step.message.messageId);
+      this.#unshown.delete(message.messageId);
     }
     if (failure === undefined) step.done();
     else step.fail(failure);

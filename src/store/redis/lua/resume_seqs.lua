@@ -1,5 +1,5 @@
 -- Where a reader of a channel goes on: the newest seq, and through which seq the reader's history
--- is the log's. Ids grow with seqs, so an entry with a greater id is none that the reader has.
+-- is the log's. Ids grow with seqs, so the reader has no entry with a greater id.
 -- Reads only.
 -- KEYS  1 head, 2 log
 -- ARGV  1 the reader's last seq, 2 the greatest message id it has through there; 0: any

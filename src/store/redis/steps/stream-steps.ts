@@ -118,7 +118,7 @@ export function createStreamSteps({
 
 /**
  * As `lua/stream_steps.lua` names it: start, content, note (a tool call), end. Throws `bad_request`
- * for a type that no stream has and a time that is none, `too_large` for data no stream could hold.
+ * for a type that no stream has and an invalid time, `too_large` for data no stream could hold.
  */
 function kindOf(
   { type, data, timestampMs }: StreamDraft,
