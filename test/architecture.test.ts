@@ -57,7 +57,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
   "broker/": { local: COMMON, packages: [], node: PURE_NODE },
   "protocol/": {
     local: [...COMMON, ...DOMAIN],
-    packages: ["msgpackr"],
+    packages: ["msgpackr", "typebox"],
     node: PURE_NODE,
   },
   "transport/": {
@@ -129,6 +129,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "cluster/options.ts",
       "gateway/options.ts",
       "migrate/options.ts",
+      "protocol/options.ts",
       "redis/options.ts",
       "store/options.ts",
       "transport/options.ts",

@@ -18,6 +18,7 @@ import { clusterOptions } from "../cluster/options.ts";
 import { clientOptions } from "../gateway/options.ts";
 import { migrateOptions } from "../migrate/options.ts";
 import { logOptions } from "../observe/options.ts";
+import { protocolOptions } from "../protocol/options.ts";
 import { redisOptions } from "../redis/options.ts";
 import { storeOptions } from "../store/options.ts";
 import { socketsOptions } from "../transport/options.ts";
@@ -68,6 +69,7 @@ const configSchema = Type.Object(
     admin: adminOptions,
     managers: managersOptions,
     client: clientOptions,
+    protocol: protocolOptions,
     sockets: socketsOptions,
     messages: messagesOptions,
     content: contentOptions,

@@ -17,6 +17,7 @@ import { Semaphore } from "../lib/semaphore.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
+import { createWkproto } from "../protocol/wkproto/wkproto.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import { gatedSockets } from "./gate.ts";
 import { hasData, type Node } from "./node.ts";
@@ -111,7 +112,7 @@ export function createHub(
 }
 
 export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
-  const { client, messages } = node.config;
+  const { client, messages, protocol } = node.config;
   const limits = {
     maxIdLength: MAX_ID_LENGTH,
     maxPayloadBytes: messages.maxPayloadBytes,
@@ -121,6 +122,10 @@ export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
     maxCommandAcks: MAX_COMMAND_ACKS,
   };
   const protocols = [
+    createWkproto(
+      { ...limits, maxPacketBytes: client.maxFrameBytes },
+      protocol.wkproto,
+    ),
     createJsonRpcProtocol(limits),
     createNativeProtocol(limits), // takes every first frame
   ];

@@ -23,6 +23,7 @@ export const SUITES = {
     "sessions",
     "system",
     "users",
+    "wkproto",
     "wukongim",
   ],
   messages: [
