@@ -53,6 +53,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
     const early = await moved();
     await node.store.start();
     await join();
+    await node.systemAccounts.start();
     const ports = early ?? (await listen()); // it answers 503 until the node is ready
     await managers.start(); // may generate and show a password: after all that may fail
     node.streams.start();
@@ -126,6 +127,7 @@ async function stop(
   for (const listener of listeners) listener.stopAccepting();
   node.followers.close();
   await node.streams.close();
+  await node.systemAccounts.close();
   await node.store.close();
   await pause(FAREWELL_MS); // the last replies leave
   for (const listener of listeners) listener.close();

@@ -51,6 +51,12 @@ export const presenceBody = Type.Array(
   },
 );
 
+export const systemUidsBody = Type.Array(Type.String(), {
+  title: "SystemUidList",
+  description: "Sorted",
+  examples: [["bot"]],
+});
+
 export const sentBody = Type.Object(
   {
     message_id: count,

@@ -40,11 +40,12 @@ import {
 } from "./route.ts";
 import { createStreamRoute, type StreamRouteParts } from "./streams.ts";
 import { createSystemCalls, type SystemParts } from "./system.ts";
-import { createUserCalls, userBodies } from "./users.ts";
+import { createUserCalls, type SystemUids, userBodies } from "./users.ts";
 
 /** The use cases the rows call. */
 export interface RouteParts extends StreamRouteParts, SystemParts {
   readonly users: Users;
+  readonly systemAccounts: SystemUids;
   readonly channels: Channels;
   readonly messages: Messages;
   readonly inboxes: Inboxes;
@@ -73,7 +74,7 @@ export function createRoutes(
   maxSubscribers: number,
 ): readonly ApiRoute[] {
   return [
-    ...userRoutes(parts.users),
+    ...userRoutes(parts),
     ...channelRoutes(parts.channels, maxSubscribers),
     ...messageRoutes(parts.messages, maxSubscribers),
     ...syncRoutes(parts),
@@ -86,8 +87,8 @@ export function createRoutes(
   ];
 }
 
-function userRoutes(useCases: Users): readonly ApiRoute[] {
-  const users = createUserCalls(useCases);
+function userRoutes(parts: RouteParts): readonly ApiRoute[] {
+  const users = createUserCalls(parts.users, parts.systemAccounts);
   return [
     postRoute({
       path: "/user/token",
@@ -118,6 +119,36 @@ function userRoutes(useCases: Users): readonly ApiRoute[] {
       success: { description: "Records", body: replies.presenceBody },
       errors: ["bad_id"],
       handle: users.onlineStatus,
+    }),
+    plainRoute({
+      method: "GET",
+      path: "/user/systemuids",
+      access: ["users:write", "system:read"],
+      tag: "users",
+      summary: "Lists the system accounts",
+      success: { description: "Their uids", body: replies.systemUidsBody },
+      errors: ["unavailable"],
+      handle: users.systemUids,
+    }),
+    postRoute({
+      path: "/user/systemuids_add",
+      access: ["users:write"],
+      tag: "users",
+      summary: "Exempts users from the rules of sending",
+      body: userBodies.systemUids,
+      success: DONE,
+      errors: ["bad_id", "reserved_uid", "too_large"],
+      handle: users.addSystemUids,
+    }),
+    postRoute({
+      path: "/user/systemuids_remove",
+      access: ["users:write"],
+      tag: "users",
+      summary: "Makes system accounts ordinary users again",
+      body: userBodies.systemUids,
+      success: DONE,
+      errors: ["bad_id", "reserved_uid"],
+      handle: users.removeSystemUids,
     }),
   ];
 }

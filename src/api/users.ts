@@ -2,6 +2,8 @@
 
 import { type Static, Type } from "typebox";
 import { DEVICE_FLAGS } from "../broker/model.ts";
+import { MAX_SYSTEM_UIDS } from "../broker/ports.ts";
+import type { SystemAccounts } from "../broker/system-accounts.ts";
 import type { Users } from "../broker/users.ts";
 import { flag, id, MAX_LOOKUP_UIDS, uids } from "./fields.ts";
 import { jsonReply, okReply } from "./reply.ts";
@@ -49,18 +51,34 @@ export const userBodies = {
       examples: [{ uid: "alice", device_flag: ALL_FLAGS }],
     },
   ),
+  systemUids: Type.Object(
+    { uids: uids("Their uids", MAX_SYSTEM_UIDS) },
+    { title: "SystemUidsRequest", examples: [{ uids: ["bot"] }] },
+  ),
   onlineStatus: uids("Users to look up", MAX_LOOKUP_UIDS, {
     title: "OnlineStatusRequest",
     examples: [["alice", "bob"]],
   }),
 };
 
+export type SystemUids = Pick<SystemAccounts, "list" | "add" | "remove">;
+
 type Body<Name extends keyof typeof userBodies> = Static<
   (typeof userBodies)[Name]
 >;
 
-export function createUserCalls(users: Users) {
+export function createUserCalls(users: Users, accounts: SystemUids) {
   return {
+    async systemUids() {
+      return jsonReply(JSON.stringify(await accounts.list()));
+    },
+
+    addSystemUids: ({ uids }: Body<"systemUids">) =>
+      accounts.add(uids).then(okReply),
+
+    removeSystemUids: ({ uids }: Body<"systemUids">) =>
+      accounts.remove(uids).then(okReply),
+
     setToken(body: Body<"token">): Outcome {
       const { uid, token, device_flag: flag, device_level: level = 0 } = body;
       return users.setToken({ uid, token, flag, level }).then(okReply);

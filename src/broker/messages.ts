@@ -20,6 +20,7 @@ import {
   type MessageHeader,
   type Passthrough,
 } from "./model.ts";
+import { checkOf, type SendTerms } from "./permissions.ts";
 import type {
   Appended,
   ChannelStore,
@@ -57,9 +58,7 @@ export interface SendInput {
   readonly copyLimit?: CopyLimit | undefined;
 }
 
-interface MessageRules {
-  /** See `refusePersonSend`. */
-  readonly friendsOnly: boolean;
+interface MessageRules extends SendTerms {
   readonly maxPayloadBytes: number;
   /** Most messages in one page of history. */
   readonly historyLimit: number;
@@ -105,8 +104,7 @@ export function createMessages(
   store: ChannelStore & MessageStore & InboxStore,
   rules: MessageRules,
 ): Messages {
-  const rule = createSendRule(store, rules.friendsOnly);
-  const permission = rules.friendsOnly ? "check_friends" : "check";
+  const rule = createSendRule(store, rules);
   const commands = new KeyedWindow(COPIES_AT_ONCE, MAX_WAITING_COMMANDS);
 
   /**
@@ -173,7 +171,7 @@ export function createMessages(
   return {
     async send(input) {
       const isCommand = checkMessage(input, rules);
-      const draft = toDraft(input, permission);
+      const draft = toDraft(input, rules);
       const { messageId, messageSeq, refused } = isCommand
         ? await sendCommand(input, draft)
         : await sendMessage(draft);
@@ -239,10 +237,7 @@ function checkMessage(input: SendInput, rules: MessageRules): boolean {
   return isCommand;
 }
 
-function toDraft(
-  input: SendInput,
-  permission: MessageDraft["permission"],
-): MessageDraft {
+function toDraft(input: SendInput, terms: SendTerms): MessageDraft {
   const { noPersist, redDot } = input.header;
   return {
     key: channelKey(input.channel, input.fromUid),
@@ -257,6 +252,6 @@ function toDraft(
     payload: input.payload,
     origin: input.origin,
     recipients: undefined,
-    permission,
+    permission: checkOf(input.fromUid, input.channel, terms),
   };
 }

@@ -184,11 +184,21 @@ export interface ChannelStore {
 }
 
 /**
- * `check`: the store judges the sender in the step that appends; `check_friends`: with
- * `friendsOnly`. `granted`: the caller has judged. A refusal of the caller: only the retry of an
- * accepted message is answered.
+ * How a sender is judged. `check_friends`: the receiver's allowlist counts. `check_exempt`: a
+ * system account sends, only disband counts. `check_open`: to a system account, whose lists and
+ * contacts do not count.
  */
-type SendPermission = "check" | "check_friends" | "granted" | SendRefusal;
+export type SendCheck =
+  | "check"
+  | "check_friends"
+  | "check_exempt"
+  | "check_open";
+
+/**
+ * A check: the store judges the sender in the step that appends. `granted`: the caller has judged.
+ * A refusal of the caller: only the retry of an accepted message is answered.
+ */
+type SendPermission = SendCheck | "granted" | SendRefusal;
 
 /** A message before the store gave it its place. */
 export interface MessageDraft {
@@ -660,6 +670,19 @@ export interface ManagerStore {
   removeAccessToken(tokenHash: Uint8Array): Promise<void>;
 }
 
+/** Most system accounts. */
+export const MAX_SYSTEM_UIDS = 1000;
+
+export interface SystemAccountStore {
+  /** The uids of the system accounts, in no order. */
+  systemUids(): Promise<readonly string[]>;
+  /** To add one that is there, or remove another, is harmless. */
+  changeSystemUids(
+    kind: "add" | "remove",
+    uids: readonly string[],
+  ): Promise<void>;
+}
+
 export interface Store
   extends UserStore,
     SessionStore,
@@ -668,6 +691,7 @@ export interface Store
     StreamStore,
     InboxStore,
     ConversationStore,
+    SystemAccountStore,
     ManagerStore {
   /** Opens or creates the data; refuses data of a newer format. */
   start(): Promise<void>;

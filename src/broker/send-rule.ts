@@ -6,7 +6,12 @@ import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { SendRefusal } from "./errors.ts";
 import { type ChannelRef, GROUP_CHANNEL } from "./model.ts";
-import { refuseGroupSend, refusePersonSend } from "./permissions.ts";
+import {
+  checkOf,
+  refuseGroupSend,
+  refusePersonSend,
+  type SendTerms,
+} from "./permissions.ts";
 import type { ChannelStore } from "./ports.ts";
 
 interface SendRule {
@@ -28,7 +33,7 @@ interface SendRule {
 
 export function createSendRule(
   store: Pick<ChannelStore, "groupFacts" | "personFacts">,
-  friendsOnly: boolean,
+  terms: SendTerms,
 ): SendRule {
   const lanes = new KeyedSequencer();
 
@@ -36,18 +41,19 @@ export function createSendRule(
     fromUid: string,
     channel: ChannelRef,
   ): MaybePromise<SendRefusal | undefined> {
+    const check = checkOf(fromUid, channel, terms);
     if (channel.type === GROUP_CHANNEL) {
       const facts = store.groupFacts(channel.id, fromUid);
       return facts instanceof Promise
-        ? facts.then((known) => refuseGroupSend(known, fromUid))
-        : refuseGroupSend(facts, fromUid);
+        ? facts.then((known) => refuseGroupSend(known, fromUid, check))
+        : refuseGroupSend(facts, fromUid, check);
     }
     const facts = store.personFacts(fromUid, channel.id);
     return facts instanceof Promise
       ? facts.then((known) =>
-          refusePersonSend(known, fromUid, channel.id, friendsOnly),
+          refusePersonSend(known, fromUid, channel.id, check),
         )
-      : refusePersonSend(facts, fromUid, channel.id, friendsOnly);
+      : refusePersonSend(facts, fromUid, channel.id, check);
   }
 
   function inTurn<T>(lane: string | undefined, ready: Promise<T>): Promise<T> {

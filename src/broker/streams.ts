@@ -17,6 +17,7 @@ import {
   SYSTEM_UID,
   TOOL_CALL_EVENTS,
 } from "./model.ts";
+import type { SendTerms } from "./permissions.ts";
 import type {
   ChannelStore,
   Clock,
@@ -56,15 +57,13 @@ export interface Streams {
   close(): Promise<void>;
 }
 
-interface StreamParts {
+interface StreamParts extends SendTerms {
   readonly store: ChannelStore & StreamStore;
   readonly publisher: Publisher;
   readonly clock: Clock;
   /** Makes event ids unique in the cluster. */
   readonly nodeId: string;
   readonly onError: (error: unknown, what: string) => void;
-  /** See `refusePersonSend`. */
-  readonly friendsOnly: boolean;
   readonly limits: {
     readonly idleTimeoutMs: number;
     readonly maxDataBytes: number;
@@ -75,7 +74,7 @@ const MAX_LOOK_MS = 500;
 
 export function createStreams(parts: StreamParts): Streams {
   const { store, publisher, clock, limits } = parts;
-  const rule = createSendRule(store, parts.friendsOnly);
+  const rule = createSendRule(store, parts);
   let eventCount = 0;
   let timer: NodeJS.Timeout | undefined;
   let looking: Promise<void> | undefined;

@@ -81,6 +81,7 @@ function joined(facts: readonly Fact[]): Iterable<Fact> {
 const PARTS = {
   devices: ["hlen", "devices"],
   managers: ["hlen", "managers' passwords"],
+  systemUids: ["scard", "system accounts"],
   tokens: ["exists", "access tokens"],
   info: ["hexists", "channels", "info"],
   permanent: ["scard", "subscribers"],

@@ -33,6 +33,7 @@ import {
   recordKey,
 } from "../store/redis/steps/channel-record.ts";
 import * as managers from "../store/redis/steps/managers.ts";
+import { systemUidsKey } from "../store/redis/steps/system-accounts.ts";
 import { encodeDevice } from "../store/redis/steps/users.ts";
 import {
   fact,
@@ -124,6 +125,17 @@ function userTables(
         return {
           facts: [fact("HSET", key, [username, password])],
           ...{ counts: ["managers"], sizes: [["managers", key]] },
+        };
+      },
+    ),
+    table<string, Stored>(
+      ["user", "systemUids"],
+      tables.systemUids,
+      ({ key: uid }) => {
+        const key = systemUidsKey(keys);
+        return {
+          facts: [fact("SADD", key, [uid])],
+          ...{ counts: ["systemUids"], sizes: [["systemUids", key]] },
         };
       },
     ),

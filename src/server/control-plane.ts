@@ -58,6 +58,7 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
   const isOpen = () => hasData(node);
   const endpoint = createHttpEndpoint({
     users: createUsers(ports),
+    systemAccounts: node.systemAccounts,
     channels: createChannels(ports),
     messages: measuredMessages(node.messages, metrics.api),
     inboxes: createInboxes(store),

@@ -16,6 +16,7 @@ import {
   type StreamFollowers,
 } from "../broker/stream-followers.ts";
 import { createStreams, type Streams } from "../broker/streams.ts";
+import { SystemAccounts } from "../broker/system-accounts.ts";
 import { TokenGate } from "../broker/token-gate.ts";
 import type { Config } from "../config/schema.ts";
 import type { Migration } from "../migrate/migration.ts";
@@ -46,6 +47,7 @@ export interface Node extends ServerDeps {
   readonly store: Store;
   readonly directory: SessionDirectory;
   readonly throttle: Throttle;
+  readonly systemAccounts: SystemAccounts;
   /** Limits guessing of clients' tokens, on sockets and on `/stream`. */
   readonly tokens: TokenGate;
   readonly messages: Messages;
@@ -78,13 +80,16 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     onLost: deps.onUnfit,
   });
   const { store, cluster, throttle } = drivers;
-  const messages = createMessages(store, {
-    ...config.messages,
-    contentValidation: config.content.validation,
-  });
   const log = roomLogger(logger, "broker");
   const onError = (error: unknown, what: string) =>
     log.error({ err: error }, what);
+  const systemAccounts = new SystemAccounts({ store, onError });
+  const isSystem = systemAccounts.has;
+  const messages = createMessages(store, {
+    ...config.messages,
+    isSystem,
+    contentValidation: config.content.validation,
+  });
   const streams = createStreams({
     store,
     publisher: cluster,
@@ -92,6 +97,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     nodeId,
     onError,
     friendsOnly: config.messages.friendsOnly,
+    isSystem,
     limits: config.streams,
   });
   const interest = shareInterest(cluster);
@@ -111,6 +117,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     cluster,
     store,
     throttle,
+    systemAccounts,
     messages,
     streams,
     followers,

@@ -162,6 +162,9 @@ const ALLOWED: readonly [
   ["POST /user/token", WRITERS, { uid: "u", token: "t", device_flag: 0 }],
   ["POST /user/device_quit", WRITERS, { uid: "u", device_flag: 0 }],
   ["POST /user/onlinestatus", EVERYONE, ["u"]],
+  ["GET /user/systemuids", EVERYONE],
+  ["POST /user/systemuids_add", WRITERS, { uids: ["u"] }],
+  ["POST /user/systemuids_remove", WRITERS, { uids: ["u"] }],
   ["POST /channel", WRITERS, { channel_id: "g", channel_type: 2 }],
   ["POST /channel/info", WRITERS, { channel_id: "g", channel_type: 2 }],
   [

@@ -168,6 +168,11 @@ function useCases(
       onlineStatus: note("onlineStatus", () => stage.presence),
       liveSessions: note("liveSessions", () => [stage.sessions]),
     },
+    systemAccounts: {
+      list: note("systemUids", () => ["bot"]),
+      add: note("addSystemUids", nothing),
+      remove: note("removeSystemUids", nothing),
+    },
     channels: {
       create: note("create", nothing),
       update: async (channel, flags) => {

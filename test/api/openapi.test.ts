@@ -39,6 +39,9 @@ const STATUSES: readonly (readonly [string, readonly number[]])[] = [
   ["POST /user/token", [200, 400, 401, 403, 413, 415, 500, 503]],
   ["POST /user/device_quit", [200, 400, 401, 403, 413, 415, 500, 503]],
   ["POST /user/onlinestatus", [200, 400, 401, 403, 413, 415, 500, 503]],
+  ["GET /user/systemuids", [200, 400, 401, 403, 500, 503]],
+  ["POST /user/systemuids_add", [200, 400, 401, 403, 413, 415, 500, 503]],
+  ["POST /user/systemuids_remove", [200, 400, 401, 403, 413, 415, 500, 503]],
   ["POST /channel", [200, 400, 401, 403, 409, 413, 415, 500, 503]],
   ["POST /channel/info", [200, 400, 401, 403, 404, 413, 415, 500, 503]],
   [

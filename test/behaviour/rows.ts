@@ -186,6 +186,7 @@ export const ISSUE_ROWS = [
   "device_quit",
   "channel/messages",
   "channel/messagesync",
+  "user/systemuids",
   "messages",
   "message/sync",
   "message/sendbatch",

@@ -22,6 +22,7 @@ export const SUITES = {
     "protected-mode",
     "sessions",
     "system",
+    "system-accounts",
     "users",
     "wkproto",
     "wukongim",

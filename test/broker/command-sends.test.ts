@@ -144,6 +144,7 @@ t.test("a command that is refused costs no list of members", async (t) => {
   const messages = createMessages(counting, {
     ...limits,
     friendsOnly: false,
+    isSystem: () => false,
     contentValidation: "json",
   });
   const command = input({ payload: COMMAND, channel: group("g") });

@@ -205,6 +205,7 @@ t.test("content is checked as configured", async (t) => {
       maxPayloadBytes: 100,
       historyLimit: 10,
       friendsOnly: false,
+      isSystem: () => false,
       contentValidation,
     }).send(input({ payload }));
   await t.rejects(send(wrong, "strict"), { code: "bad_payload" });
@@ -230,7 +231,11 @@ t.test(
       },
       {
         ...{ maxPayloadBytes: 100, historyLimit: 10 },
-        ...{ friendsOnly: false, contentValidation: "json" },
+        ...{
+          friendsOnly: false,
+          isSystem: () => false,
+          contentValidation: "json",
+        },
       },
     );
     const order: string[] = [];
@@ -332,6 +337,7 @@ t.test("a page never shows a message beyond its headSeq", async (t) => {
     maxPayloadBytes: 100,
     historyLimit: 10,
     friendsOnly: false,
+    isSystem: () => false,
     contentValidation: "json",
   } as const;
   const overtaken = createMessages(

@@ -83,6 +83,7 @@ export async function startNode(
   );
   const streams = createStreams({
     friendsOnly: false,
+    isSystem: () => false,
     ...{ store, publisher: cluster, nodeId: "n1", onError },
     clock: () => clock.nowMs,
     limits: { idleTimeoutMs: STREAM_IDLE_MS, maxDataBytes: MAX_DATA_BYTES },
@@ -101,6 +102,7 @@ export async function startNode(
       maxPayloadBytes: MAX_PAYLOAD_BYTES,
       historyLimit: HISTORY_LIMIT,
       friendsOnly: false,
+      isSystem: () => false,
       contentValidation: "json",
     }),
     ...{ streams, followers, problems },

@@ -162,8 +162,12 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
 
 for (const [rule, facts, expected, system] of GROUP_RULES)
   t.test(`group: ${rule}`, async (t) => {
-    t.equal(refuseGroupSend(facts, "alice"), expected);
-    t.equal(refuseGroupSend(facts, SYSTEM_UID), system, "as the system");
+    t.equal(refuseGroupSend(facts, "alice", "check"), expected);
+    t.equal(
+      refuseGroupSend(facts, SYSTEM_UID, "check"),
+      system,
+      "as the system",
+    );
   });
 
 const NO_RECORDS: PersonFacts = {
@@ -276,8 +280,8 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
 
 for (const [rule, facts, expected, system] of PERSON_RULES)
   t.test(`personal: ${rule}`, async (t) => {
-    t.equal(refusePersonSend(facts, "alice", "bob", false), expected);
-    const asSystem = refusePersonSend(facts, SYSTEM_UID, "bob", false);
+    t.equal(refusePersonSend(facts, "alice", "bob", "check"), expected);
+    const asSystem = refusePersonSend(facts, SYSTEM_UID, "bob", "check");
     t.equal(asSystem, system, "as the system");
   });
 
@@ -285,7 +289,12 @@ t.test(
   "friends only: just senders on the allowlist, the user itself and the system",
   async (t) => {
     const of = (facts: object, fromUid: string, toUid = "bob") =>
-      refusePersonSend({ ...NO_RECORDS, ...facts }, fromUid, toUid, true);
+      refusePersonSend(
+        { ...NO_RECORDS, ...facts },
+        fromUid,
+        toUid,
+        "check_friends",
+      );
     t.equal(of({}, "alice"), "not_allowlisted", "an empty list allows nobody");
     t.equal(of(UNLISTED, "alice"), "not_allowlisted");
     t.equal(of(ALLOWED, "alice"), undefined);
@@ -305,7 +314,7 @@ t.test(
 t.test("nobody is a stranger to themself", async (t) => {
   const own = person();
   const facts = { ...NO_LISTS, ...STRANGER, receiver: own, sender: own };
-  t.equal(refusePersonSend(facts, "alice", "alice", false), undefined);
+  t.equal(refusePersonSend(facts, "alice", "alice", "check"), undefined);
 });
 
 t.test("one's own ban and send_ban hold for notes to oneself", async (t) => {
@@ -316,7 +325,7 @@ t.test("one's own ban and send_ban hold for notes to oneself", async (t) => {
       { ...NO_RECORDS, receiver: own, sender: own },
       "alice",
       "alice",
-      false,
+      "check",
     );
   t.equal(self(banned), "channel_banned");
   t.equal(self(muted), "send_banned");

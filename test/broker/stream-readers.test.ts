@@ -149,6 +149,7 @@ t.test(
     let looks = 0;
     const streams = createStreams({
       friendsOnly: false,
+      isSystem: () => false,
       store: {
         ...node.store,
         async interruptStreams() {
@@ -178,6 +179,7 @@ t.test(
     const gates: (() => void)[] = [];
     const streams = createStreams({
       friendsOnly: false,
+      isSystem: () => false,
       store: {
         ...node.store,
         async groupFacts(channelId, uid) {

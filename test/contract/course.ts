@@ -195,7 +195,8 @@ export class Course {
         origin: this.#rarely(4) ? "session" : undefined,
         permission: random.pick([
           ...(["granted", "check", "check"] as const),
-          ...(["check_friends", "send_banned"] as const),
+          ...(["check_friends", "check_exempt"] as const),
+          ...(["check_open", "send_banned"] as const),
         ]),
       });
     });

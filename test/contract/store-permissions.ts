@@ -12,7 +12,11 @@ import {
   refuseGroupSend,
   refusePersonSend,
 } from "../../src/broker/permissions.ts";
-import type { ChannelList, ListChange } from "../../src/broker/ports.ts";
+import type {
+  ChannelList,
+  ListChange,
+  SendCheck,
+} from "../../src/broker/ports.ts";
 import {
   ALL,
   type Bench,
@@ -42,7 +46,7 @@ const send = (
   bench: Bench,
   channel: ChannelRef,
   fromUid: string,
-  permission: "check" | "check_friends" = "check",
+  permission: SendCheck = "check",
 ) => bench.store.append(draftOf({ channel, fromUid, permission }));
 
 const uids = (...uids: string[]) => ({ kind: "add", uids }) as const;
@@ -75,6 +79,13 @@ async function make(
   await store.updateChannel(info, flags);
 }
 
+const CHECKS: readonly SendCheck[] = [
+  "check",
+  "check_friends",
+  "check_exempt",
+  "check_open",
+];
+
 export async function permissions(t: Test, given: Given): Promise<void> {
   t.test("groups: every case of facts is judged by the rule", async (t) => {
     const bench = await given(t);
@@ -96,11 +107,13 @@ export async function permissions(t: Test, given: Given): Promise<void> {
     ]);
     await Promise.all(cases.map((one) => make(bench, group(one.id), one)));
     for (const id of [...cases.map((one) => one.id), "unknown"])
-      for (const uid of ["alice", SYSTEM_UID]) {
-        const { refused } = await send(bench, group(id), uid);
-        const facts = await bench.store.groupFacts(id, uid);
-        t.equal(refused, refuseGroupSend(facts, uid), `${id} ${uid}`);
-      }
+      for (const uid of ["alice", SYSTEM_UID])
+        for (const check of ["check", "check_exempt"] as const) {
+          const { refused } = await send(bench, group(id), uid, check);
+          const facts = await bench.store.groupFacts(id, uid);
+          const wanted = refuseGroupSend(facts, uid, check);
+          t.equal(refused, wanted, `${id} ${uid} ${check}`);
+        }
   });
 
   t.test("persons: every case of facts is judged by the rule", async (t) => {
@@ -142,11 +155,10 @@ export async function permissions(t: Test, given: Given): Promise<void> {
     for (const id of ids)
       for (const uid of new Set([...senders, id])) {
         const facts = await bench.store.personFacts(uid, id);
-        for (const permission of ["check", "check_friends"] as const) {
-          const { refused } = await send(bench, person(id), uid, permission);
-          const friendsOnly = permission === "check_friends";
-          const wanted = refusePersonSend(facts, uid, id, friendsOnly);
-          t.equal(refused, wanted, `${uid} to ${id}, ${permission}`);
+        for (const check of CHECKS) {
+          const { refused } = await send(bench, person(id), uid, check);
+          const wanted = refusePersonSend(facts, uid, id, check);
+          t.equal(refused, wanted, `${uid} to ${id}, ${check}`);
         }
       }
   });

@@ -51,6 +51,7 @@ export function storeContract(t: Test, driver: StoreDriver): void {
   t.test(`${driver.name}: unread`, (t) => unread(t, given));
   t.test(`${driver.name}: positions`, (t) => positions(t, given));
   t.test(`${driver.name}: limits`, (t) => limits(t, given));
+  t.test(`${driver.name}: system accounts`, (t) => systemAccounts(t, given));
   t.test(`${driver.name}: managers`, (t) => managers(t, given));
   if (!driver.supportsClock) return;
   t.test(`${driver.name}: time`, (t) => time(t, given));
@@ -186,6 +187,24 @@ async function users(t: Test, given: Given): Promise<void> {
     } as const;
     await store.putDevice(device);
     t.same(await store.device("a", 2), device);
+  });
+}
+
+async function systemAccounts(t: Test, given: Given): Promise<void> {
+  t.test("system accounts are added and removed", async (t) => {
+    const bench = await given(t);
+    const uids = async () => [...(await bench.store.systemUids())].sort();
+    t.same(await uids(), []);
+    await bench.store.changeSystemUids("add", ["bot", "名", "a b"]);
+    await bench.store.changeSystemUids("add", ["bot", "help"]);
+    await bench.store.changeSystemUids("add", []);
+    t.same(await uids(), ["a b", "bot", "help", "名"].sort());
+    await bench.store.changeSystemUids("remove", ["bot", "unknown"]);
+    t.same(await uids(), ["a b", "help", "名"].sort());
+    await bench.reopen();
+    t.same(await uids(), ["a b", "help", "名"].sort());
+    await bench.store.changeSystemUids("remove", await uids());
+    t.same(await uids(), []);
   });
 }
 

@@ -92,6 +92,7 @@ async function people(store: Store): Promise<void> {
     ...{ uid: DAVE, flag: 1, level: 0, tokenHash: new Uint8Array() },
   });
   await store.putPasswordOnce("admin", { passwordHash: "scrypt$1$2$3$a$b" });
+  await store.changeSystemUids("add", [DAVE, ODD]);
   const until = Date.UTC(2026, 0, 2);
   await store.putAccessToken(hashOf("access"), "admin", until);
 }
@@ -229,6 +230,7 @@ export async function picture(store: Store): Promise<unknown> {
     ),
     logs: await Promise.all(keysOf().map((key) => logPicture(store, key))),
     admin: await store.putPasswordOnce("admin", { passwordHash: "another" }),
+    systemUids: [...(await store.systemUids())].sort(),
     token: await store.accessTokenOwner(hashOf("access")),
   };
 }

@@ -37,6 +37,7 @@ import { createSessions } from "./steps/sessions.ts";
 import { createWithStream } from "./steps/stream-reads.ts";
 import { removeOrphanedStreams, StreamRows } from "./steps/stream-rows.ts";
 import { createStreams } from "./steps/streams.ts";
+import { createSystemAccounts } from "./steps/system-accounts.ts";
 import {
   createLoginSweep,
   createNewestLogins,
@@ -253,6 +254,7 @@ async function openOwned(
   const channels = createChannels({ ...common, headSeq });
   const sessions = createSessions({ ...common, users, channels, logins });
   const managers = createManagers(common);
+  const systemAccounts = createSystemAccounts(tables);
   const conversations = new Conversations({ ...common, history });
 
   const checkpoint = new Checkpoint({
@@ -290,6 +292,7 @@ async function openOwned(
     sessions,
     channels,
     managers,
+    systemAccounts,
     appends,
     history,
     streams,

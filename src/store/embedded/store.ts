@@ -102,6 +102,10 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "accessTokenOwner",
       "removeAccessToken",
     ]),
+    ...guarded(life, (e) => e.systemAccounts, [
+      "systemUids",
+      "changeSystemUids",
+    ]),
     ...guarded(life, (e) => e.inbox, [
       "appendCommand",
       "readInbox",

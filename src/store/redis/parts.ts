@@ -44,7 +44,7 @@
 //   topic and presence, no keys: the publish/subscribe channels of the user and of those who watch
 //     it
 // Of all (`keys.shared`): messageIds (on one server: counter of message ids), format, managers,
-// tokens
+// tokens, systemUids SET
 
 import type { Clock } from "../../broker/ports.ts";
 import type { RedisLink } from "../../redis/link.ts";

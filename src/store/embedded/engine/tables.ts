@@ -38,6 +38,8 @@ export interface Tables extends Database {
   readonly logins: Table<Stored, (string | number)[]>;
   /** username → password. */
   readonly managers: Table<Stored, string>;
+  /** uid of a system account → nothing but a version. */
+  readonly systemUids: Table<Stored, string>;
   /** token hash in hex → username and expiry. */
   readonly tokens: Table<Stored, string>;
   /** channel key → number, head and its count. */
@@ -102,6 +104,7 @@ export function openTables(
       devices: env.openDB({ name: "devices" }),
       logins: env.openDB({ name: "logins" }),
       managers: env.openDB({ name: "managers" }),
+      systemUids: env.openDB({ name: "systemUids" }),
       tokens: env.openDB({ name: "tokens" }),
       heads: env.openDB({ name: "heads" }),
       log: binary("log"),

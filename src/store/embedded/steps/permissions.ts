@@ -9,6 +9,7 @@ import {
   PERSON_CHANNEL,
 } from "../../../broker/model.ts";
 import {
+  isCheck,
   refuseGroupSend,
   refusePersonSend,
 } from "../../../broker/permissions.ts";
@@ -30,13 +31,14 @@ export type Judge = (draft: MessageDraft) => SendRefusal | undefined;
 export function createJudge(tables: ChannelTables): Judge {
   return ({ channel, fromUid, permission }) => {
     if (permission === "granted") return undefined;
-    const friendsOnly = permission === "check_friends";
-    if (!friendsOnly && permission !== "check") return permission;
+    if (!isCheck(permission)) return permission;
     const { id, type } = channel;
-    if (type === GROUP_CHANNEL)
-      return refuseGroupSend(groupFacts(tables, id, fromUid), fromUid);
+    if (type === GROUP_CHANNEL) {
+      const facts = groupFacts(tables, id, fromUid);
+      return refuseGroupSend(facts, fromUid, permission);
+    }
     const facts = personFacts(tables, fromUid, id);
-    return refusePersonSend(facts, fromUid, id, friendsOnly);
+    return refusePersonSend(facts, fromUid, id, permission);
   };
 }
 

@@ -10,7 +10,7 @@
 --   then of each channel [number of its users in reach (0: a group, or users in other slots), number
 --     of its messages]: what its keys begin with, key, its topic in reach or '', of each user uid,
 --     what the keys of the user's record begin with, what the user's keys begin with;
---   of each of its messages [1 or 0: keep, red dot, remember, judge (2: friends only), expires; the
+--   of each of its messages [1 or 0: keep, red dot, remember, judge (1 to 4: `permission.lua`), expires; the
 --     refusal that was decided on before (0: none)]: uid, record, extra; where it is remembered, if it is; the Unix
 --     ms, if it expires
 -- Reply of each message in order 26 bytes: version, what became of it (1 appended, 2 a retry, 3
@@ -82,11 +82,11 @@ local function append(s, reply, first, users, now, window, bucket, most, is_limi
     if check > 0 then
       if judged ~= uid or judged_how ~= check then
         if users == 0 then
-          refusal = group_refusal(channel[INFO], channel[LISTS], channel[BASE], channel[KEY], uid)
+          refusal = group_refusal(channel[INFO], channel[LISTS], channel[BASE], channel[KEY], uid, check)
         else
           local from, to = first + CHANNEL_ARGS, first + CHANNEL_ARGS + (users - 1) * USER_ARGS
           if ARGV[to] == uid then from, to = to, from end
-          refusal = person_refusal(ARGV[to + 1], '1:' .. ARGV[to], ARGV[from + 1], '1:' .. ARGV[from], uid, check == 2)
+          refusal = person_refusal(ARGV[to + 1], '1:' .. ARGV[to], ARGV[from + 1], '1:' .. ARGV[from], uid, check)
         end
         judged, judged_how = uid, check
       end

@@ -3,7 +3,7 @@
 -- decision stands, a digit: 0: may send, else which of the refusals it is. Reads only.
 -- GROUP_REFUSALS: ban 1, disband 2, sendBan 4 as in a record, 8 the sender is a member.
 -- PERSON_REFUSALS: of the receiver's record ban 1, disband 2 (or of the sender's), allowStranger 8,
--- of the sender's sendBan 4, 16 the sender is a stranger. Both: 32 the sender is the system, 64 the
+-- of the sender's sendBan 4, 16 the sender is a stranger. Both: 32 the sender is exempt, 64 the
 -- sender is on the denylist, 128 the allowlist counts and lacks the sender.
 local OF_GROUP = 7 -- ban, disband, sendBan
 local OF_RECEIVER = 11 -- ban, disband, allowStranger
@@ -20,11 +20,16 @@ local function is_member(base, key, uid)
   return redis.call('SISMEMBER', base .. 'temporary:' .. key, uid) == 1
 end
 
+-- check: 1 as it is, 2 the receiver's allowlist counts, 3 a system account sends, 4 one receives.
+local FRIENDS = 2
+local EXEMPT = 3
+local OPEN = 4
+
 -- info, lists: of the group's head, as its other facts.
-local function group_refusal(info, lists, base, key, uid)
+local function group_refusal(info, lists, base, key, uid, check)
   local record = bits_of(info)
   local bits = record == NO_RECORD and 0 or bit.band(record, OF_GROUP)
-  if uid == SYSTEM_UID then
+  if uid == SYSTEM_UID or check == EXEMPT then
     bits = bits + SYSTEM
   elseif record ~= NO_RECORD then
     if is_member(base, key, uid) then bits = bits + MEMBER end
@@ -37,23 +42,20 @@ local function group_refusal(info, lists, base, key, uid)
 end
 
 -- Of the users of a personal channel: what the keys of their records begin with, and their keys.
--- friends_only: the receiver's allowlist counts.
-local function person_refusal(to_base, to, from_base, from, uid, friends_only)
+local function person_refusal(to_base, to, from_base, from, uid, check)
   local of_receiver = redis.call('HMGET', to_base .. 'head:' .. to, 'info', 'lists')
   local receiver, lists = bits_of(of_receiver[1]), of_receiver[2]
   local sender = to == from and receiver or record_bits(from_base .. 'head:' .. from)
   local bits = receiver == NO_RECORD and 0 or bit.band(receiver, OF_RECEIVER)
   if sender ~= NO_RECORD then bits = bit.bor(bits, bit.band(sender, OF_SENDER)) end
-  if uid == SYSTEM_UID then
+  if uid == SYSTEM_UID or check == EXEMPT then
     bits = bits + SYSTEM
-  elseif to ~= from then
+  elseif to ~= from and check ~= OPEN and to ~= '1:' .. SYSTEM_UID then
     if receiver ~= NO_RECORD and not is_member(to_base, to, uid) then
       if redis.call('EXISTS', to_base .. 'permanent:' .. to, to_base .. 'temporary:' .. to) > 0 then bits = bits + STRANGER end
     end
-    if (lists or friends_only) and to ~= '1:' .. SYSTEM_UID then
-      if lists and redis.call('SISMEMBER', to_base .. 'denylist:' .. to, uid) == 1 then bits = bits + DENIED end
-      if friends_only and redis.call('SISMEMBER', to_base .. 'allowlist:' .. to, uid) == 0 then bits = bits + UNLISTED end
-    end
+    if lists and redis.call('SISMEMBER', to_base .. 'denylist:' .. to, uid) == 1 then bits = bits + DENIED end
+    if check == FRIENDS and redis.call('SISMEMBER', to_base .. 'allowlist:' .. to, uid) == 0 then bits = bits + UNLISTED end
   end
   return string.byte(PERSON_REFUSALS, bits + 1) - 48
 end

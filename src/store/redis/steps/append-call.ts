@@ -188,6 +188,10 @@ function judgementOf(
       return [1, 0];
     case "check_friends":
       return [2, 0];
+    case "check_exempt":
+      return [3, 0];
+    case "check_open":
+      return [4, 0];
     default:
       return [0, codeOf(permission)];
   }

@@ -4,7 +4,7 @@
 // are notified behind it. State: counts, names of keys, the order of personal messages whose users'
 // rules are being read.
 
-import { refusePersonSend } from "../../../broker/permissions.ts";
+import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
 import type {
   Appended,
   ChannelStore,
@@ -50,14 +50,13 @@ export function createRedisMessages(parts: MessageParts): RedisMessages {
   /** The step cannot read the rules of users in other slots. */
   async function judge(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
-    const friendsOnly = permission === "check_friends";
-    if (!friendsOnly && permission !== "check") return draft;
+    if (!isCheck(permission)) return draft;
     const facts = personFacts(fromUid, channel.id);
     const known = await judging.enter(
       `${fromUid} ${key}`,
       Promise.resolve(facts),
     );
-    const refused = refusePersonSend(known, fromUid, channel.id, friendsOnly);
+    const refused = refusePersonSend(known, fromUid, channel.id, permission);
     return { ...draft, permission: refused ?? "granted" };
   }
 

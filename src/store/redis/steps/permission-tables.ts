@@ -76,7 +76,8 @@ function refuseInGroup(bits: number): SendRefusal | undefined {
       isSubscriber: (bits & MEMBER) !== 0,
       ...listFacts(bits),
     },
-    (bits & SYSTEM) !== 0 ? SYSTEM_UID : SENDER,
+    SENDER,
+    (bits & SYSTEM) !== 0 ? "check_exempt" : "check",
   );
 }
 
@@ -89,9 +90,10 @@ function refuseToPerson(bits: number): SendRefusal | undefined {
       sender: infoOf(PERSON_CHANNEL, bits & SEND_BAN),
       ...listFacts(bits),
     },
-    (bits & SYSTEM) !== 0 ? SYSTEM_UID : SENDER,
+    SENDER,
     "receiver",
-    true, // the step sets UNLISTED only where the allowlist counts
+    // The step sets UNLISTED only where the allowlist counts.
+    (bits & SYSTEM) !== 0 ? "check_exempt" : "check_friends",
   );
 }
 

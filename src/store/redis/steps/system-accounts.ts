@@ -1,0 +1,27 @@
+// The system accounts in Redis: one set that the whole cluster shares. No state.
+
+import type { SystemAccountStore } from "../../../broker/ports.ts";
+import type { Keys } from "../../../redis/keys.ts";
+import type { RedisStoreParts } from "../parts.ts";
+
+/** The set of their uids. */
+export const systemUidsKey = (keys: Keys): string => keys.shared("systemUids");
+
+export function createRedisSystemAccounts({
+  link,
+  written,
+}: Pick<RedisStoreParts, "link" | "written">): SystemAccountStore {
+  const key = systemUidsKey(link.keys);
+  return {
+    async systemUids() {
+      const uids = await link.call("smembers", key);
+      return (uids as readonly Buffer[]).map(String); // SMEMBERS's reply
+    },
+
+    async changeSystemUids(kind, uids) {
+      if (uids.length === 0) return;
+      await link.call(kind === "add" ? "sadd" : "srem", key, ...uids);
+      await written(key);
+    },
+  };
+}

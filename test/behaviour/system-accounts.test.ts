@@ -1,0 +1,95 @@
+// System accounts: users that a backend exempts from the rules of sending, on every node.
+
+import { t } from "../support/suite.ts";
+import { command, gets } from "./inboxes.ts";
+import { eventually, person, receives, startWorld, wire } from "./world.ts";
+
+const world = await startWorld(t);
+const ADD = "/user/systemuids_add";
+const REMOVE = "/user/systemuids_remove";
+
+const listed = async (uid: string): Promise<boolean> =>
+  (await world.call("/user/systemuids")).body.includes(uid);
+
+t.test(
+  "a system account sends into every group, messages, commands and events alike [issue: user/systemuids]",
+  async (t) => {
+    const [bot, bob] = [world.name("bot"), world.name("bob")];
+    const channel = await world.newGroup([bob], { ban: 1 });
+    const client = await world.join(t, bob);
+    const say = async () => (await world.send(bot, channel, "hello")).status;
+    t.equal(await say(), 403);
+    t.same(await world.ok(ADD, { uids: [bot] }), { status: "ok" });
+    t.ok(await listed(bot));
+    let sent = 0;
+    await eventually(async () => {
+      const status = await say();
+      if (status === 200) sent += 1;
+      else sent = 0;
+      return sent >= 12; // every node has the change
+    });
+    t.match(await receives(client, 12), /hello/);
+    t.equal((await command(world, bot, channel, "now")).status, 200);
+    t.same(await gets(client, 1), ["1 now"]);
+    const event = { client_msg_no: "s", from_uid: bot, ...wire(channel) };
+    const start = { ...event, event: { type: "___TextMessageStart" } };
+    t.equal((await world.call("/event", start)).status, 200);
+    await world.ok("/channel/info", { ...wire(channel), disband: 1 });
+    t.match(await world.send(bot, channel, "gone"), {
+      status: 403,
+      body: { code: "channel_disbanded" },
+    });
+    await world.ok(REMOVE, { uids: [bot, world.name("other")] });
+    t.notOk(await listed(bot));
+    const open = await world.newGroup([bob]);
+    let refused = 0;
+    await eventually(async () => {
+      const { status } = await world.send(bot, open, "hello");
+      refused = status === 403 ? refused + 1 : 0;
+      return refused >= 12;
+    });
+  },
+);
+
+t.test(
+  "everyone may write to a system account, unless the sender may not send [issue: user/systemuids]",
+  async (t) => {
+    const [help, bob, mute] = [
+      world.name("help"),
+      world.name("bob"),
+      world.name("mute"),
+    ];
+    await world.ok("/channel", { ...wire(person(help)), subscribers: [mute] });
+    await world.ok("/channel", { ...wire(person(mute)), send_ban: 1 });
+    const ask = async (from: string) => {
+      const { status, body } = await world.send(from, person(help), "help");
+      return `${status} ${body.code ?? "ok"}`;
+    };
+    t.equal(await ask(bob), "403 stranger_refused");
+    await world.ok(ADD, { uids: [help] });
+    let asked = 0;
+    await eventually(async () => {
+      asked = (await ask(bob)) === "200 ok" ? asked + 1 : 0;
+      return asked >= 12;
+    });
+    t.equal(await ask(mute), "403 send_banned");
+    const client = await world.join(t, help);
+    t.ok((await client.history(person(bob))).messages.length >= 12);
+    await world.ok(REMOVE, { uids: [help] });
+  },
+);
+
+t.test(
+  "the system's own uid is no system account to add, and ids are checked [issue: user/systemuids]",
+  async (t) => {
+    const refusal = (uids: unknown) => world.refusal(ADD, { uids });
+    t.equal(await refusal(["____system"]), "400 reserved_uid");
+    t.equal(await refusal(["a@b"]), "400 bad_id");
+    t.equal(await refusal("bot"), "400 bad_request");
+    const many = Array.from({ length: 1000 }, (_, at) => `bot${at}`);
+    await world.ok(ADD, { uids: many });
+    t.equal(await refusal(["one-more"]), "400 too_large");
+    await world.ok(ADD, { uids: many });
+    await world.ok(REMOVE, { uids: many });
+  },
+);
