@@ -36,7 +36,7 @@ async function bundleClient() {
     ),
     outdir: OUT,
     sourcemap: "linked",
-    plugins: [SOCKETS],
+    plugins: [SOCKETS, NUMBERS],
     pure: ["Date.UTC"],
   });
   for (const { path, text } of outputFiles)
@@ -56,6 +56,24 @@ const SOCKETS = {
         path: path === "ws" ? "./ws.js" : "./find-socket.js",
         external: true,
       };
+    });
+  },
+};
+
+/** Writes a module's numbers where their names are used; esbuild does so only in modules without imports. */
+const NUMBERS = {
+  name: "numbers",
+  setup(building) {
+    building.onLoad({ filter: /\/src\/.*\.ts$/ }, ({ path }) => {
+      let contents = readFileSync(path, "utf8");
+      const constants = contents.matchAll(
+        /^const ([A-Z][A-Z\d_]+) = ([\d_.* ]+);$/gm,
+      );
+      for (const [line, name, value] of constants)
+        contents = contents
+          .replace(line, "")
+          .replaceAll(new RegExp(`\\b${name}\\b`, "g"), `(${value})`);
+      return { contents, loader: "ts" };
     });
   },
 };
@@ -83,7 +101,8 @@ const REQUIRE =
  * Leads to the lines of the sources, and has them without their comments: a third of what esbuild
  * writes. A line keeps its number.
  */
-function smallMap({ version, sources, sourcesContent, mappings }) {
+function smallMap({ version, sources: found, mappings }) {
+  const sources = found.map((path) => path.replace(/^(\.\.\/)+/, ""));
   const lines = decode(mappings).map((segments) =>
     segments
       .filter(
@@ -94,8 +113,8 @@ function smallMap({ version, sources, sourcesContent, mappings }) {
   );
   return JSON.stringify({
     version,
-    sources: sources.map((path) => path.replace(/^(\.\.\/)+/, "")),
-    sourcesContent: sourcesContent.map(withoutComments),
+    sources,
+    sourcesContent: sources.map((path) => withoutComments(read(path))),
     names: [],
     mappings: encode(lines),
   });

@@ -71,7 +71,14 @@ export interface Settings {
 const OPTIONS =
   "url uid token deviceFlag deviceId cursors webSocket reconnect maxQueued timeouts";
 const RECONNECT = "minMs maxMs";
-const TIMEOUTS = "connectMs requestMs sendMs pingMs pongMs";
+/** The defaults; `sendMs` alone may be 0. */
+const TIMEOUTS: Timeouts = {
+  connectMs: 10_000,
+  requestMs: 15_000,
+  sendMs: 0,
+  pingMs: 20_000,
+  pongMs: 10_000,
+};
 
 /** The longest delay of `setTimeout`. */
 const MAX_NUMBER = 2 ** 31 - 1;
@@ -79,33 +86,39 @@ const MAX_NUMBER = 2 ** 31 - 1;
 /** Throws `bad_option`, `bad_id`. */
 export function settle(options: ConnectOptions): Settings {
   checkNames("connect", options, OPTIONS);
-  const { token = "", reconnect = {}, timeouts = {} } = options;
+  const { token = "", reconnect = {} } = options;
   checkNames("reconnect", reconnect, RECONNECT);
-  checkNames("timeouts", timeouts, TIMEOUTS);
   const deviceId = options.deviceId ?? randomName();
   for (const [name, id] of Object.entries({ uid: options.uid, deviceId }))
     if (typeof id !== "string" || !isId(id)) throw badId(name);
   const minMs = whole("minMs", reconnect.minMs ?? 500);
   const maxMs = reconnect.maxMs ?? Math.max(minMs, 30_000);
-  const connectMs = whole("connectMs", timeouts.connectMs ?? 10_000);
+  const timeouts = timeoutsOf(options.timeouts ?? {});
   return {
     uid: options.uid,
     url: socketUrl(options.url),
-    token: () => tokenWithin(connectMs, token),
+    token: () => tokenWithin(timeouts.connectMs, token),
     deviceFlag: deviceFlagOf(options.deviceFlag ?? 1),
     deviceId,
     cursors: Array.from(options.cursors ?? [], checkedCursor),
     webSocket: options.webSocket,
     reconnect: { minMs, maxMs: whole("maxMs", maxMs, minMs) },
     maxQueued: whole("maxQueued", options.maxQueued ?? 1000),
-    timeouts: {
-      connectMs,
-      requestMs: whole("requestMs", timeouts.requestMs ?? 15_000),
-      sendMs: whole("sendMs", timeouts.sendMs ?? 0, 0),
-      pingMs: whole("pingMs", timeouts.pingMs ?? 20_000),
-      pongMs: whole("pongMs", timeouts.pongMs ?? 10_000),
-    },
+    timeouts,
   };
+}
+
+function timeoutsOf(given: Partial<Timeouts>): Timeouts {
+  const names = Object.keys(TIMEOUTS) as (keyof Timeouts)[]; // it has no others
+  checkNames("timeouts", given, names.join(" "));
+  const settled = { ...TIMEOUTS };
+  for (const name of names)
+    settled[name] = whole(
+      name,
+      given[name] ?? TIMEOUTS[name],
+      Math.min(TIMEOUTS[name], 1),
+    );
+  return settled;
 }
 
 async function tokenWithin(
@@ -148,9 +161,7 @@ function checkedCursor({ channel, lastSeq, lastId = 0 }: Cursor): Cursor {
 function socketUrl(url: string): string {
   const address = String(url).replace(/^http/, "ws");
   if (/^wss?:\/\//.test(address)) return address;
-  throw badOption(
-    "url must begin with wss:// or ws://: the address of the client listener",
-  );
+  throw badOption("url must begin with wss:// or ws://");
 }
 
 /** Throws `bad_option` unless `given` is an object with names of `known` only (space-separated). */
