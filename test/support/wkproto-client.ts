@@ -137,16 +137,29 @@ export class WkprotoClient {
     kind: string,
     isIt: (fields: Fields, flags: number) => boolean = () => true,
   ): Promise<Fields> {
-    const find = () =>
-      this.received.find(
-        ({ packet, flags, fields }) => packet === kind && isIt(fields, flags),
-      );
-    await this.#waiters.until(`a ${kind} for ${this.uid}`, () => {
-      if (find() !== undefined) return true;
-      if (this.closeCode === undefined) return false;
-      throw new Error(`closed with ${this.closeCode} before a ${kind}`);
+    const found = await this.nth(
+      1,
+      ({ packet, flags, fields }) => packet === kind && isIt(fields, flags),
+    );
+    return found.fields;
+  }
+
+  /** The packet of that number, from 1, among those of the kind. Waits for it. */
+  async nth(
+    number: number,
+    isOne: (packet: WkPacket) => boolean,
+  ): Promise<WkPacket> {
+    const find = () => this.received.filter(isOne)[number - 1];
+    await this.#waiters.until(`packet ${number} for ${this.uid}`, () => {
+      if (find() === undefined && this.closeCode !== undefined)
+        throw new Error(
+          `closed with ${this.closeCode} before packet ${number}`,
+        );
+      return find() !== undefined;
     });
-    return find()?.fields ?? {};
+    const found = find();
+    if (found === undefined) throw new Error("it was there");
+    return found;
   }
 
   /** Texts of the messages that came, oldest first. */
@@ -156,18 +169,14 @@ export class WkprotoClient {
       .map(({ fields }) => JSON.parse(String(fields.plain)).content);
   }
 
-  /** Waits until a message with this text came. */
-  async text(content: string): Promise<WkPacket> {
-    const find = () =>
-      this.received.find(
-        ({ packet, fields }) =>
-          packet === "RECV" &&
-          JSON.parse(String(fields.plain)).content === content,
-      );
-    await this.#waiters.until(`${content} for ${this.uid}`, () => !!find());
-    const found = find();
-    if (found === undefined) throw new Error("it was there");
-    return found;
+  /** Waits for the message with this text. */
+  text(content: string): Promise<WkPacket> {
+    return this.nth(
+      1,
+      ({ packet, fields }) =>
+        packet === "RECV" &&
+        JSON.parse(String(fields.plain)).content === content,
+    );
   }
 
   /** Resolves with the code of the close. */
