@@ -37,6 +37,75 @@ export const statusBody = Type.Object(
   { title: "Status", examples: [{ status: "ok" }] },
 );
 
+export const channelBody = Type.Object(
+  {
+    channel_id: Type.String(),
+    channel_type: channelType,
+    ban: flag,
+    disband: flag,
+    send_ban: flag,
+    allow_stranger: flag,
+    large: flag,
+    subscriber_count: Type.Integer({
+      minimum: 0,
+      description: "Permanent and temporary subscribers",
+    }),
+    blacklist_count: count,
+    whitelist_count: count,
+    last_message_seq: Type.Integer({
+      minimum: 0,
+      description: "Of a group's newest message; 0: none",
+    }),
+  },
+  {
+    title: "ChannelState",
+    examples: [
+      {
+        channel_id: "lobby",
+        channel_type: 2,
+        ban: 0,
+        disband: 0,
+        send_ban: 0,
+        allow_stranger: 0,
+        large: 0,
+        subscriber_count: 2,
+        blacklist_count: 0,
+        whitelist_count: 0,
+        last_message_seq: 1,
+      },
+    ],
+  },
+);
+
+const cursor = Type.String({
+  description: "Of the next page; empty: this is the last one",
+});
+
+export const uidsBody = Type.Object(
+  { uids: Type.Array(Type.String()), cursor },
+  { title: "UidPage", examples: [{ uids: ["alice", "bob"], cursor: "" }] },
+);
+
+export const channelsBody = Type.Object(
+  {
+    channels: Type.Array(
+      Type.Object({ channel_id: Type.String(), channel_type: channelType }),
+    ),
+    cursor,
+  },
+  {
+    title: "ChannelPage",
+    examples: [
+      { channels: [{ channel_id: "lobby", channel_type: 2 }], cursor: "" },
+    ],
+  },
+);
+
+export const whitelistBody = Type.Array(Type.Object({ uid: Type.String() }), {
+  title: "Whitelist",
+  examples: [[{ uid: "alice" }]],
+});
+
 export const presenceBody = Type.Array(
   Type.Object({ uid: Type.String(), online: flag, device_flag: deviceFlag }),
   {

@@ -9,6 +9,7 @@ import type { Messages } from "../broker/messages.ts";
 import type { Clock, NodeRegistry } from "../broker/ports.ts";
 import type { Streams } from "../broker/streams.ts";
 import type { Users } from "../broker/users.ts";
+import { channelQueries, createChannelReads } from "./channel-reads.ts";
 import {
   channelBodies,
   createChannelCalls,
@@ -227,6 +228,57 @@ function channelRoutes(
       handle: channels.remove,
     }),
     ...listRoutes(useCases, bodies),
+    ...channelReadRoutes(useCases, maxSubscribers),
+  ];
+}
+
+function channelReadRoutes(
+  useCases: Channels,
+  maxSubscribers: number,
+): readonly ApiRoute[] {
+  const reads = createChannelReads(useCases, maxSubscribers);
+  const queries = channelQueries(maxSubscribers);
+  const common = {
+    access: ["channels:write", "system:read"],
+    tag: "channels",
+    errors: ["bad_id"],
+  } as const;
+  return [
+    queryRoute({
+      ...common,
+      path: "/channel/state",
+      summary: "Reads a channel: its flags and how many users are in it",
+      query: queries.state,
+      success: { description: "The channel", body: replies.channelBody },
+      errors: ["bad_id", "channel_not_found"],
+      handle: reads.state,
+    }),
+    queryRoute({
+      ...common,
+      path: "/channel/members",
+      summary: "Lists the subscribers of a channel, or the users on a list",
+      query: queries.members,
+      success: { description: "A page", body: replies.uidsBody },
+      handle: reads.members,
+    }),
+    queryRoute({
+      ...common,
+      path: "/channel/whitelist",
+      summary:
+        "Lists the first users on the whitelist, as many as one call names",
+      query: queries.allowed,
+      success: { description: "Users", body: replies.whitelistBody },
+      handle: reads.allowed,
+    }),
+    queryRoute({
+      ...common,
+      path: "/user/channels",
+      tag: "users",
+      summary: "Lists the groups a user is in",
+      query: queries.groups,
+      success: { description: "A page", body: replies.channelsBody },
+      handle: reads.groups,
+    }),
   ];
 }
 

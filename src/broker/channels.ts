@@ -2,21 +2,44 @@
 // sessions of added members, also in a repeated call, because a node may have died between change
 // and notification. The store's step notifies removed members. State: none; the store decides.
 
+import { TimeSlice } from "../lib/time-slice.ts";
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
 import {
   type ChannelFlags,
   type ChannelInfo,
   type ChannelRef,
+  channelKey,
   GROUP_CHANNEL,
 } from "./model.ts";
 import type {
   Announcer,
   ChannelList,
+  ChannelSizes,
   ChannelStore,
   ListChange,
   Membership,
+  MessageStore,
 } from "./ports.ts";
+
+export interface ChannelState {
+  readonly info: ChannelInfo;
+  readonly sizes: ChannelSizes;
+  /** The seq of a group's newest message; 0: no message, or a personal channel. */
+  readonly headSeq: number;
+}
+
+export interface PageBounds {
+  /** The last id of the page before; "": the first page. */
+  readonly after: string;
+  readonly limit: number;
+}
+
+export interface Page {
+  readonly ids: readonly string[];
+  /** There are ids behind the last one. */
+  readonly more: boolean;
+}
 
 /**
  * If an added member could not be notified, calls throw `unavailable` or `overloaded`; a repeated
@@ -49,6 +72,19 @@ export interface Channels {
     membership: Membership,
     others?: "refuse" | "skip",
   ): Promise<void>;
+  /** Throws `channel_not_found`. */
+  state(channel: ChannelRef): Promise<ChannelState>;
+  /**
+   * Some members, or uids on a list, in the order of their UTF-16 units; none of an unknown
+   * channel. One that is there all the time is in one page. Each page reads all of them.
+   */
+  uids(
+    channel: ChannelRef,
+    of: "members" | ChannelList,
+    page: PageBounds,
+  ): Promise<Page>;
+  /** Some of the groups `uid` is a member of, in the same way; disbanded ones left out. */
+  groupsOf(uid: string, page: PageBounds): Promise<Page>;
   /**
    * Removes the members of both kinds, one kind after the other; live sessions stop receiving at
    * once. Throws `channel_not_found`, `channel_disbanded`.
@@ -66,7 +102,7 @@ export interface Channels {
 }
 
 export function createChannels(ports: {
-  readonly store: ChannelStore;
+  readonly store: ChannelStore & Pick<MessageStore, "headSeq">;
   readonly publisher: Announcer;
 }): Channels {
   const { store, publisher } = ports;
@@ -152,6 +188,30 @@ export function createChannels(ports: {
       }
     },
 
+    async state(channel) {
+      assertId(channel.id, "channel_id");
+      const isGroup = channel.type === GROUP_CHANNEL;
+      const [info, sizes, headSeq] = await Promise.all([
+        store.channel(channel),
+        store.channelSizes(channel),
+        isGroup ? store.headSeq(channelKey(channel, "")) : 0,
+      ]);
+      if (info === undefined) throw new BrokerError("channel_not_found");
+      return { info, sizes, headSeq };
+    },
+
+    async uids(channel, of, page) {
+      assertId(channel.id, "channel_id");
+      const all =
+        of === "members" ? store.members(channel) : store.listed(channel, of);
+      return pageOf(await all, page);
+    },
+
+    async groupsOf(uid, page) {
+      assertId(uid, "uid");
+      return pageOf(await store.groupsOf(uid), page);
+    },
+
     async removeAllSubscribers(channel) {
       assertId(channel.id, "channel_id");
       for (const membership of ["permanent", "temporary"] as const) {
@@ -176,6 +236,25 @@ function checkNames(
 ): void {
   assertId(channel.id, "channel_id");
   for (const uid of uids) assertId(uid, field);
+}
+
+/** Ids looked at between two looks at the clock, at least. */
+const MIN_PIECE = 1000;
+
+/** The least ids behind `after`: lists have no order, and a page holds no place in them. */
+async function pageOf(
+  ids: readonly string[],
+  { after, limit }: PageBounds,
+): Promise<Page> {
+  const slice = new TimeSlice();
+  let least: string[] = [];
+  const size = Math.max(limit, MIN_PIECE);
+  for (let at = 0; at < ids.length; at += size) {
+    if (slice.isUsedUp()) await slice.rest();
+    const some = ids.slice(at, at + size).filter((id) => id > after);
+    least = [...least, ...some].sort().slice(0, limit + 1);
+  }
+  return { ids: least.slice(0, limit), more: least.length > limit };
 }
 
 async function missingOrDisbanded(

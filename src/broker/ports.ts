@@ -77,6 +77,11 @@ interface ListFacts {
   readonly isAllowed: boolean;
 }
 
+/** How many uids are members of either kind, and on each list. */
+export interface ChannelSizes extends Readonly<Record<ChannelList, number>> {
+  readonly members: number;
+}
+
 /** The facts that decide a send into a group. `info` undefined: no such group. */
 export interface GroupFacts extends ListFacts {
   readonly info: ChannelInfo | undefined;
@@ -144,6 +149,7 @@ export interface ChannelStore {
     list: ChannelList,
     change: ListChange,
   ): Promise<boolean>;
+  channelSizes(channel: ChannelRef): Promise<ChannelSizes>;
   /** All uids on the list, in no order. */
   listed(channel: ChannelRef, list: ChannelList): Promise<readonly string[]>;
   /**

@@ -350,3 +350,60 @@ t.test(
     );
   },
 );
+
+t.test(
+  "GET /channel/state: the flags, and how many users are in it",
+  async (t) => {
+    const api = await startApi();
+    const target = "GET /channel/state";
+    const query = "channel_id=g1&channel_type=2";
+    const { json } = await inject(api, `${target}?${query}`);
+    t.same(json, {
+      ...GROUP,
+      ...{ ban: 1, disband: 0, send_ban: 0, allow_stranger: 0, large: 1 },
+      ...{ subscriber_count: 3, blacklist_count: 2, whitelist_count: 1 },
+      last_message_seq: 9,
+    });
+    t.same(api.asked, [{ call: "state", args: [REF] }]);
+    api.thrown = new BrokerError("channel_not_found");
+    t.equal((await inject(api, `${target}?${query}`)).status, 404);
+    t.equal((await inject(api, `${target}?channel_id=g1`)).status, 400);
+  },
+);
+
+t.test(
+  "GET /channel/members and /user/channels: pages, whose cursor is the last id",
+  async (t) => {
+    const api = await startApi();
+    const read = async (target: string, query: string) =>
+      (await inject(api, `GET ${target}?${query}`)).json;
+    const channel = "channel_id=g1&channel_type=2";
+    const page = { uids: ["a", "b"], cursor: "b" };
+    t.same(await read("/channel/members", channel), page);
+    const next = "&list=blacklist&limit=2&cursor=b";
+    api.ids = { ids: ["c"], more: false };
+    const last = { uids: ["c"], cursor: "" };
+    t.same(await read("/channel/members", channel + next), last);
+    await read("/channel/members", `${channel}&list=whitelist&limit=10000`);
+    t.same(await read("/user/channels", "uid=u&limit=1"), {
+      channels: [{ channel_id: "c", channel_type: 2 }],
+      cursor: "",
+    });
+    t.same(await read("/channel/whitelist", channel), [{ uid: "c" }]);
+    t.same(
+      api.asked.map(({ args }) => args),
+      [
+        [REF, "members", { after: "", limit: 1000 }],
+        [REF, "denylist", { after: "b", limit: 2 }],
+        [REF, "allowlist", { after: "", limit: 10_000 }],
+        ["u", { after: "", limit: 1 }],
+        [REF, "allowlist", { after: "", limit: 10_000 }],
+      ],
+    );
+    for (const wrong of ["limit=0", "limit=10001", "list=all", "cursor=a%40"]) {
+      const query = `${channel}&${wrong}`;
+      const target = "GET /channel/members";
+      t.equal((await inject(api, `${target}?${query}`)).status, 400, wrong);
+    }
+  },
+);

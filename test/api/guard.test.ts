@@ -154,6 +154,7 @@ const GROUP = { channel_id: "g", channel_type: 2 };
 const CONVERSATION = { uid: "u", ...GROUP };
 const EVERYONE = ["admin", "ops", "view"];
 const WRITERS = ["admin", "ops"];
+const LOBBY = "channel_id=g&channel_type=2";
 const ALLOWED: readonly [
   target: string,
   who: readonly string[],
@@ -184,19 +185,24 @@ const ALLOWED: readonly [
       { channel_id: "g", channel_type: 2, uids: ["u"] },
     ],
   ),
+  ...["state", "members", "whitelist"].map((name): (typeof ALLOWED)[number] => [
+    `GET /channel/${name}?${LOBBY}`,
+    EVERYONE,
+  ]),
+  ["GET /user/channels?uid=u", EVERYONE],
   [
     "POST /message/send",
     WRITERS,
     { payload: "e30=", from_uid: "u", channel_id: "g", channel_type: 2 },
   ],
-  ["GET /channel/messages?channel_id=g&channel_type=2", WRITERS],
+  [`GET /channel/messages?${LOBBY}`, WRITERS],
   [
     "POST /message/sendbatch",
     WRITERS,
     { payload: "e30=", from_uid: "u", subscribers: ["v"] },
   ],
   ["POST /channel/messagesync", WRITERS, GROUP],
-  ["GET /channel/max_message_seq?channel_id=g&channel_type=2", WRITERS],
+  [`GET /channel/max_message_seq?${LOBBY}`, WRITERS],
   ["POST /messages", WRITERS, GROUP],
   ["POST /message/sync", WRITERS, { uid: "u" }],
   ["POST /message/syncack", WRITERS, { uid: "u", last_message_seq: 1 }],

@@ -9,6 +9,7 @@ import {
   type ApiSettings,
   createHttpEndpoint,
 } from "../../src/api/endpoint.ts";
+import type { ChannelState, Page } from "../../src/broker/channels.ts";
 import type { AccountConfig } from "../../src/broker/manager-accounts.ts";
 import type { ManagersParts } from "../../src/broker/managers.ts";
 import type { HistoryPage, Sent } from "../../src/broker/messages.ts";
@@ -62,6 +63,9 @@ export interface Backstage {
   conversations: readonly Conversation[];
   nodes: readonly NodeInfo[];
   ready: boolean;
+  channel: ChannelState;
+  /** Uids, or groups. */
+  ids: Page;
 }
 
 export interface TestApi extends Backstage, TestManagers {
@@ -114,6 +118,15 @@ export async function startApi(
     stream: new ModelStream(),
     conversations: [IDLE],
     nodes: [IDLE_NODE],
+    channel: {
+      info: {
+        ...{ id: "g1", type: 2, ban: true, disband: false, sendBan: false },
+        ...{ allowStranger: false, large: true },
+      },
+      sizes: { members: 3, denylist: 2, allowlist: 1 },
+      headSeq: 9,
+    },
+    ids: { ids: ["a", "b"], more: true },
     ready: true,
   };
   const logged: string[] = [];
@@ -182,6 +195,9 @@ function useCases(
       },
       addSubscribers: note("addSubscribers", nothing),
       removeSubscribers: note("removeSubscribers", nothing),
+      state: note("state", () => stage.channel),
+      uids: note("uids", () => stage.ids),
+      groupsOf: note("groupsOf", () => stage.ids),
       removeAllSubscribers: note("removeAllSubscribers", nothing),
       changeList: note("changeList", nothing),
     },

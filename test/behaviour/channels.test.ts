@@ -320,6 +320,55 @@ t.test(
 );
 
 t.test(
+  "a backend reads back what it wrote: a channel, its members and lists in pages, and a user's groups",
+  async (t) => {
+    const uids = ["a", "b", "c", "日本"].map((word) => world.name(word)).sort();
+    const [first = "", second = "", third = "", guest = ""] = uids;
+    const channel = await world.newGroup([first, second, third], { ban: 1 });
+    const add = { subscribers: [guest, first], temp_subscriber: 1 };
+    await world.ok(ADD, { ...wire(channel), ...add });
+    const list = { ...wire(channel), uids: [third, second] };
+    await world.ok("/channel/blacklist_add", list);
+    await world.ok("/channel/whitelist_add", list);
+    const read = async (path: string, query: object = {}) => {
+      const of = { ...wire(channel), ...query };
+      const pairs = Object.entries(of).map(([k, v]) => [k, String(v)]);
+      const text = new URLSearchParams(Object.fromEntries(pairs));
+      return (await world.call(`${path}?${text}`)).body;
+    };
+    t.match(await read("/channel/state"), {
+      ...{ ...wire(channel), ban: 1, disband: 0, subscriber_count: 4 },
+      ...{ blacklist_count: 2, whitelist_count: 2, last_message_seq: 0 },
+    });
+    const members = "/channel/members";
+    t.same(await read(members), { uids, cursor: "" });
+    const page = await read(members, { limit: 3 });
+    t.same(page, { uids: uids.slice(0, 3), cursor: third });
+    const last = await read(members, { limit: 3, cursor: page.cursor });
+    t.same(last, { uids: [guest], cursor: "" });
+    const denied = { uids: [second, third], cursor: "" };
+    t.same(await read(members, { list: "blacklist" }), denied);
+    t.same(await read(members, { list: "whitelist" }), denied);
+    const allowed = [{ uid: second }, { uid: third }];
+    t.same(await read("/channel/whitelist"), allowed);
+    const other = await world.newGroup([first]);
+    const gone = await world.newGroup([first]);
+    await world.ok("/channel/delete", wire(gone));
+    const groups = [wire(channel), wire(other)];
+    t.same(
+      await world.call(`/user/channels?uid=${first}`).then((a) => a.body),
+      {
+        channels: groups.sort((a, b) => (a.channel_id < b.channel_id ? -1 : 1)),
+        cursor: "",
+      },
+    );
+    const none = { channel_id: world.name("none") };
+    t.same(await read(members, none), { uids: [], cursor: "" });
+    t.equal((await read("/channel/state", none)).code, "channel_not_found");
+  },
+);
+
+t.test(
   "temp_subscriber: names which membership is removed; who holds the other kind too stays a member [spec: temp_subscriber; decisions: subscriber_remove]",
   async (t) => {
     const { bob, channel, client, say } = await aliceAndBob(t);

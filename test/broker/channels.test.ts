@@ -257,3 +257,32 @@ t.test(
     t.same(announced(node), ["-bob@g"], "the store publishes a removal");
   },
 );
+
+t.test("pages of members hold each one once, in order", async (t) => {
+  const { channels } = await startNode(t);
+  const uids = Array.from({ length: 2500 }, (_, i) => `u${i}`).sort();
+  await channels.create(rules(group("g")), uids);
+  for (const limit of [1, 7, 999, 2499, 2500, 5000]) {
+    const least = Math.max(limit, 200); // single ones are read near the end only
+    const found: string[] = [];
+    let after = limit === least ? "" : (uids.at(-12) ?? "");
+    const start = after === "" ? 0 : uids.length - 11;
+    for (let more = true; more; ) {
+      const page = await channels.uids(group("g"), "members", { after, limit });
+      t.ok(
+        page.ids.length === limit || !page.more,
+        "no page is short but the last",
+      );
+      found.push(...page.ids);
+      after = page.ids.at(-1) ?? "";
+      more = page.more;
+    }
+    t.same(found, uids.slice(start), `by ${limit}`);
+  }
+  const behind = { after: "v", limit: 10 };
+  const none = { ids: [], more: false };
+  t.same(await channels.uids(group("g"), "members", behind), none);
+  t.same(await channels.uids(group("none"), "denylist", behind), none);
+  const own = await channels.groupsOf("u7", { after: "", limit: 1 });
+  t.same(own, { ids: ["g"], more: false });
+});

@@ -408,6 +408,7 @@ export class Course {
         return [
           await store.channel(info),
           sorted(await store.members(info)),
+          await store.channelSizes(info),
           sorted(await store.listed(info, "denylist")),
           sorted(await store.listed(info, "allowlist")),
           await store.membersAmong(info, [other, STRANGER, uid]),

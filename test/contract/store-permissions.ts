@@ -186,6 +186,13 @@ export async function permissions(t: Test, given: Given): Promise<void> {
     t.equal(await change(g, "allowlist", "add", "b", "c"), true);
     t.equal(await change(owner, "allowlist", "replace", "x", "日本"), true);
     t.same(await read(g), ["a,b", "b,c"]);
+    const sizes = { members: 2, denylist: 2, allowlist: 2 };
+    t.same(await bench.store.channelSizes(g), sizes);
+    const owned = { members: 0, denylist: 0, allowlist: 2 };
+    t.same(await bench.store.channelSizes(owner), owned);
+    await bench.store.addSubscribers(g, ["m", "n"], TEMPORARY);
+    t.match(await bench.store.channelSizes(g), { members: 3 }, "of both kinds");
+    await bench.store.removeSubscribers(g, ["m", "n"], "temporary");
     await change(g, "denylist", "remove", "b", "nobody");
     await change(g, "allowlist", "replace", "c", "d");
     await bench.reopen();

@@ -89,6 +89,7 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "addSubscribers",
       "removeSubscribers",
       "changeList",
+      "channelSizes",
       "listed",
       "groupsOf",
       "groupsAmong",

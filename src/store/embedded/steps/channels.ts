@@ -217,6 +217,12 @@ export function createChannels({
       });
     },
 
+    async channelSizes(channel) {
+      const { denied, allowed } = channels.listSizes(channel);
+      const members = channels.row(channel)?.members ?? 0;
+      return { members, denylist: denied, allowlist: allowed };
+    },
+
     listed: (channel, list) => uidsOf("lists", channel, LIST_BITS[list]),
 
     groupFacts: (channelId, uid) => groupFacts(channels, channelId, uid),

@@ -34,6 +34,7 @@ const FORGET = loadScript(lua("members_forget"), ...MEMBERS);
 const REMOVE = loadScript(lua("members_remove"), ...MEMBERS);
 const AMONG = loadScript(lua("members_among"), ...MEMBERS);
 const FEW = loadScript(lua("members_few"), ...MEMBERS);
+const SIZES = loadScript(lua("channel_sizes"));
 const CHANGE_LIST = loadScript(lua("list_change"), ...MEMBERS);
 const SINCE = loadScript(lua("members_since"), ...MEMBERS);
 
@@ -199,6 +200,13 @@ export function createRedisChannels(parts: RedisStoreParts): RedisChannels {
       const reply = await link.run(CHANGE_LIST, keys, args);
       await written(keys[0]);
       return reply === 1;
+    },
+
+    async channelSizes(channel) {
+      const keys = keysOf(channel, ...OF_FACTS).slice(1);
+      const reply = await link.run(SIZES, keys, []);
+      const [members, denylist, allowlist] = reply as [number, number, number]; // as its header says
+      return { members, denylist, allowlist };
     },
 
     listed: (channel, list) => scanned(link, keysOf(channel, list)),

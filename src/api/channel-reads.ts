@@ -1,0 +1,119 @@
+// What backends read back: a channel, its members and lists, the groups of a user; in pages by id.
+// State: none.
+
+import { type Static, Type } from "typebox";
+import type { Channels, Page, PageBounds } from "../broker/channels.ts";
+import { GROUP_CHANNEL } from "../broker/model.ts";
+import { LISTS } from "./channels.ts";
+import { channelId, channelType, id, OPTIONAL_ID_PATTERN } from "./fields.ts";
+import { jsonReply } from "./reply.ts";
+
+const LIMIT = 1000;
+
+const channel = { channel_id: channelId, channel_type: channelType };
+
+/** `maxUids`: the most that one call may name, and a page may hold. */
+export const channelQueries = (maxUids: number) => {
+  const page = {
+    limit: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: maxUids,
+        default: Math.min(LIMIT, maxUids),
+        description: "Most ids to return",
+      }),
+    ),
+    cursor: Type.Optional(
+      Type.String({
+        pattern: OPTIONAL_ID_PATTERN,
+        default: "",
+        description: "cursor of the page before; empty: the first page",
+      }),
+    ),
+  };
+  return {
+    state: Type.Object(channel),
+    members: Type.Object({
+      ...channel,
+      list: Type.Optional(
+        Type.Enum(["subscribers", "blacklist", "whitelist"], {
+          type: "string",
+          default: "subscribers",
+          description: "Which users; subscribers of both kinds",
+        }),
+      ),
+      ...page,
+    }),
+    allowed: Type.Object(channel),
+    groups: Type.Object({ uid: id("User id"), ...page }),
+  };
+};
+
+type Queries = ReturnType<typeof channelQueries>;
+type Query<Name extends keyof Queries> = Static<Queries[Name]>;
+
+export function createChannelReads(channels: Channels, maxUids: number) {
+  const boundsOf = (query: {
+    readonly limit?: number | undefined;
+    readonly cursor?: string | undefined;
+  }): PageBounds => ({
+    after: query.cursor ?? "",
+    limit: query.limit ?? Math.min(LIMIT, maxUids),
+  });
+
+  return {
+    async state({ channel_id, channel_type }: Query<"state">) {
+      const ref = { id: channel_id, type: channel_type };
+      const { info, sizes, headSeq } = await channels.state(ref);
+      const body = {
+        ...{ channel_id, channel_type },
+        ban: flagOf(info.ban),
+        disband: flagOf(info.disband),
+        send_ban: flagOf(info.sendBan),
+        allow_stranger: flagOf(info.allowStranger),
+        large: flagOf(info.large),
+        subscriber_count: sizes.members,
+        blacklist_count: sizes.denylist,
+        whitelist_count: sizes.allowlist,
+        last_message_seq: headSeq,
+      };
+      return jsonReply(JSON.stringify(body));
+    },
+
+    async members(query: Query<"members">) {
+      const {
+        channel_id: id,
+        channel_type: type,
+        list = "subscribers",
+      } = query;
+      const of = list === "subscribers" ? "members" : LISTS[list];
+      const page = await channels.uids({ id, type }, of, boundsOf(query));
+      return jsonReply(JSON.stringify({ uids: page.ids, ...cursorOf(page) }));
+    },
+
+    /** WuKongIM's shape, without pages: the first users of the list. */
+    async allowed({ channel_id: id, channel_type: type }: Query<"allowed">) {
+      const bounds = { after: "", limit: maxUids };
+      const { ids } = await channels.uids({ id, type }, "allowlist", bounds);
+      return jsonReply(JSON.stringify(ids.map((uid) => ({ uid }))));
+    },
+
+    async groups(query: Query<"groups">) {
+      const page = await channels.groupsOf(query.uid, boundsOf(query));
+      const found = page.ids.map((channel_id) => ({
+        ...{ channel_id, channel_type: GROUP_CHANNEL },
+      }));
+      const body = { channels: found, ...cursorOf(page) };
+      return jsonReply(JSON.stringify(body));
+    },
+  };
+}
+
+/** "": it is the last page. */
+function cursorOf({ ids, more }: Page): { readonly cursor: string } {
+  return { cursor: more ? (ids.at(-1) ?? "") : "" };
+}
+
+function flagOf(isSet: boolean): 0 | 1 {
+  return isSet ? 1 : 0;
+}
