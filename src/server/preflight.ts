@@ -6,6 +6,7 @@ import { access, readdir, readFile, stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import type { Config } from "../config/schema.ts";
 import { parseAddress } from "../lib/address.ts";
+import { thisMachine, whyItDoesNotLoad } from "../transport/library.ts";
 import { probeAddress, tlsOptions } from "../transport/listen-checks.ts";
 import { reasonOf } from "./start-error.ts";
 
@@ -35,7 +36,7 @@ export async function libraryProblem(): Promise<string | undefined> {
     await import("../transport/listener.ts");
     return undefined;
   } catch (error) {
-    return `uWebSockets.js does not load on Node ${process.versions.node} (${process.platform} ${process.arch}): ${reasonOf(error)}. Use Node 20 or 22 on a system with glibc.`;
+    return whyItDoesNotLoad(error, thisMachine());
   }
 }
 

@@ -1,0 +1,60 @@
+// Why the binary of uWebSockets.js does not load on a machine, and what to do about it. No state;
+// imports nothing of the library.
+
+/** What decides whether a binary fits. */
+export interface Machine {
+  /** Of Node.js, such as 22.12.0. */
+  readonly node: string;
+  readonly platform: string;
+  readonly arch: string;
+  /** Its version; undefined: the system has another C library, or needs none. */
+  readonly glibc: string | undefined;
+}
+
+/** The machine that this process runs on. */
+export function thisMachine(): Machine {
+  const { platform, arch, versions, report } = process;
+  const { header } = report.getReport() as {
+    readonly header: { readonly glibcVersionRuntime?: string };
+  };
+  const glibc = header.glibcVersionRuntime;
+  return { node: versions.node, platform, arch, glibc };
+}
+
+/** Puts the release for Node 20 to 25 in the place of the pinned one. */
+const NEWER =
+  "npm install --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0";
+const NEWER_GLIBC = "2.38";
+const NEWER_NODES = [20, 22, 24, 25];
+const PINNED = "npm install --save-exact uWebSockets.js@npm:uws-pack@20.0.8";
+const PINNED_NODES = [20, 21, 22];
+
+/** One text for the operator, without an end. `error` is what the import of the library threw. */
+export function whyItDoesNotLoad(error: unknown, machine: Machine): string {
+  const { node, platform, arch } = machine;
+  const text = error instanceof Error ? error.message : String(error);
+  const reason = /^Error: (.*)$/m.exec(text)?.[1] ?? text.split("\n")[0];
+  const where = `Node ${node} on ${platform} ${arch}${libcOf(machine)}`;
+  return `uWebSockets.js does not load in ${where}: ${reason}. ${remedy(machine)}`;
+}
+
+function libcOf({ platform, glibc }: Machine): string {
+  if (platform !== "linux") return "";
+  return glibc === undefined ? " without glibc" : ` with glibc ${glibc}`;
+}
+
+function remedy(machine: Machine): string {
+  const { platform, glibc } = machine;
+  const major = Number.parseInt(machine.node, 10);
+  if (platform === "linux" && glibc === undefined)
+    return "It needs a system with glibc, such as Debian or Ubuntu.";
+  const fits =
+    platform !== "linux" ||
+    (glibc ?? "").localeCompare(NEWER_GLIBC, "en", { numeric: true }) >= 0;
+  if (fits && NEWER_NODES.includes(major))
+    return `Run in the folder of Jindou: ${NEWER}`;
+  if (PINNED_NODES.includes(major))
+    return `Run in the folder of Jindou: ${PINNED}`;
+  if (fits) return "Use Node 20, 22 or 24.";
+  return `Use Node 20 or 22. Node 24 needs glibc ${NEWER_GLIBC} or newer, as in Debian 13 and Ubuntu 24.04, and there: ${NEWER}`;
+}

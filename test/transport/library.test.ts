@@ -1,0 +1,62 @@
+// What an operator reads when the binary of uWebSockets.js does not load, by Node and C library.
+// Tested by its facts: this machine has one of each.
+
+import { type Machine, whyItDoesNotLoad } from "../../src/transport/library.ts";
+import { t } from "../support/suite.ts";
+
+const MISSING = new Error(
+  "This version of uWS.js supports only Node.js versions 18, 20, 21 and 22 on (glibc) Linux\n\nError: Cannot find module './bin/uws_linux_x64_137.node'\nRequire stack:\n- /app/uws.mjs",
+);
+const TOO_NEW = new Error(
+  "This version of uWS.js\n\nError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by /app/uws_linux_x64_127.node)",
+);
+const NEWER =
+  /npm install --save-exact uWebSockets\.js@npm:@btc-vision\/uwebsockets\.js@\d+\.\d+\.\d+$/;
+const PINNED =
+  /npm install --save-exact uWebSockets\.js@npm:uws-pack@\d+\.\d+\.\d+$/;
+
+const linux = (node: string, glibc: string | undefined): Machine => ({
+  node,
+  platform: "linux",
+  arch: "x64",
+  glibc,
+});
+
+t.test("Node, platform and libc are named, and one reason", async (t) => {
+  const text = whyItDoesNotLoad(MISSING, linux("24.21.0", "2.36"));
+  t.match(text, /Node 24\.21\.0 on linux x64 with glibc 2\.36: /);
+  t.match(text, /: Cannot find module '\.\/bin\/uws_linux_x64_137\.node'\. /);
+  t.notMatch(text, /\n|Require stack/, "one line");
+  t.match(whyItDoesNotLoad("broken", linux("22.0.0", "2.36")), /: broken\. /);
+});
+
+t.test("a new Node on a new glibc: the newer release", async (t) => {
+  for (const glibc of ["2.38", "2.41", "3.0"])
+    t.match(whyItDoesNotLoad(MISSING, linux("24.1.0", glibc)), NEWER, glibc);
+  const mac: Machine = {
+    node: "24.1.0",
+    platform: "darwin",
+    arch: "arm64",
+    glibc: undefined,
+  };
+  t.match(whyItDoesNotLoad(MISSING, mac), NEWER, "macOS");
+});
+
+t.test("a new Node on an old glibc: both ways out", async (t) => {
+  for (const glibc of ["2.9", "2.36"]) {
+    const text = whyItDoesNotLoad(MISSING, linux("24.1.0", glibc));
+    t.match(text, /Use Node 20 or 22\. Node 24 needs glibc 2\.38 or newer/);
+    t.match(text, NEWER, "the command there");
+  }
+});
+
+t.test("the newer release on an old glibc: the pinned one", async (t) => {
+  t.match(whyItDoesNotLoad(TOO_NEW, linux("22.1.0", "2.36")), PINNED);
+});
+
+t.test("what no release fits: what to use instead", async (t) => {
+  const musl = whyItDoesNotLoad(MISSING, linux("22.1.0", undefined));
+  t.match(musl, /without glibc: .* It needs a system with glibc/);
+  const tooNew = whyItDoesNotLoad(MISSING, linux("26.0.0", "2.41"));
+  t.match(tooNew, /Use Node 20, 22 or 24\.$/);
+});
