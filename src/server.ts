@@ -37,7 +37,7 @@ export function createServer(config: Config, deps: ServerDeps): Server {
   const hub = createHub(node, topics);
   const gateway = createNodeGateway(node, hub);
   const listeners = createListeners(node, {
-    http: createApi(node, managers),
+    http: createApi(node, managers, gateway.facts),
     viewers: createViewerApi(node),
     sockets: gateway.endpoint,
   });

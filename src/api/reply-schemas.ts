@@ -120,6 +120,124 @@ export const presenceBody = Type.Array(
   },
 );
 
+const sessionDevice = {
+  device_flag: deviceFlag,
+  device_level: flag,
+  device_id: Type.String(),
+};
+
+const DEVICES_EXAMPLE = {
+  devices: [{ device_flag: 1, device_level: 1, has_token: 1 }],
+  sessions: [
+    {
+      session_id: "n1-1",
+      node_id: "n1",
+      ...{ device_flag: 1, device_level: 1, device_id: "browser" },
+    },
+  ],
+};
+
+export const devicesBody = Type.Object(
+  {
+    devices: Type.Array(
+      Type.Object({
+        device_flag: deviceFlag,
+        device_level: flag,
+        has_token: Type.Enum([0, 1], {
+          type: "integer",
+          description: "0: it was logged out",
+        }),
+      }),
+      { description: "Registered device classes" },
+    ),
+    sessions: Type.Array(
+      Type.Object({
+        session_id: Type.String(),
+        node_id: Type.String(),
+        ...sessionDevice,
+      }),
+      { description: "Live sessions on any node" },
+    ),
+  },
+  { title: "Devices", examples: [DEVICES_EXAMPLE] },
+);
+
+const CONNECTION_EXAMPLE = {
+  id: "n1-1",
+  uid: "alice",
+  ip: "192.0.2.7",
+  uptime: 61,
+  pending_bytes: 0,
+  device: "web",
+  ...{ device_flag: 1, device_level: 1, device_id: "browser" },
+  format: "native",
+  version: 1,
+  node_id: "n1",
+};
+
+export const connzBody = Type.Object(
+  {
+    connections: Type.Array(
+      Type.Object({
+        id: Type.String({ description: "Session id" }),
+        uid: Type.String(),
+        ip: Type.String(),
+        uptime: Type.Integer({ minimum: 0, description: "Seconds" }),
+        pending_bytes: count,
+        device: Type.String(),
+        ...sessionDevice,
+        format: Type.String({ description: "Wire format" }),
+        version: Type.Integer({ description: "Of its protocol" }),
+        node_id: Type.String(),
+      }),
+    ),
+    now: Type.String({ description: "ISO 8601" }),
+    total: count,
+    offset: count,
+    limit: count,
+  },
+  {
+    title: "Connections",
+    examples: [
+      {
+        connections: [CONNECTION_EXAMPLE],
+        now: "2026-09-21T14:13:20.000Z",
+        ...{ total: 1, offset: 0, limit: 20 },
+      },
+    ],
+  },
+);
+
+export const varzBody = Type.Object(
+  {
+    server_id: Type.String({ description: "Node id" }),
+    server_name: Type.String(),
+    version: Type.String(),
+    uptime: Type.Integer({ minimum: 0, description: "Seconds" }),
+    connections: Type.Integer({ minimum: 0, description: "Client sockets" }),
+    sessions: count,
+    out_msgs: Type.Integer({
+      minimum: 0,
+      description: "Pushes of messages to sessions since the start",
+    }),
+    mem: Type.Integer({ minimum: 0, description: "Resident bytes" }),
+    ws_addr: Type.String({ description: "Where clients reach it, or empty" }),
+  },
+  {
+    title: "Varz",
+    examples: [
+      {
+        server_id: "n1",
+        server_name: "Jindou",
+        version: "0.1.0",
+        ...{ uptime: 61, connections: 2, sessions: 2, out_msgs: 12 },
+        mem: 80_000_000,
+        ws_addr: "chat1.example.com:5200",
+      },
+    ],
+  },
+);
+
 export const systemUidsBody = Type.Array(Type.String(), {
   title: "SystemUidList",
   description: "Sorted",

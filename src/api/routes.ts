@@ -18,6 +18,12 @@ import {
 } from "./channels.ts";
 import { createClusterCalls, routeBatchBody, routeQuery } from "./cluster.ts";
 import {
+  type ConnectionParts,
+  connzQuery,
+  createConnectionCalls,
+  kickBody,
+} from "./connections.ts";
+import {
   conversationBodies,
   createConversationCalls,
 } from "./conversations.ts";
@@ -41,10 +47,18 @@ import {
 } from "./route.ts";
 import { createStreamRoute, type StreamRouteParts } from "./streams.ts";
 import { createSystemCalls, type SystemParts } from "./system.ts";
-import { createUserCalls, type SystemUids, userBodies } from "./users.ts";
+import {
+  createUserCalls,
+  devicesQuery,
+  type SystemUids,
+  userBodies,
+} from "./users.ts";
 
 /** The use cases the rows call. */
-export interface RouteParts extends StreamRouteParts, SystemParts {
+export interface RouteParts
+  extends StreamRouteParts,
+    SystemParts,
+    ConnectionParts {
   readonly users: Users;
   readonly systemAccounts: SystemUids;
   readonly channels: Channels;
@@ -84,6 +98,7 @@ export function createRoutes(
     ...conversationRoutes(parts),
     ...managerRoutes(parts.managers),
     ...clusterRoutes(parts),
+    ...connectionRoutes(parts),
     ...systemRoutes(parts),
   ];
 }
@@ -120,6 +135,16 @@ function userRoutes(parts: RouteParts): readonly ApiRoute[] {
       success: { description: "Records", body: replies.presenceBody },
       errors: ["bad_id"],
       handle: users.onlineStatus,
+    }),
+    queryRoute({
+      path: "/user/devices",
+      access: ["users:write", "system:read"],
+      tag: "users",
+      summary: "Lists a user's device classes and live sessions",
+      query: devicesQuery,
+      success: { description: "Both", body: replies.devicesBody },
+      errors: ["bad_id"],
+      handle: users.devices,
     }),
     plainRoute({
       method: "GET",
@@ -558,6 +583,32 @@ function clusterRoutes(parts: RouteParts): readonly ApiRoute[] {
   ];
 }
 
+function connectionRoutes(parts: ConnectionParts): readonly ApiRoute[] {
+  const connections = createConnectionCalls(parts);
+  return [
+    postRoute({
+      path: "/conn/kick",
+      access: ["users:write"],
+      tag: "users",
+      summary: "Ends a session, on whichever node it is",
+      body: kickBody,
+      success: DONE,
+      errors: ["bad_id"],
+      handle: connections.kick,
+    }),
+    queryRoute({
+      path: "/connz",
+      access: ["system:read"],
+      tag: "system",
+      summary: "Lists the sessions of this node",
+      query: connzQuery,
+      success: { description: "A page", body: replies.connzBody },
+      errors: [],
+      handle: connections.connz,
+    }),
+  ];
+}
+
 function systemRoutes(parts: SystemParts): readonly ApiRoute[] {
   const system = createSystemCalls(parts);
   return [
@@ -590,6 +641,26 @@ function systemRoutes(parts: SystemParts): readonly ApiRoute[] {
       success: { description: "Ready", body: replies.statusBody },
       errors: ["unavailable"],
       handle: system.readyz,
+    }),
+    plainRoute({
+      method: "GET",
+      path: "/health",
+      access: "credential",
+      tag: "system",
+      summary: "Tells whether the node takes work now, as /readyz does",
+      success: { description: "Ready", body: replies.statusBody },
+      errors: ["unavailable"],
+      handle: system.health,
+    }),
+    plainRoute({
+      method: "GET",
+      path: "/varz",
+      access: ["system:read"],
+      tag: "system",
+      summary: "Tells what this process is and does",
+      success: { description: "Figures", body: replies.varzBody },
+      errors: [],
+      handle: system.varz,
     }),
     plainRoute({
       method: "GET",

@@ -1,5 +1,6 @@
 // The process itself: alive, ready, metrics, migration. State: none.
 
+import type { Clock } from "../broker/ports.ts";
 import { errorReply } from "./errors.ts";
 import { JSON_HEADERS, jsonReply, OK_REPLY } from "./reply.ts";
 
@@ -23,7 +24,22 @@ interface MetricsPage {
   metrics(): Promise<string>;
 }
 
+/** What this process is and does. */
+interface Vitals {
+  readonly nodeId: string;
+  readonly version: string;
+  readonly startedAtMs: number;
+  /** Given to clients; "": none is. */
+  readonly clientAddress: string;
+  readonly connections: number;
+  readonly sessions: number;
+  /** Pushes to sessions since the start. */
+  readonly deliveries: number;
+}
+
 export interface SystemParts {
+  readonly vitals: () => Vitals;
+  readonly clock: Clock;
   readonly migration: () => MigrationResult;
   readonly readiness: () => Promise<Readiness>;
   readonly metrics: MetricsPage;
@@ -38,6 +54,28 @@ export function createSystemCalls(parts: SystemParts) {
     async readyz() {
       const { ready, reason } = await parts.readiness();
       return ready ? READY : errorReply("unavailable", { message: reason });
+    },
+
+    async health() {
+      const { ready, reason } = await parts.readiness();
+      return ready ? OK_REPLY : errorReply("unavailable", { message: reason });
+    },
+
+    varz() {
+      const vitals = parts.vitals();
+      const uptimeMs = parts.clock() - vitals.startedAtMs;
+      const body = {
+        server_id: vitals.nodeId,
+        server_name: "Jindou",
+        version: vitals.version,
+        uptime: Math.max(0, Math.floor(uptimeMs / 1000)),
+        connections: vitals.connections,
+        sessions: vitals.sessions,
+        out_msgs: vitals.deliveries,
+        mem: process.memoryUsage.rss(),
+        ws_addr: vitals.clientAddress,
+      };
+      return jsonReply(JSON.stringify(body));
     },
 
     async metrics() {

@@ -67,8 +67,32 @@ type Body<Name extends keyof typeof userBodies> = Static<
   (typeof userBodies)[Name]
 >;
 
+export const devicesQuery = Type.Object({ uid: id("User id") });
+
 export function createUserCalls(users: Users, accounts: SystemUids) {
   return {
+    async devices({ uid }: Static<typeof devicesQuery>) {
+      const [devices, [sessions = []]] = await Promise.all([
+        users.devices(uid),
+        users.liveSessions([uid]),
+      ]);
+      const body = {
+        devices: devices.map(({ flag, level, tokenHash }) => ({
+          device_flag: flag,
+          device_level: level,
+          has_token: tokenHash.length > 0 ? 1 : 0,
+        })),
+        sessions: sessions.map((one) => ({
+          session_id: one.sessionId,
+          node_id: one.nodeId,
+          device_flag: one.flag,
+          device_level: one.level,
+          device_id: one.deviceId,
+        })),
+      };
+      return jsonReply(JSON.stringify(body));
+    },
+
     async systemUids() {
       return jsonReply(JSON.stringify(await accounts.list()));
     },

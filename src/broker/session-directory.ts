@@ -179,6 +179,11 @@ export class SessionDirectory {
     }
   }
 
+  /** A session that this node serves, as it was entered; undefined: it serves none of that id. */
+  local(sessionId: string): LoggedIn | undefined {
+    return this.#local.get(sessionId);
+  }
+
   /** One record per uid, in order, duplicates included. Throws `unavailable`. */
   async presence(uids: readonly string[]): Promise<readonly Presence[]> {
     const all = await this.liveSessions(uids);

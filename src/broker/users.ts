@@ -3,6 +3,8 @@
 import type { CloseReason } from "./errors.ts";
 import { assertId, assertUserUid } from "./ids.ts";
 import {
+  DEVICE_FLAGS,
+  type Device,
   type DeviceFlag,
   type DeviceLevel,
   MAIN_DEVICE,
@@ -38,6 +40,13 @@ export interface Users {
   liveSessions(
     uids: readonly string[],
   ): Promise<readonly (readonly SessionRecord[])[]>;
+  /** The registered device classes of a user. Throws `bad_id`. */
+  devices(uid: string): Promise<readonly Device[]>;
+  /**
+   * Ends one session as *kicked*, on whichever node; a session that is not there is none to end.
+   * Throws `bad_id`.
+   */
+  kick(uid: string, sessionId: string): Promise<void>;
 }
 
 export function createUsers(ports: {
@@ -107,6 +116,19 @@ export function createUsers(ports: {
     async liveSessions(uids) {
       for (const uid of uids) assertId(uid, "uid");
       return directory.liveSessions(uids);
+    },
+
+    async devices(uid) {
+      assertId(uid, "uid");
+      const found = await Promise.all(
+        DEVICE_FLAGS.map((flag) => store.device(uid, flag)),
+      );
+      return found.filter((device) => device !== undefined);
+    },
+
+    async kick(uid, sessionId) {
+      assertId(uid, "uid");
+      await endSessions(uid, "kicked", (one) => one.sessionId === sessionId);
     },
   };
 }

@@ -1,6 +1,7 @@
 // The client side of a node: the hub that delivers to sessions, and the gateway that accepts them.
 // State: none.
 
+import type { LocalConnection } from "../api/connections.ts";
 import { MAX_ID_LENGTH } from "../broker/model.ts";
 import { createSessions } from "../broker/sessions.ts";
 import type { Config } from "../config/schema.ts";
@@ -19,6 +20,7 @@ import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
 import { createWkproto } from "../protocol/wkproto/wkproto.ts";
 import type { TopicPublisher } from "../transport/types.ts";
+import type { LocalFacts } from "./control-plane.ts";
 import { gatedSockets } from "./gate.ts";
 import { hasData, type Node } from "./node.ts";
 
@@ -35,6 +37,9 @@ const MAX_COMMAND_ACKS = 1000;
 
 /** Seconds of `maxStoredBytesPerSecond` that a user may store at once. */
 const STORED_BURST_S = 10;
+
+/** A session's place is when it was entered, or soon after, in microseconds. */
+const US_PER_MS = 1000;
 
 /** Between tries of a read that is repeated until it succeeds. */
 const RETRY_MS = 1000;
@@ -111,7 +116,10 @@ export function createHub(
   return { hub, groups, catchUps, resync, watch };
 }
 
-export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
+export function createNodeGateway(
+  node: Node,
+  local: LocalSessions,
+): Gateway & { readonly facts: LocalFacts } {
   const { client, messages, protocol } = node.config;
   const limits = {
     maxIdLength: MAX_ID_LENGTH,
@@ -132,7 +140,8 @@ export function createNodeGateway(node: Node, local: LocalSessions): Gateway {
   const context = clientContext(node, local);
   const gateway = createGateway(context, protocols, client);
   const endpoint = gatedSockets(gateway.endpoint, () => hasData(node));
-  return { ...gateway, endpoint };
+  const facts = localFacts(node, local, context.clients);
+  return { ...gateway, endpoint, facts };
 }
 
 function clientContext(node: Node, local: LocalSessions): ClientContext {
@@ -225,4 +234,32 @@ function readLimits(client: Config["client"]): ReadLimits {
 /** A run that a slow link leaves unread must not fill the client's buffer. */
 function runBytes({ maxBufferedBytes }: Config["client"]): number {
   return Math.min(RUN_BYTES, maxBufferedBytes / 4);
+}
+
+/** What the control plane tells of the clients of this node. */
+function localFacts(
+  { directory }: Node,
+  { hub }: LocalSessions,
+  clients: ReadonlySet<unknown>,
+): LocalFacts {
+  return {
+    *connections(): Iterable<LocalConnection> {
+      for (const { sessionId, connection, codec } of hub.sessions()) {
+        const entered = directory.local(sessionId);
+        if (entered === undefined) continue; // it is ending
+        yield {
+          session: entered.session,
+          sinceMs: Math.floor(entered.since / US_PER_MS),
+          address: connection.remoteAddress,
+          format: codec.format,
+          version: codec.version,
+          pendingBytes: connection.bufferedBytes(),
+        };
+      }
+    },
+    vitals: () => ({
+      connections: clients.size,
+      deliveries: hub.stats.deliveries,
+    }),
+  };
 }

@@ -1,5 +1,6 @@
 // The HTTP side of a node: its managers, the endpoint of backends and that of viewers. State: none.
 
+import type { LocalConnection } from "../api/connections.ts";
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
 import {
   measuredManagers,
@@ -51,7 +52,17 @@ const NOTHING_TO_MOVE = {
   tryCount: 0,
 } as const;
 
-export function createApi(node: Node, managers: Managers): HttpEndpoint {
+/** What the client side knows of its sessions. */
+export interface LocalFacts {
+  connections(): Iterable<LocalConnection>;
+  vitals(): { readonly connections: number; readonly deliveries: number };
+}
+
+export function createApi(
+  node: Node,
+  managers: Managers,
+  local: LocalFacts,
+): HttpEndpoint {
   const { config, store, cluster, directory, metrics } = node;
   const ports = { store, directory, publisher: cluster };
   const { host } = addressOf(config.api.listen);
@@ -69,6 +80,14 @@ export function createApi(node: Node, managers: Managers): HttpEndpoint {
     managers: measuredManagers(managers, metrics.api),
     cluster,
     clock: Date.now,
+    connections: local.connections,
+    vitals: () => ({
+      ...local.vitals(),
+      ...{ nodeId: cluster.nodeId, version: node.version },
+      clientAddress: config.cluster.clientAddress,
+      startedAtMs: node.startedAtMs,
+      sessions: directory.size,
+    }),
     migration: () => node.migration?.state ?? NOTHING_TO_MOVE,
     readiness: () => readiness(node),
     metrics: metrics.registry,

@@ -12,7 +12,7 @@ import type {
 } from "../transport/types.ts";
 
 const ALWAYS: ReadonlySet<string> = new Set([
-  ...["/healthz", "/readyz", "/metrics", "/migrate/result"],
+  ...["/healthz", "/readyz", "/health", "/metrics", "/migrate/result"],
 ]);
 const RETRY_AFTER_S = 5;
 const REFUSAL = {

@@ -40,6 +40,8 @@ export interface ServerDeps {
 export interface Node extends ServerDeps {
   readonly config: Config;
   readonly metrics: Metrics;
+  /** Unix milliseconds. */
+  readonly startedAtMs: number;
   readonly drivers: Pick<Drivers, "close">;
   /** Must be over before the store is started; undefined: this node moves no data. */
   readonly migration: Migration | undefined;
@@ -60,6 +62,7 @@ export interface Node extends ServerDeps {
 }
 
 export function createNode(config: Config, deps: ServerDeps): Node {
+  const startedAtMs = Date.now();
   const nodeId = config.node.id || randomBytes(4).toString("hex");
   const metrics = createMetrics(deps);
   const logger = deps.logger.child({ node: nodeId });
@@ -71,7 +74,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
       nodeId,
       clientAddress: config.cluster.clientAddress,
       version: deps.version,
-      startedAtMs: Date.now(),
+      startedAtMs,
       isDraining: () => node.status === "draining",
       sessions: () => node.directory.size,
     },
@@ -113,6 +116,7 @@ export function createNode(config: Config, deps: ServerDeps): Node {
     logger,
     config,
     metrics,
+    startedAtMs,
     drivers,
     cluster,
     store,

@@ -4,6 +4,7 @@
 
 import { scryptSync } from "node:crypto";
 import pino from "pino";
+import type { LocalConnection } from "../../src/api/connections.ts";
 import {
   type ApiParts,
   type ApiSettings,
@@ -15,6 +16,7 @@ import type { ManagersParts } from "../../src/broker/managers.ts";
 import type { HistoryPage, Sent } from "../../src/broker/messages.ts";
 import type {
   Conversation,
+  Device,
   InboxCommand,
   Message,
   Presence,
@@ -53,6 +55,9 @@ export interface Backstage {
   presence: readonly Presence[];
   /** Those of every user that is asked about. */
   sessions: readonly SessionRecord[];
+  devices: readonly Device[];
+  /** Of this node. */
+  connections: readonly LocalConnection[];
   sent: Sent;
   page: HistoryPage;
   inbox: readonly InboxCommand[];
@@ -111,6 +116,8 @@ export async function startApi(
     thrown: undefined,
     presence: [],
     sessions: [],
+    devices: [],
+    connections: [],
     sent: { messageId: 7, messageSeq: 3, clientMsgNo: "c1" },
     page: { messages: [], headSeq: 0, more: false },
     inbox: [],
@@ -180,6 +187,8 @@ function useCases(
       quitDevice: note("quitDevice", nothing),
       onlineStatus: note("onlineStatus", () => stage.presence),
       liveSessions: note("liveSessions", () => [stage.sessions]),
+      devices: note("devices", () => stage.devices),
+      kick: note("kick", nothing),
     },
     systemAccounts: {
       list: note("systemUids", () => ["bot"]),
@@ -232,6 +241,12 @@ function useCases(
         return one;
       }),
     },
+    connections: () => stage.connections,
+    vitals: () => ({
+      ...{ nodeId: "n1", version: "1.2.3", clientAddress: "chat:5200" },
+      ...{ connections: 3, sessions: 2, deliveries: 7 },
+      startedAtMs: IDLE_NODE.startedAtMs,
+    }),
     cluster: { nodes: note("nodes", () => stage.nodes) },
     clock: () => IDLE_NODE.startedAtMs + 61_000,
     migration: () => ({

@@ -11,6 +11,7 @@ export const SUITES = {
   people: [
     "channels",
     "connections",
+    "control",
     "formats",
     "guessing",
     "limits",

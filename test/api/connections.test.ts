@@ -1,0 +1,115 @@
+// The calls about sessions: /user/devices, /conn/kick, /connz; and of the process: /varz, /health.
+
+import type { LocalConnection } from "../../src/api/connections.ts";
+import type { SessionRecord } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
+import { IDLE_NODE, inject, startApi } from "./harness.ts";
+
+const SESSION: SessionRecord = {
+  sessionId: "n1-1",
+  nodeId: "n1",
+  uid: "alice",
+  flag: 1,
+  level: 1,
+  deviceId: "browser",
+  tokenTag: "secret-tag",
+};
+
+function connection(sessionId: string, uid: string, ageMs: number) {
+  const one: LocalConnection = {
+    session: { ...SESSION, sessionId, uid },
+    sinceMs: IDLE_NODE.startedAtMs + 61_000 - ageMs,
+    ...{ address: "192.0.2.7", format: "native", version: 1 },
+    pendingBytes: 5,
+  };
+  return one;
+}
+
+t.test(
+  "GET /user/devices: device classes and sessions, never a token",
+  async (t) => {
+    const api = await startApi();
+    const device = { uid: "alice", flag: 1, level: 1 } as const;
+    api.devices = [
+      { ...device, tokenHash: Buffer.from("secret-hash") },
+      { ...device, flag: 2, tokenHash: new Uint8Array() },
+    ];
+    api.sessions = [SESSION];
+    const answer = await inject(api, "GET /user/devices?uid=alice");
+    t.same(answer.json, {
+      devices: [
+        { device_flag: 1, device_level: 1, has_token: 1 },
+        { device_flag: 2, device_level: 1, has_token: 0 },
+      ],
+      sessions: [
+        {
+          session_id: "n1-1",
+          node_id: "n1",
+          device_flag: 1,
+          device_level: 1,
+          device_id: "browser",
+        },
+      ],
+    });
+    t.notMatch(answer.text, /secret/);
+  },
+);
+
+t.test("POST /conn/kick: names user and session", async (t) => {
+  const api = await startApi();
+  const body = { uid: "alice", conn_id: "n1-1", node_id: 1 };
+  const { json } = await inject(api, "POST /conn/kick", { body });
+  t.same(json, { status: "ok" });
+  t.same(api.asked, [{ call: "kick", args: ["alice", "n1-1"] }]);
+  for (const conn_id of ["", 7, undefined]) {
+    const { status } = await inject(api, "POST /conn/kick", {
+      body: { ...body, conn_id },
+    });
+    t.equal(status, 400);
+  }
+});
+
+t.test("GET /connz: a page in the order asked for", async (t) => {
+  const api = await startApi();
+  api.connections = [
+    connection("n1-10", "alice", 5000),
+    connection("n1-9", "bob", 9000),
+    connection("n1-2", "malice", 1000),
+  ];
+  const ids = async (query: string) => {
+    const { json } = await inject(api, `GET /connz?${query}`);
+    return [
+      json.total,
+      ...json.connections.map((one: { id: string }) => one.id),
+    ];
+  };
+  t.same(await ids(""), [3, "n1-2", "n1-9", "n1-10"]);
+  t.same(await ids("sort=idDesc"), [3, "n1-10", "n1-9", "n1-2"]);
+  t.same(await ids("sort=uptime"), [3, "n1-2", "n1-10", "n1-9"]);
+  t.same(await ids("sort=uptimeDesc"), [3, "n1-9", "n1-10", "n1-2"]);
+  t.same(await ids("offset=1&limit=1"), [3, "n1-9"]);
+  t.same(await ids("uid=lice"), [2, "n1-2", "n1-10"]);
+  const { json } = await inject(api, "GET /connz?uid=bob");
+  t.match(json, { offset: 0, limit: 20, now: "1970-01-01T00:17:41.000Z" });
+  t.same(json.connections, [
+    {
+      ...{ id: "n1-9", uid: "bob", ip: "192.0.2.7", uptime: 9 },
+      ...{ pending_bytes: 5, device: "web", device_flag: 1, device_level: 1 },
+      ...{ device_id: "browser", format: "native", version: 1, node_id: "n1" },
+    },
+  ]);
+  t.equal((await inject(api, "GET /connz?sort=idle")).status, 400);
+});
+
+t.test("GET /varz and GET /health: what the process is and does", async (t) => {
+  const api = await startApi();
+  const { json } = await inject(api, "GET /varz");
+  t.match(json, {
+    ...{ server_id: "n1", version: "1.2.3", ws_addr: "chat:5200" },
+    ...{ connections: 3, sessions: 2, out_msgs: 7, uptime: 61 },
+  });
+  t.ok(json.mem > 1_000_000);
+  t.same((await inject(api, "GET /health")).json, { status: "ok" });
+  api.ready = false;
+  t.equal((await inject(api, "GET /health")).status, 503);
+});

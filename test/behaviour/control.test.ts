@@ -1,0 +1,97 @@
+// What a backend sees and ends of its users' sessions, on whichever node they are.
+
+import { t } from "../support/suite.ts";
+import { eventually, farewell, startWorld } from "./world.ts";
+
+const world = await startWorld(t);
+
+interface Sessions {
+  readonly devices: readonly object[];
+  readonly sessions: readonly {
+    readonly session_id: string;
+    readonly node_id: string;
+    readonly device_flag: number;
+  }[];
+}
+
+const devicesOf = async (uid: string): Promise<Sessions> =>
+  (await world.call(`/user/devices?uid=${uid}`)).body;
+
+t.test(
+  "GET /user/devices: registered classes and live sessions, whichever node answers [issue: user/devices]",
+  async (t) => {
+    const ann = world.name("ann");
+    t.same(await devicesOf(ann), { devices: [], sessions: [] });
+    const phone = await world.join(t, ann, {
+      flag: 0,
+      level: 1,
+      deviceId: "p",
+    });
+    await world.join(t, ann, { flag: 1 });
+    const { devices, sessions } = await devicesOf(ann);
+    t.same(devices, [
+      { device_flag: 0, device_level: 1, has_token: 1 },
+      { device_flag: 1, device_level: 0, has_token: 1 },
+    ]);
+    const flags = sessions.map(({ device_flag }) => device_flag);
+    t.same(flags.sort(), [0, 1]);
+    t.match(
+      sessions.find(({ device_flag }) => device_flag === 0),
+      { session_id: String, node_id: String, device_id: "p" },
+    );
+    await phone.close();
+    await eventually(async () => (await devicesOf(ann)).sessions.length === 1);
+    await world.ok("/user/device_quit", { uid: ann, device_flag: -1 });
+    await eventually(async () => (await devicesOf(ann)).sessions.length === 0);
+    t.match(await devicesOf(ann), { devices: [{ has_token: 0 }, {}, {}] });
+  },
+);
+
+t.test(
+  "POST /conn/kick: ends one session as kicked, the user's others stay [issue: conn/kick]",
+  async (t) => {
+    const ann = world.name("ann");
+    const one = await world.join(t, ann, { flag: 1 });
+    const { sessions } = await devicesOf(ann);
+    const other = await world.join(t, ann, { flag: 2 });
+    const [first] = sessions;
+    const kick = { uid: ann, conn_id: first?.session_id };
+    t.same(await world.ok("/conn/kick", { ...kick, conn_id: "none" }), {
+      status: "ok",
+    });
+    await world.ok("/conn/kick", { ...kick, uid: world.name("bob") });
+    await other.ping();
+    await one.ping();
+    await world.ok("/conn/kick", kick);
+    t.equal(await farewell(one), "kicked 4200");
+    await world.ok("/conn/kick", kick);
+    await other.ping();
+    await world.connect(t, ann, { flag: 1 });
+  },
+);
+
+t.test(
+  "GET /connz, GET /varz and GET /health: each node tells of its own [issue: connz; issue: varz; issue: health]",
+  async (t) => {
+    const ann = world.name("ann");
+    await world.join(t, ann, { flag: 1, deviceId: "browser" });
+    let found: Record<string, unknown> | undefined;
+    await eventually(async () => {
+      const { body } = await world.call(`/connz?uid=${ann}`);
+      [found] = body.connections;
+      return found !== undefined;
+    });
+    const { sessions } = await devicesOf(ann);
+    t.match(found, {
+      ...{ uid: ann, device: "web", device_id: "browser", device_level: 0 },
+      ...{ id: sessions[0]?.session_id, node_id: sessions[0]?.node_id },
+      ...{ ip: "127.0.0.1", pending_bytes: 0 },
+    });
+    t.ok(Number(found?.uptime) < 600);
+    const { body } = await world.call("/varz");
+    t.match(body, { server_name: "Jindou", version: "test" });
+    t.ok(body.connections >= body.sessions);
+    const health = await world.call("/health");
+    t.match(health, { status: 200, body: { status: "ok" } });
+  },
+);
