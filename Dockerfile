@@ -12,26 +12,33 @@
 #
 # All writing goes to /data: `--read-only --cap-drop=ALL` works.
 
-FROM node:22-slim AS build
+FROM node:24-trixie-slim AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-RUN npm ci --include=dev --ignore-scripts
+# The lock's uWebSockets.js ends at Node 22. In its place: the release whose binaries need Node 20 to 25 and the glibc of Debian 13, with the
+# hashes of docs/dependencies.md.
+RUN npm ci --include=dev --ignore-scripts \
+ && npm install --ignore-scripts --save-exact uWebSockets.js@npm:@btc-vision/uwebsockets.js@20.57.0 \
+ && cd node_modules/uWebSockets.js && printf '%s  %s\n' \
+      98128405dba2fb608448e921a979530f70c946a2cc9889c15f2fa70c2d00ab05 uws_linux_x64_137.node \
+      88618b30ddf6b2b62310db89f40a701616676352aac5e0f6184dd8ef876199ce uws_linux_arm64_137.node | sha256sum --check
 COPY tsconfig.json tsconfig.build.json ./
 COPY .ci/copy-lua.mjs ./.ci/
 COPY src ./src
-# uWebSockets.js comes with a binary for every platform and version of Node.js, 130 MB; one of them is used here.
+# uWebSockets.js comes with a binary for every platform and version of Node.js, 115 MB; one of them is used here.
 RUN npm run build:server && npm prune --omit=dev --ignore-scripts \
- && find -L node_modules/uWebSockets.js/dist/bin -name '*.node' \
+ && find -L node_modules/uWebSockets.js -name '*.node' \
       ! -name "uws_linux_$(node -p 'process.arch + "_" + process.versions.modules').node" -delete
 
-FROM node:22-slim
+FROM node:24-trixie-slim
 ENV NODE_ENV=production JINDOU_STORE_PATH=/data
 WORKDIR /app
 # The user `node` (1000) comes with the base image; it owns the data and nothing else.
 RUN install -d -o node -g node -m 0750 /data
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
-COPY package.json LICENSE ./
+COPY --from=build /app/package.json ./
+COPY LICENSE ./
 COPY config ./config
 USER node
 VOLUME /data

@@ -4,6 +4,7 @@
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import t from "tap";
+import { whyItDoesNotLoad } from "../../src/transport/library.ts";
 import { readPage, section } from "./pages.ts";
 
 interface Locked {
@@ -76,6 +77,21 @@ t.test("the binaries of uWebSockets.js are those of the page", async (t) => {
   t.same([...named.keys()].sort(), there.sort(), "no others are named");
   const { version } = json("node_modules/uWebSockets.js/package.json");
   t.ok(text.includes(`\`uws-pack\` ${version} `), "of that version");
+});
+
+t.test("the release for Node 24 is the same one everywhere", async (t) => {
+  const text = section(PAGE, "## Node 24");
+  const dockerfile = readFileSync(new URL("Dockerfile", ROOT), "utf8");
+  const [, release = "no release"] =
+    /npm install --save-exact (uWebSockets\.js@npm:@\S+)/.exec(text) ?? [];
+  t.ok(dockerfile.includes(` ${release} `), "in the Dockerfile");
+  const machine = { node: "24.0.0", platform: "linux", arch: "x64" };
+  const advice = whyItDoesNotLoad("", { ...machine, glibc: "2.41" });
+  t.ok(advice.endsWith(` ${release}`), "in the message");
+  const rows = [...text.matchAll(/^\| (\S+\.node) \| `([0-9a-f]{64})` \|/gm)];
+  t.equal(rows.length, 2);
+  for (const [, file = "", hash] of rows)
+    t.ok(dockerfile.includes(`${hash} ${file}`), file);
 });
 
 function sha256(file: URL): string {
