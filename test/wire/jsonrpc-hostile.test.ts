@@ -1,0 +1,294 @@
+// JSON-RPC under hostile messages: whatever comes, each request is an operation or is refused with
+// an answer that is JSON. Seeded: a failure names the seed that repeats it.
+
+import { createJsonRpcProtocol } from "../../src/protocol/jsonrpc/jsonrpc.ts";
+import {
+  type Codec,
+  FrameError,
+  type Frames,
+  type Operation,
+} from "../../src/protocol/protocol.ts";
+import type { Json } from "../support/jsonrpc-client.ts";
+import { Random } from "../support/random.ts";
+import { t } from "../support/suite.ts";
+import { LIMITS } from "./native-codec.ts";
+
+const protocol = createJsonRpcProtocol(LIMITS);
+const MAX_MESSAGE_BYTES = 131_072;
+
+const CONNECT = {
+  ...{ uid: "ann", token: "t", deviceId: "d", deviceFlag: 1 },
+  clientTimestamp: 1700000000000,
+};
+const CHANNEL = { channelId: "ben", channelType: 1 };
+/** Rounds of random damage. */
+const ROUNDS = 5000;
+
+const REQUESTS: readonly (readonly [method: string, params: Json])[] = [
+  [
+    "send",
+    {
+      ...CHANNEL,
+      clientMsgNo: "c-1",
+      payload: "eyJ0eXBlIjoxfQ==",
+      header: { redDot: true, noPersist: false, syncOnce: false },
+      setting: { receipt: true, topic: true },
+      ...{ topic: "x", expire: 60, expireS: 60, streamNo: "s", tagKey: "g" },
+    },
+  ],
+  [
+    "recvack",
+    { ...CHANNEL, messageId: "7", messageSeq: 7, header: { syncOnce: true } },
+  ],
+  ["ping", {}],
+  ["history", { ...CHANNEL, fromSeq: 1, toSeq: 0, limit: 9, reverse: true }],
+  ["conversations", { limit: 9, offset: 1 }],
+  ["conversation", { ...CHANNEL, change: "read", seq: 3 }],
+  ["conversation", { ...CHANNEL, change: "unread", unread: 3 }],
+  ["presence", { uids: ["ann", "ben"] }],
+  ["watch", { uids: ["ann"] }],
+  ["stream", { ...CHANNEL, clientMsgNo: "s-1" }],
+  ["cancel", { ...CHANNEL, clientMsgNo: "s-1" }],
+  ["commandack", { inboxSeqs: [1, 2] }],
+  ["disconnect", {}],
+];
+const EXTENDED_CONNECT = {
+  ...{ ...CONNECT, protocol: 1, deviceLevel: 0, session: "s" },
+  resume: [{ ...CHANNEL, lastSeq: 4, lastId: 5 }],
+};
+const ALL: typeof REQUESTS = [
+  ...REQUESTS,
+  ["connect", CONNECT],
+  ["connect", EXTENDED_CONNECT],
+];
+
+/** A codec whose client has connected in either form. */
+function connected(params: Json = EXTENDED_CONNECT): Codec {
+  const codec = protocol.open();
+  read(codec, { method: "connect", params, id: "c" });
+  return codec;
+}
+
+function bytesOf(message: Json): Uint8Array {
+  const text = typeof message === "string" ? message : JSON.stringify(message);
+  return new Uint8Array(Buffer.from(text));
+}
+
+/** What the message is, every refusal answered as the gateway does. */
+function read(codec: Codec, message: Json): readonly (Operation | Json)[] {
+  return take(codec, bytesOf(message));
+}
+
+function take(codec: Codec, data: Uint8Array): readonly (Operation | Json)[] {
+  return codec.decode(data, true).map((request) => {
+    if (!(request instanceof FrameError)) return request;
+    if (request.fatal) throw new Error("a message of JSON is never fatal");
+    const { code, ref, message } = request;
+    const reply = { kind: "error", ref, code, message } as const;
+    return parsed(codec.encodeReply({ ...reply, retryAfterMs: 0 }));
+  });
+}
+
+function parsed(frames: Frames): Json {
+  if (typeof frames !== "string") throw new Error("an answer is one text");
+  return JSON.parse(frames);
+}
+
+const codeOf = (read: readonly Json[]) => read.at(-1)?.error?.code;
+
+t.test("every request is taken as it should be", async (t) => {
+  for (const [method, params] of ALL) {
+    const codec = method === "connect" ? protocol.open() : connected();
+    const [found] = read(codec, { method, params, id: "1" });
+    t.equal(found?.kind, method, method);
+  }
+});
+
+t.test("a message that is cut anywhere is a parse error", async (t) => {
+  for (const [method, params] of ALL) {
+    const whole = bytesOf({ jsonrpc: "2.0", method, params, id: "1" });
+    const codec = connected();
+    const taken = [...whole.keys()].filter(
+      (end) => codeOf(take(codec, whole.subarray(0, end))) !== -32700,
+    );
+    t.same(taken, [], method);
+  }
+});
+
+t.test("what is no request is refused with the code of JSON-RPC", async (t) => {
+  const nested = (n: number) => `${"[".repeat(n)}${"]".repeat(n)}`;
+  const rows: readonly (readonly [number, Json])[] = [
+    [-32700, ""],
+    [-32700, " \r\n\t"],
+    [-32700, "{nope"],
+    [-32700, "[".repeat(65_536)],
+    [-32700, `{"a":${"{".repeat(65_536)}`],
+    [-32700, '{"method":"ping","id":"1"} trailing'],
+    [-32600, nested(60_000)],
+    [-32600, [{ method: "ping", id: "1" }]],
+    [-32600, '"ping"'],
+    [-32600, "null"],
+    [-32600, "1e400"],
+    [-32600, {}],
+    [-32600, { id: "1" }],
+    [-32600, { id: "1", method: null }],
+    [-32600, { id: "1", method: 7 }],
+    [-32600, { id: "1", method: "ping", jsonrpc: "1.0" }],
+    [-32600, { id: "1", method: "ping", jsonrpc: null }],
+    [-32600, { id: 7, method: "ping" }],
+    [-32600, { id: null, method: "ping" }],
+    [-32600, { id: "", method: "ping" }],
+    [-32600, { id: {}, method: "ping" }],
+    [-32600, { id: "x".repeat(129), method: "ping" }],
+    [-32600, { method: "ping" }],
+    [-32601, { id: "1", method: "subscribe" }],
+    [-32601, { id: "1", method: "__proto__" }],
+    [-32601, { id: "1", method: "toString" }],
+    [-32602, { id: "1", method: "ping", params: [] }],
+    [-32602, { id: "1", method: "ping", params: null }],
+    [-32602, { id: "1", method: "ping", params: "x" }],
+    [
+      -32602,
+      `{"id":"1","method":"send","params":{"channelId":"ben","channelType":1,"payload":{"a":${nested(60_000)}}}}`,
+    ],
+    [-32602, { id: "1", method: "send" }],
+  ];
+  const codec = connected();
+  for (const [code, message] of rows) {
+    const text = JSON.stringify(message).slice(0, 60);
+    t.equal(codeOf(read(codec, message)), code, text);
+    t.equal(
+      read(codec, { method: "ping", id: "1" })[0]?.kind,
+      "ping",
+      "goes on",
+    );
+  }
+});
+
+t.test("invalid UTF-8 is a parse error, in text and in ids", async (t) => {
+  const codec = connected();
+  for (const bytes of [[0xff], [0xc0, 0x80], [0xed, 0xa0, 0x80], [0xf5]]) {
+    const data = Buffer.concat([
+      bytesOf('{"method":"ping","id":"'),
+      Buffer.from(bytes),
+      bytesOf('"}'),
+    ]);
+    t.equal(codeOf(take(codec, new Uint8Array(data))), -32700);
+  }
+});
+
+t.test("lone surrogates are in no name, and survive an id", async (t) => {
+  const codec = connected();
+  const send = (params: object) =>
+    codeOf(read(codec, { id: "1", method: "send", params }));
+  const good = { ...CHANNEL, payload: "e30=" };
+  t.equal(send({ ...good, channelId: "\ud800" }), 16, "bad channel id");
+  t.equal(send({ ...good, clientMsgNo: "\udc00x" }), -32602);
+  const [found] = read(codec, { id: "\ud800", method: "nope" });
+  t.equal(found.id, "\ud800", "the answer is valid UTF-8 with the same id");
+});
+
+t.test("a wrong type in any field is refused", async (t) => {
+  const wrong: readonly Json[] = [
+    [],
+    {},
+    -1,
+    1.5,
+    2 ** 53,
+    true,
+    "\u0000@",
+    [[]],
+  ];
+  for (const [method, params] of ALL)
+    for (const field of Object.keys(params)) {
+      const kinds = new Set<string>();
+      for (const value of wrong) {
+        const codec = method === "connect" ? protocol.open() : connected();
+        const changed = { ...params, [field]: value };
+        const [found] = read(codec, { method, params: changed, id: "1" });
+        kinds.add(found?.kind ?? "refused");
+      }
+      t.ok(
+        kinds.has("refused") || isIgnored(method, field),
+        `${method} ${field}`,
+      );
+    }
+});
+
+/** Fields of the other form, which this one does not read. */
+function isIgnored(method: string, field: string): boolean {
+  const others: Readonly<Record<string, readonly string[]>> = {
+    send: ["setting", "topic", "expire"],
+    recvack: ["header"],
+    connect: ["clientTimestamp", "deviceLevel"],
+  };
+  return others[method]?.includes(field) ?? false;
+}
+
+t.test("requests of one message are answered each, and bounded", async (t) => {
+  const codec = connected(CONNECT);
+  const ping = (n: number) => JSON.stringify({ method: "ping", id: `${n}` });
+  const two = read(codec, `${ping(1)} \n${ping(2)}`);
+  t.same(
+    two.map(({ kind }) => kind),
+    ["ping", "ping"],
+  );
+  const mixed = read(codec, `${ping(1)}{bad}${ping(2)}`);
+  t.same(
+    mixed.map((one) => one.kind ?? one.error.code),
+    ["ping", -32700],
+  );
+  const many = read(codec, ping(1).repeat(5000));
+  t.equal(many.length, 101, "a hundred, and one refusal for the rest");
+  t.equal(codeOf(many), -32700);
+  t.equal(read(codec, "{}".repeat(MAX_MESSAGE_BYTES / 2)).length, 101);
+});
+
+t.test("two open requests of one id are answered each", async (t) => {
+  const codec = connected(CONNECT);
+  const refs = [1, 2].map(
+    () => read(codec, { method: "ping", id: "same" })[0]?.ref,
+  );
+  for (const ref of refs) {
+    const frames = codec.encodeReply({ kind: "pong", ref, serverTimeMs: 1 });
+    t.same(parsed(frames), { jsonrpc: "2.0", id: "same", result: {} });
+  }
+});
+
+t.test("a frame over the rate is refused with its ids", async (t) => {
+  const codec = connected(CONNECT);
+  const send = { method: "send", id: "s", params: { ...CHANNEL } };
+  const refs = codec.refsOf(bytesOf(send), true);
+  const answers = refs.map((ref) =>
+    parsed(
+      codec.encodeReply({
+        ...{ kind: "error", ref, code: "rate_limited" },
+        ...{ message: "", retryAfterMs: 5 },
+      }),
+    ),
+  );
+  t.match(answers, [{ id: "s", result: { reasonCode: 22, messageSeq: 0 } }]);
+  t.same(codec.refsOf(bytesOf("{nope"), true), []);
+});
+
+t.test("random damage causes refusals and nothing else", async (t) => {
+  let refused = 0;
+  for (let seed = 1; seed <= ROUNDS; seed++) {
+    const random = new Random(seed);
+    const codec = connected(random.pick([CONNECT, EXTENDED_CONNECT]));
+    const [method, params] = random.pick(ALL);
+    const bytes = bytesOf({ jsonrpc: "2.0", method, params, id: "1" });
+    for (let i = 0; i <= random.below(3); i++)
+      bytes[random.below(bytes.length)] = random.flip()
+        ? random.below(256)
+        : random.pick([...'{}[]":,0-9etfn\\']).charCodeAt(0);
+    try {
+      if (take(codec, bytes).some((one) => one.error ?? one.result)) refused++;
+      codec.refsOf(bytes, true);
+    } catch (error) {
+      t.fail(`seed ${seed}: ${error}`);
+      return;
+    }
+  }
+  t.ok(refused > ROUNDS / 4 && refused < ROUNDS, `${refused} were refused`);
+});
