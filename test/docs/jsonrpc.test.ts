@@ -1,0 +1,228 @@
+// The page about JSON-RPC tells the truth: its sample session is played against a broker, its
+// tables are compared with the code's, and both examples connect, send, receive, resume after a cut
+// and read a stream.
+
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createServer, type Socket, connect as tcp } from "node:net";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import t, { type Test } from "tap";
+import { ERRORS, type ErrorCode } from "../../src/broker/errors.ts";
+import { METHODS } from "../../src/protocol/jsonrpc/decode.ts";
+import { reasonOf } from "../../src/protocol/reason-codes.ts";
+import {
+  eventually,
+  group,
+  startWorld,
+  type World,
+  wire,
+} from "../behaviour/world.ts";
+import { launchBrowser } from "../client/browser.ts";
+import { endsWithParent } from "../support/child.ts";
+import { type Json, openJsonRpc } from "../support/jsonrpc-client.ts";
+import { namedRows, ROOT, readPage, section } from "./pages.ts";
+
+const PAGE = readPage("docs/protocol/jsonrpc.md");
+const EXAMPLES = join(ROOT, "docs/examples/jsonrpc");
+const TEAM = group("team");
+
+/** Differ from run to run. */
+const VARYING = new Set([
+  ...["messageId", "sessionId", "nodeId", "serverTimeMs", "changedAtMs"],
+  ...["timestampMs", "eventId"],
+]);
+
+t.test("the sample session is what happens", async (t) => {
+  const world = await startWorld(t);
+  await world.register("bob", { token: "secret" });
+  const [, session = ""] = /```session\n([^`]+)```/.exec(PAGE) ?? [];
+  const lines = session.trim().split("\n");
+  t.ok(lines.length > 25);
+  const client = await openJsonRpc(t, { port: world.clientPort });
+  const left: string[] = [];
+  let seen = 0;
+  for (const line of lines) {
+    const [mark, text] = [line[0], line.slice(2)];
+    if (mark === ">") client.raw(text);
+    else if (mark === "!") {
+      const [, path = "", body = ""] = /^POST (\S+) (.+)$/.exec(text) ?? [];
+      await world.ok(path, JSON.parse(body));
+    } else {
+      const expected = masked(text);
+      await client
+        .waitFor(() => {
+          left.push(...client.texts.slice(seen).map(masked));
+          seen = client.texts.length;
+          return left.includes(expected);
+        })
+        .catch(() => t.same(left, [expected], "the next line"));
+      left.splice(left.indexOf(expected), 1);
+    }
+  }
+  t.match(await client.closed, { code: 4206 });
+  t.same(left, [], "and nothing else comes");
+});
+
+t.test("the tables have every method and every reason", async (t) => {
+  const requests = namedRows(section(PAGE, "## Requests"));
+  const documented = [...requests.keys(), "recvack", "disconnect"];
+  t.same(documented.sort(), [...METHODS.keys()].sort());
+  const listed = new Set(
+    [...section(PAGE, "## WuKongIM's clients").matchAll(/^\| (\d+) \|/gm)].map(
+      ([, reason]) => Number(reason),
+    ),
+  );
+  for (const code of Object.keys(ERRORS) as ErrorCode[])
+    if (reasonOf(code) !== 11) t.ok(listed.has(reasonOf(code)), code); // no client's request gets `forbidden`
+});
+
+t.test("the Python client of 60 lines", async (t) => {
+  const path = join(EXAMPLES, "client.py");
+  const lines = readFileSync(path, "utf8").trimEnd().split("\n").length;
+  t.ok(lines <= 60, `${lines} lines`);
+  const world = await startWorld(t);
+  const alice = await prepare(t, world);
+  const link = await cuttable(t, world.clientPort);
+  const modules = execFileSync(join(ROOT, ".ci/python"), ["--print"], {
+    encoding: "utf8",
+  }).trim();
+  const url = `ws://127.0.0.1:${link.port}`;
+  const child = spawn(
+    ...endsWithParent("python3", [path, url, "bob", "token-bob", "team"]),
+    {
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { PATH: process.env.PATH, PYTHONPATH: modules },
+    },
+  );
+  let output = "";
+  let errors = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    output += text;
+  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    errors += text;
+  });
+  const exited = once(child, "exit");
+  const prints = (line: string) =>
+    eventually(() => {
+      if (child.exitCode !== null && !output.includes(line))
+        throw new Error(`it ended: ${output}\n${errors}`);
+      return output.includes(`${line}\n`);
+    });
+  await alice.waitFor(() => alice.messages.length === 1, "hello");
+  await world.send("alice", TEAM, "one");
+  await prints("alice: one");
+  const mend = link.cut();
+  await prints("cut off");
+  await world.send("alice", TEAM, "two");
+  mend();
+  await prints("alice: two");
+  await streamHello(world);
+  await prints("alice writes: Hello ü 🐂!");
+  t.equal((await exited)[0], 0, "and it ends");
+  t.equal(errors, "");
+  t.equal(output.match(/alice: two/g)?.length, 1, "once");
+});
+
+t.test("the page without a build", async (t) => {
+  const world = await startWorld(t);
+  await prepare(t, world);
+  const link = await cuttable(t, world.clientPort);
+  const page = await (await launchBrowser(t)).newPage();
+  page.on("pageerror", (error) => t.fail(`in the page: ${error.message}`));
+  await page.goto(pathToFileURL(join(EXAMPLES, "page.html")).href);
+  const fields = {
+    url: `ws://127.0.0.1:${link.port}`,
+    ...{ uid: "bob", token: "token-bob", group: "team" },
+  };
+  for (const [name, value] of Object.entries(fields))
+    await page.fill(`[name=${name}]`, value);
+  await page.click("#login button");
+  const shows = (text: string) =>
+    eventually(
+      async () => (await page.textContent("body"))?.includes(text) ?? false,
+    );
+  await eventually(
+    async () => (await page.textContent("#state")) === "connected",
+  );
+  await page.fill("[name=text]", "hello");
+  await page.click("#say button");
+  await shows("me: hello (1)");
+  await world.send("alice", TEAM, "one");
+  await shows("alice: one");
+  const mend = link.cut();
+  await world.send("alice", TEAM, "two");
+  mend();
+  await shows("alice: two");
+  await streamHello(world);
+  await shows("alice: Hello ü 🐂!");
+  const items = await page.locator("#log li").allTextContents();
+  t.same(items, [
+    ...["me: hello (1)", "alice: one", "alice: two", "alice: Hello ü 🐂!"],
+  ]);
+});
+
+/** bob may connect, and alice is there. */
+async function prepare(t: Test, world: World) {
+  for (const flag of [0, 1] as const) await world.register("bob", { flag });
+  await world.ok("/channel", { ...wire(TEAM), subscribers: ["alice", "bob"] });
+  return world.join(t, "alice");
+}
+
+async function streamHello(world: World): Promise<void> {
+  const event = (type: string, data: string) =>
+    world.ok("/event", {
+      ...{ ...wire(TEAM), from_uid: "alice", client_msg_no: "s-1" },
+      event: { type, data },
+    });
+  await event("___TextMessageStart", "");
+  for (const piece of ["Hel", "lo ü 🐂", "!"])
+    await event("___TextMessageContent", piece);
+  await event("___TextMessageEnd", "");
+}
+
+/** A port that leads to the broker's, until it is cut; the returned function mends it. */
+async function cuttable(t: Test, port: number) {
+  const sockets = new Set<Socket>();
+  let isCut = false;
+  const server = createServer((near) => {
+    const far = tcp(port, "127.0.0.1");
+    for (const socket of [near, far]) {
+      sockets.add(socket);
+      socket.on("error", () => {}); // its other end is gone
+      socket.on("close", () => {
+        sockets.delete(socket);
+        near.destroy();
+        far.destroy();
+      });
+    }
+    if (isCut) near.destroy();
+    else near.pipe(far).pipe(near);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const cut = () => {
+    isCut = true;
+    for (const socket of sockets) socket.destroy();
+    return () => {
+      isCut = false;
+    };
+  };
+  t.teardown(() => {
+    cut();
+    server.close();
+  });
+  const address = server.address();
+  if (address === null || typeof address === "string")
+    throw new Error("no port");
+  return { port: address.port, cut };
+}
+
+/** The text with what varies by its type, keys in their order. */
+function masked(text: string): string {
+  return JSON.stringify(JSON.parse(text), (key, value: Json) =>
+    VARYING.has(key) ? typeof value : value,
+  );
+}
