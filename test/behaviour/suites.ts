@@ -27,6 +27,7 @@ export const SUITES = {
     "users",
     "wkproto",
     "wukongim",
+    "wukongim-sdk",
   ],
   messages: [
     "commands",

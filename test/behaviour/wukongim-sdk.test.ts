@@ -1,0 +1,238 @@
+// WuKongIM's own JavaScript SDK (npm 1.0.4) as an app uses it, with a native client at the other
+// end: in Node, and in headless Chromium.
+
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+import type { Test } from "tap";
+import { WebSocket } from "ws";
+import { launchBrowser, openPage } from "../client/browser.ts";
+import { DRIVER } from "../support/driver.ts";
+import { t } from "../support/suite.ts";
+import {
+  eventually,
+  person,
+  receives,
+  startWorld,
+  type World,
+} from "./world.ts";
+import type * as Agent from "./wukongim-agent.ts";
+
+const AGENT = fileURLToPath(new URL("wukongim-agent.ts", import.meta.url));
+const CONNECTED = 1;
+const FAILED = 3;
+const KICKED = 4;
+const IDLE_S = 8;
+const HEARTBEAT_MS = 1000;
+
+/** An app with a copy of the SDK. */
+interface App {
+  call<K extends keyof typeof Agent>(
+    name: K,
+    ...args: Parameters<(typeof Agent)[K]>
+  ): Promise<ReturnType<(typeof Agent)[K]>>;
+}
+
+type Launch = (t: Test) => Promise<App>;
+
+let script: Promise<string> | undefined;
+
+/** Silent: what the SDK logs is no TAP. */
+const inNode: Launch = async (t) => {
+  script ??= build({
+    ...{ entryPoints: [AGENT], bundle: true, write: false },
+    ...{ platform: "browser", format: "iife", globalName: "bundled" },
+  }).then(({ outputFiles }) => outputFiles.map(({ text }) => text).join(""));
+  const make = new Function(
+    ...["WebSocket", "console"],
+    `${await script}; return bundled;`,
+  );
+  const agent: typeof Agent = make(WebSocket, { log: () => undefined });
+  t.teardown(() => agent.stop());
+  return {
+    async call(name, ...args) {
+      const run = agent[name] as (...args: unknown[]) => never;
+      return run(...args);
+    },
+  };
+};
+
+const world = await startWorld(t, {
+  JINDOU_CLIENT_IDLE_TIMEOUT_S: `${IDLE_S}`,
+});
+
+async function start(
+  app: App,
+  uid: string,
+  { token = `token-${uid}`, level = 0 as 0 | 1, to = world as World } = {},
+): Promise<void> {
+  await to.register(uid, { flag: 1, level });
+  const addr = `ws://127.0.0.1:${to.clientPort}`;
+  await app.call("start", {
+    ...{ addr, uid, token },
+    heartbeatInterval: HEARTBEAT_MS,
+  });
+}
+
+/** Waits for what the app's listeners heard. */
+async function hears(
+  app: App,
+  holds: (heard: Agent.Heard) => boolean,
+): Promise<Agent.Heard> {
+  let heard = await app.call("heard");
+  await eventually(async () => {
+    heard = await app.call("heard");
+    return holds(heard);
+  });
+  return heard;
+}
+
+const isConnected = ({ statuses }: Agent.Heard) =>
+  statuses.at(-1) === CONNECTED;
+
+async function talks(t: Test, launch: Launch): Promise<void> {
+  const startedMs = performance.now();
+  const [ann, ben, eve] = [
+    world.name("ann"),
+    world.name("ben"),
+    world.name("eve"),
+  ];
+  const channel = await world.newGroup([ann, ben]);
+  const closed = await world.newGroup([ben]);
+  const native = await world.join(t, ben);
+  const app = await launch(t);
+  await start(app, ann);
+  await hears(app, isConnected);
+  await world.following();
+
+  await app.call("send", ben, 1, "to a person ü");
+  await app.call("send", channel.id, 2, "to the group");
+  await app.call("send", closed.id, 2, "to strangers");
+  t.same(
+    (await receives(native, 2)).toSorted(),
+    ["to a person ü", "to the group"],
+    "what the native client got",
+  );
+  const { acks } = await hears(app, ({ acks }) => acks.length === 3);
+  t.same(
+    acks.map(({ reason }) => reason).toSorted(),
+    [1, 1, 3],
+    "two are taken, one is refused with a reason",
+  );
+
+  await native.send(person(ann), "from a person 🐒");
+  await native.send(channel, "from the group");
+  await world.send(eve, person(ann), "by HTTP");
+  const { messages } = await hears(app, (one) => one.messages.length >= 3);
+  t.same(
+    messages.toSorted((a, b) => a.text.localeCompare(b.text)),
+    [
+      { text: "by HTTP", from: eve, channel: eve, type: 1, seq: 1 },
+      { text: "from a person 🐒", from: ben, channel: ben, type: 1, seq: 2 },
+      {
+        text: "from the group",
+        from: ben,
+        channel: channel.id,
+        type: 2,
+        seq: 2,
+      },
+    ],
+    "what the app got",
+  );
+
+  const payload = { type: 99, cmd: "typing", param: {} };
+  await world.send(ben, person(ann), "", {
+    payload: Buffer.from(JSON.stringify(payload)).toString("base64"),
+    header: { sync_once: 1 },
+  });
+  await hears(app, ({ commands }) => commands.includes("typing"));
+  await world.ok("/event", {
+    ...{ channel_id: channel.id, channel_type: 2, from_uid: ben },
+    client_msg_no: "e-1",
+    event: { type: "order.paid", data: "{}", id: "ev-1" },
+  }); // would break this version of the SDK
+
+  if (DRIVER === "embedded")
+    await eventually(
+      async () => performance.now() > startedMs + (IDLE_S + 1) * 1000,
+      1000,
+    );
+  t.same(
+    (await app.call("heard")).statuses,
+    [CONNECTED],
+    "its pings keep it connected beyond the idle time-out",
+  );
+
+  await app.call("drop");
+  await hears(app, ({ statuses }) => statuses.length > 1);
+  await hears(app, isConnected);
+  await native.send(person(ann), "there again?");
+  await hears(app, ({ messages }) => messages.at(-1)?.text === "there again?");
+}
+
+async function isRefused(t: Test, launch: Launch): Promise<void> {
+  const uid = world.name("ann");
+  const app = await launch(t);
+  await start(app, uid, { token: "wrong" });
+  const { statuses, reconnects } = await hears(app, (one) =>
+    one.statuses.includes(FAILED),
+  );
+  t.equal(statuses[0], FAILED, "told that the connect failed");
+  t.equal(reconnects, false, "and not to come again");
+}
+
+async function isKicked(t: Test, launch: Launch): Promise<void> {
+  const uid = world.name("ann");
+  const [first, second] = [await launch(t), await launch(t)];
+  await start(first, uid, { level: 1 });
+  await hears(first, isConnected);
+  await start(second, uid, { level: 1 });
+  await hears(second, isConnected);
+  const { reconnects } = await hears(first, ({ statuses }) =>
+    statuses.includes(KICKED),
+  );
+  t.equal(reconnects, false, "a kicked app does not come again by itself");
+}
+
+const browser = DRIVER === "embedded" ? launchBrowser(t) : undefined;
+browser?.catch(() => undefined); // each test that needs it fails with it
+
+const inChromium: Launch = async (t) => {
+  if (browser === undefined) throw new Error("there is no browser");
+  const page = await openPage(t, await browser, AGENT);
+  return {
+    call: (name, ...args) =>
+      page.evaluate(
+        ([name, args]) => {
+          const { bundled } = globalThis as unknown as {
+            bundled: Record<string, (...args: unknown[]) => never>;
+          };
+          return bundled[name]?.(...args) as never;
+        },
+        [name, args] as const,
+      ),
+  };
+};
+
+const PLACES: readonly (readonly [string, Launch])[] = [
+  ["Node", inNode],
+  ...(browser === undefined ? [] : [["Chromium", inChromium] as const]),
+];
+
+const everywhere = (check: (t: Test, launch: Launch) => Promise<void>) =>
+  async function run(t: Test): Promise<void> {
+    await Promise.all(PLACES.map(([, launch]) => check(t, launch)));
+  };
+
+const where = PLACES.map(([place]) => place).join(" and ");
+const options = { timeout: 300_000 };
+t.test(
+  `${where}: a wrong token is refused once`,
+  options,
+  everywhere(isRefused),
+);
+t.test(`${where}: a kick is final`, options, everywhere(isKicked));
+t.test(
+  `${where}: the SDK talks both ways, pings and comes back`,
+  options,
+  everywhere(talks),
+);
