@@ -9,13 +9,18 @@ import { GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
 import type { Users } from "../broker/users.ts";
 import type { HttpReply } from "../transport/types.ts";
-import { channelBodies, createChannelCalls } from "./channels.ts";
+import {
+  channelBodies,
+  createChannelCalls,
+  createListCalls,
+  LISTS,
+} from "./channels.ts";
 import type { Dialect } from "./dialect.ts";
 import { HTTP_STATUS } from "./errors.ts";
 import { flag } from "./fields.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import * as replies from "./reply-schemas.ts";
-import { type ApiRoute, postRoute } from "./route.ts";
+import { type ApiRoute, type Outcome, postRoute } from "./route.ts";
 import { userBodies } from "./users.ts";
 
 interface WukongimParts {
@@ -35,7 +40,8 @@ export function createWukongimDialect(
         onlineStatusRow(parts.users, table),
       ];
       const ownOf = (row: ApiRoute) =>
-        own.find(({ path }) => path === row.path) ?? row;
+        own.find(({ path }) => path === row.path) ??
+        (REMOVALS.has(row.path) ? toleratingNone(row) : row);
       return table.map(ownOf).map(withOwnBody);
     },
     adaptOf: ({ method, path }) =>
@@ -292,6 +298,20 @@ function channelRows(
     return calls.update({ ...NO_FLAGS, ...body });
   }
 
+  /** Creates a missing channel, and calls again. */
+  async function creating(
+    { channel_id, channel_type }: Static<typeof bodies.target>,
+    call: () => Outcome,
+  ) {
+    try {
+      return await call();
+    } catch (error) {
+      if (!hasCode(error, "channel_not_found")) throw error;
+    }
+    await upsert({ channel_id, channel_type });
+    return call();
+  }
+
   return [
     postRoute({
       ...docsOf("/channel", table),
@@ -309,16 +329,10 @@ function channelRows(
       ...docsOf("/channel/subscriber_add", table),
       summary: "Adds subscribers; creates a missing channel",
       body: bodies.addSubscribers,
-      async handle(body) {
-        try {
-          return await calls.addSubscribers(body);
-        } catch (error) {
-          if (!hasCode(error, "channel_not_found")) throw error;
-        }
-        const { channel_id, channel_type = GROUP_CHANNEL } = body;
-        await upsert({ channel_id, channel_type });
-        return calls.addSubscribers(body);
-      },
+      handle: ({ channel_type = GROUP_CHANNEL, ...body }) =>
+        creating({ ...body, channel_type }, () =>
+          calls.addSubscribers({ ...body, channel_type }),
+        ),
     }),
     postRoute({
       ...docsOf("/channel/subscriber_remove", table),
@@ -341,7 +355,48 @@ function channelRows(
         return okReply();
       },
     }),
+    ...(["blacklist", "whitelist"] as const).flatMap((wire) => {
+      const list = createListCalls(channels, LISTS[wire]);
+      return [
+        postRoute({
+          ...docsOf(`/channel/${wire}_add`, table),
+          summary: `Adds to the ${wire}; creates a missing channel`,
+          body: bodies.listed,
+          handle: (body) => creating(body, () => list.add(body)),
+        }),
+        postRoute({
+          ...docsOf(`/channel/${wire}_set`, table),
+          summary: `Replaces the ${wire}; creates a missing channel`,
+          body: bodies.list,
+          handle: (body) => creating(body, () => list.set(body)),
+        }),
+      ];
+    }),
   ];
+}
+
+/** Calls that remove something, which of a missing channel is not there. */
+const REMOVALS: ReadonlySet<string> = new Set([
+  "/channel/delete",
+  "/channel/subscriber_remove_all",
+  ...Object.keys(LISTS).flatMap((wire) => [
+    `/channel/${wire}_remove`,
+    `/channel/${wire}_remove_all`,
+  ]),
+]);
+
+function toleratingNone(row: ApiRoute): ApiRoute {
+  return {
+    ...row,
+    async run(request, guard) {
+      try {
+        return await row.run(request, guard);
+      } catch (error) {
+        if (!hasCode(error, "channel_not_found")) throw error;
+        return okReply();
+      }
+    },
+  };
 }
 
 const onlineBody = Type.Array(

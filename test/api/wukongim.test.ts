@@ -233,6 +233,47 @@ function channelsOf(own: Partial<Channels>): Channels {
   };
 }
 
+t.test(
+  "lists of a missing channel: adding creates it, removing is done",
+  async (t) => {
+    const asked: string[] = [];
+    let there = false;
+    const missing = async (name: string) => {
+      asked.push(name);
+      if (!there) throw new BrokerError("channel_not_found");
+    };
+    const channels = channelsOf({
+      async create() {
+        asked.push("create");
+        there = true;
+      },
+      changeList: (_channel, list, { kind }) => missing(`${kind} ${list}`),
+      removeAllSubscribers: () => missing("removeAll"),
+      update: async (channel) => {
+        await missing("update");
+        return { ...channel, ...OFF, disband: false };
+      },
+    });
+    const api = await start({ channels });
+    const done = async (name: string) => {
+      const body = { ...GROUP, uids: ["a"] };
+      const { json } = await inject(api, `POST /channel/${name}`, { body });
+      t.same(json, { status: 200 }, name);
+      return asked.splice(0);
+    };
+    t.same(await done("blacklist_remove"), ["remove denylist"]);
+    t.same(await done("whitelist_remove_all"), ["replace allowlist"]);
+    t.same(await done("subscriber_remove_all"), ["removeAll"]);
+    t.same(await done("delete"), ["update"]);
+    const added = ["add denylist", "create", "add denylist"];
+    t.same(await done("blacklist_add"), added);
+    there = false;
+    const set = ["replace allowlist", "create", "replace allowlist"];
+    t.same(await done("whitelist_set"), set);
+    t.same(await done("whitelist_set"), ["replace allowlist"]);
+  },
+);
+
 /** An endpoint whose channel exists, and what was asked of it. */
 async function existing() {
   const channels: unknown[] = [];
