@@ -81,6 +81,112 @@ t.test(
   },
 );
 
+t.test("the login page gets a token and connects with it", async (t) => {
+  const { apiPort, clientPort } = await startBroker(t);
+  const folder = await tempFolder(t);
+  const recipe = section(
+    readPage("docs/sdk.md"),
+    "## How a login page gets a token",
+  );
+  const [backend = "", page = ""] = blocks(recipe).map(({ text }) =>
+    text
+      .replaceAll("127.0.0.1:5001", `127.0.0.1:${apiPort}`)
+      .replaceAll("127.0.0.1:5200", `127.0.0.1:${clientPort}`)
+      .replaceAll('"jindou-client"', JSON.stringify(SHIPPED)),
+  );
+  const served = backend
+    .replace("createServer((", "export const server = createServer((")
+    .replace("listen(8080,", "listen(0,");
+  await writeFile(join(folder, "login.mjs"), served);
+  const path = join(folder, "page.mjs");
+  await writeFile(
+    path,
+    `import { once } from "node:events";
+import { server } from "./login.mjs";
+if (!server.listening) await once(server, "listening");
+const { fetch: outside } = globalThis;
+globalThis.fetch = (url, init) => outside(url.replace(":8080/", \`:\${server.address().port}/\`), init);
+${page}
+console.log((await tokenOf("alice", "wonderland")) === token);
+await tokenOf("alice", "guess").catch((error) => console.log(error.message));
+await client.close();
+server.close();
+server.closeAllConnections();
+`,
+  );
+  const { output, errors, exitCode } = await run(process.execPath, [path]);
+  t.equal(errors, "");
+  t.equal(exitCode, 0);
+  t.same(output.trimEnd().split("\n"), [
+    "online",
+    "true",
+    "the name or the password is wrong",
+    "closed",
+  ]);
+});
+
+t.test("its tables have the fields of the exported types", async (t) => {
+  const page = section(readPage("docs/sdk.md"), "## Events and their fields");
+  const api = readPage("src/client/api.ts");
+  const model = readPage("src/broker/model.ts");
+  const events = bodyOf(api, /^export interface ClientEvents \{\n/m, "}");
+  const shown = [
+    ...page.slice(0, page.indexOf("### ")).matchAll(/^\| `(\w+)` \|/gm),
+  ];
+  t.same(
+    shown.map(([, name]) => name),
+    [...events.matchAll(/^ {2}readonly (\w+): /gm)].map(([, name]) => name),
+    "the events",
+  );
+  const bodies: Record<string, string> = {
+    "### Changed conversation": bodyOf(
+      events,
+      /^ {2}readonly conversation: \{\n/m,
+      "  }",
+    ),
+    "### Kicked": bodyOf(events, /^ {2}readonly kicked: \{\n/m, "  }"),
+    "### Presence of a user": interfaceOf(model, "Presence"),
+    "### StreamNote": interfaceOf(model, "StreamNote"),
+    "#### ChannelRef": interfaceOf(model, "ChannelRef"),
+  };
+  for (const [heading] of page.matchAll(/^#{3,4} \w+$/gm))
+    bodies[heading] ??= interfaceOf(api, heading.split(" ")[1]);
+  t.equal(Object.keys(bodies).length, 14);
+  for (const [heading, body] of Object.entries(bodies)) {
+    const rows = [...namedRows(section(page, heading))];
+    t.same(
+      rows.map(([name, [type]]) => `${name}: ${type}`),
+      fieldsOf(body),
+      heading,
+    );
+  }
+});
+
+function interfaceOf(source: string, name = ""): string {
+  return bodyOf(
+    source,
+    new RegExp(`^export interface ${name}\\b.*\\{\\n`, "m"),
+    "}",
+  );
+}
+
+/** Up to the line that begins with `end`. */
+function bodyOf(source: string, opening: RegExp, end: string): string {
+  const found = opening.exec(source);
+  if (found === null) throw new Error(`there is no ${opening}`);
+  const body = source.slice(found.index + found[0].length);
+  return body.slice(0, body.indexOf(`\n${end}`) + 1);
+}
+
+/** Of an interface's body, as the page writes them: `?` where a field may be undefined. */
+function fieldsOf(body: string): readonly string[] {
+  const fields = body.matchAll(/^ +readonly (\w+)(\??): ([^;]+);$/gm);
+  return [...fields].map(([, name, optional, type = ""]) => {
+    const written = type.replace(" | undefined", "?").replaceAll(" | ", " or ");
+    return `${name}: \`${written}${optional}\``;
+  });
+}
+
 t.test("its table has every code that arises in the SDK", async (t) => {
   const rows = namedRows(section(readPage("docs/sdk.md"), "## Errors"));
   t.same([...rows.keys()].sort(), Object.keys(CLIENT_MESSAGES).sort());
