@@ -36,6 +36,45 @@ export const RIGHT_BODIES: Readonly<
     subscribers: ["a"],
     temp_subscriber: 0,
   },
+  "/channel/subscriber_remove_all": { channel_id: "h", channel_type: 2 },
+  "/channel/delete": { channel_id: "h", channel_type: 2 },
+  ...Object.fromEntries(
+    ["blacklist", "whitelist"].flatMap((list) => [
+      ...["add", "set", "remove"].map((name) => [
+        `/channel/${list}_${name}`,
+        { channel_id: "g", channel_type: 2, uids: ["a"] },
+      ]),
+      [`/channel/${list}_remove_all`, { channel_id: "g", channel_type: 2 }],
+    ]),
+  ),
+  "/user/systemuids_add": { uids: ["a"] },
+  "/user/systemuids_remove": { uids: ["a"] },
+  "/conn/kick": { uid: "a", conn_id: "n-1" },
+  "/message/sendbatch": {
+    payload: "eyJ0eXBlIjoxfQ==",
+    from_uid: "a",
+    subscribers: ["b"],
+    header: { no_persist: 0, red_dot: 1, sync_once: 0 },
+  },
+  "/channel/messagesync": {
+    login_uid: "a",
+    channel_id: "g",
+    channel_type: 2,
+    start_message_seq: 0,
+    end_message_seq: 0,
+    limit: 10,
+    pull_mode: 1,
+  },
+  "/messages": {
+    login_uid: "a",
+    channel_id: "g",
+    channel_type: 2,
+    message_seqs: [1],
+    message_ids: [1],
+    client_msg_nos: ["c"],
+  },
+  "/message/sync": { uid: "a", limit: 10 },
+  "/message/syncack": { uid: "a", last_message_seq: 1 },
   "/message/send": {
     payload: "eyJ0eXBlIjoxfQ==",
     from_uid: "a",
@@ -94,6 +133,15 @@ export const ID_FIELDS: readonly (readonly [
   ],
   ["/channel/subscriber_add", (uid) => group({ subscribers: ["a", uid] })],
   ["/channel/subscriber_remove", (uid) => group({ subscribers: ["a", uid] })],
+  ["/user/systemuids_add", (uid) => ({ uids: ["a", uid] })],
+  ["/conn/kick", (uid) => ({ uid, conn_id: "n-1" })],
+  ["/channel/blacklist_add", (uid) => group({ uids: [uid] })],
+  ["/channel/messagesync", (id) => group({ channel_id: id })],
+  ["/messages", (id) => group({ channel_id: id })],
+  ["/message/sync", (uid) => ({ uid })],
+  ["/message/syncack", (uid) => ({ uid, last_message_seq: 1 })],
+  ["/message/sendbatch", (uid) => ({ ...batch(), from_uid: uid })],
+  ["/message/sendbatch", (uid) => ({ ...batch(), subscribers: [uid] })],
   ["/message/send", (uid) => ({ ...message(), from_uid: uid })],
   ["/message/send", (id) => ({ ...message(), channel_id: id })],
   [
@@ -120,6 +168,7 @@ const group = (fields: Fields) => ({
   channel_type: 2,
   ...fields,
 });
+const batch = () => RIGHT_BODIES["/message/sendbatch"];
 const message = () => RIGHT_BODIES["/message/send"];
 
 /** Each breaks another rule of an id [decisions: Limits]. */
