@@ -5,6 +5,7 @@
 import { type Static, type TSchema, Type } from "typebox";
 import type { Channels } from "../broker/channels.ts";
 import { BrokerError, type ErrorCode } from "../broker/errors.ts";
+import type { Messages } from "../broker/messages.ts";
 import { GROUP_CHANNEL, SYSTEM_UID } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
 import type { Users } from "../broker/users.ts";
@@ -16,8 +17,10 @@ import {
   LISTS,
 } from "./channels.ts";
 import type { Dialect } from "./dialect.ts";
-import { HTTP_STATUS } from "./errors.ts";
+import { errorReply, HTTP_STATUS } from "./errors.ts";
 import { flag } from "./fields.ts";
+import { createSendBatch } from "./message-batch.ts";
+import { createMessageCalls, sendBody } from "./messages.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import * as replies from "./reply-schemas.ts";
 import { type ApiRoute, type Outcome, postRoute } from "./route.ts";
@@ -25,6 +28,7 @@ import { userBodies } from "./users.ts";
 
 interface WukongimParts {
   readonly users: Pick<Users, "liveSessions">;
+  readonly messages: Messages;
   readonly channels: Channels;
   readonly clock: Clock;
 }
@@ -37,6 +41,7 @@ export function createWukongimDialect(
     rows(table) {
       const own = [
         ...channelRows(parts.channels, maxSubscribers, table),
+        sendRow(parts.messages, maxSubscribers, table),
         onlineStatusRow(parts.users, table),
       ];
       const ownOf = (row: ApiRoute) =>
@@ -48,7 +53,7 @@ export function createWukongimDialect(
       method === "POST" ? (body) => adapted(path, body) : undefined,
     reply: (reply, row) =>
       reply.status >= 400
-        ? errorReply(reply)
+        ? refusalReply(reply)
         : (SUCCESSES.get(row?.path ?? "")?.(reply, parts.clock()) ??
           successReply(reply, row)),
     errorBody,
@@ -69,7 +74,7 @@ function statusOf(code: ErrorCode): number {
 const NO_BODY: readonly number[] = [401];
 
 /** `{msg,status}`; a caller without a valid credential gets no body. */
-function errorReply({ status, headers = {}, body }: HttpReply): HttpReply {
+function refusalReply({ status, headers = {}, body }: HttpReply): HttpReply {
   if (NO_BODY.includes(status)) return { status, headers, body: "" };
   const { error, code } = JSON.parse(String(body)); // of errors.ts
   const isBrokers = code in HTTP_STATUS && status !== 413;
@@ -142,9 +147,14 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<
     Type.Object(
       {
         status,
-        data: Type.Object(replies.sentBody.properties, {
-          additionalProperties: false,
-        }),
+        data: Type.Union([
+          Type.Object(replies.sentBody.properties, {
+            additionalProperties: false,
+          }),
+          Type.Object(replies.sentBatchBody.properties, {
+            description: "Of a command to users",
+          }),
+        ]),
       },
       { title: "SentMessage" },
     ),
@@ -226,7 +236,7 @@ const MEANINGS: ReadonlyMap<string, (body: Fields) => Fields> = new Map<
   [
     "/message/send",
     ({ from_uid, client_msg_no, subscribers, ...body }) => ({
-      ...body,
+      ...(isBlank(body.channel_id) ? withoutChannel(body) : body),
       from_uid: isBlank(from_uid) ? SYSTEM_UID : from_uid,
       ...(isBlank(client_msg_no) ? {} : { client_msg_no }),
       ...(isEmpty(subscribers) ? {} : { subscribers }),
@@ -249,6 +259,10 @@ const MEANINGS: ReadonlyMap<string, (body: Fields) => Fields> = new Map<
     },
   ],
 ]);
+
+function withoutChannel({ channel_id, channel_type, ...body }: Fields): Fields {
+  return body;
+}
 
 function isRecord(value: unknown): value is Fields {
   return typeof value === "object" && value !== null && !Array.isArray(value);
@@ -388,15 +402,52 @@ const REMOVALS: ReadonlySet<string> = new Set([
 function toleratingNone(row: ApiRoute): ApiRoute {
   return {
     ...row,
-    async run(request, guard) {
+    async run(...asked) {
       try {
-        return await row.run(request, guard);
+        return await row.run(...asked);
       } catch (error) {
         if (!hasCode(error, "channel_not_found")) throw error;
         return okReply();
       }
     },
   };
+}
+
+/** A command to users without a channel is a personal one to each of them. */
+function sendRow(
+  messages: Messages,
+  maxSubscribers: number,
+  table: readonly ApiRoute[],
+): ApiRoute {
+  const { send } = createMessageCalls(messages);
+  const sendBatch = createSendBatch(messages);
+  const { properties } = sendBody(maxSubscribers);
+  const { channel_id, channel_type } = properties;
+  return postRoute({
+    ...docsOf("/message/send", table),
+    summary:
+      "Sends a message, or a command to users; answers once it is durable",
+    body: Type.Object(
+      {
+        ...properties,
+        channel_id: Type.Optional(channel_id),
+        channel_type: Type.Optional(channel_type),
+      },
+      { title: "SendRequest" },
+    ),
+    handle(body) {
+      const { channel_id, channel_type, subscribers } = body;
+      if (channel_id !== undefined && channel_type !== undefined)
+        return send({ ...body, channel_id, channel_type });
+      const isCommand = body.header?.sync_once === 1;
+      if (channel_id === undefined && isCommand && subscribers !== undefined)
+        return sendBatch({ ...body, subscribers });
+      return errorReply("bad_request", {
+        message:
+          "channel_id and channel_type are required, except of a command (header.sync_once 1) to subscribers",
+      });
+    },
+  });
 }
 
 const onlineBody = Type.Array(

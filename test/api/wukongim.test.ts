@@ -139,6 +139,35 @@ t.test("a send without a sender is the system's", async (t) => {
   }
 });
 
+t.test("a command to users without a channel goes to each", async (t) => {
+  const api = await start();
+  const { payload } = SEND;
+  const header = { sync_once: 1 };
+  const body = { payload, header, channel_id: "", channel_type: 0 };
+  const { json } = await inject(api, "POST /message/send", {
+    body: { ...body, subscribers: ["b", "c"] },
+  });
+  t.same(json, { status: 200, data: { fail_uids: [], reason: [] } });
+  t.match(
+    api.asked.map(({ args }) => args[0]),
+    ["b", "c"].map((id) => ({
+      channel: { id, type: 1 },
+      fromUid: "____system",
+      header: { syncOnce: true },
+      subscribers: undefined,
+    })),
+  );
+  for (const wrong of [
+    body,
+    { ...body, header: {}, subscribers: ["b"] },
+    { payload, channel_id: "g" },
+  ]) {
+    const answer = await inject(api, "POST /message/send", { body: wrong });
+    t.match(answer.json, { msg: /^channel_id and channel_type/, status: 400 });
+  }
+  t.equal(api.asked.length, 2);
+});
+
 t.test("a device flag that is not given is 0", async (t) => {
   const api = await start();
   await inject(api, "POST /user/token", { body: { uid: "u", token: "t" } });
