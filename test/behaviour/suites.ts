@@ -34,6 +34,7 @@ export const SUITES = {
     "conversation-calls",
     "conversations",
     "deduplication",
+    "jsonrpc",
     "history",
     "message-sync",
     "messages",
