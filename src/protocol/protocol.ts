@@ -329,8 +329,6 @@ export interface Codec {
    * only its own client can read has a format of its own.
    */
   readonly format: string;
-  /** Nobody shares the format. */
-  readonly isPrivate?: boolean;
   /** Of the protocol, as agreed with the client. */
   readonly version: number;
   /** Its clients acknowledge stored messages, and expect those again that they did not. */

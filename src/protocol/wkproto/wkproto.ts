@@ -170,10 +170,6 @@ class WkprotoCodec implements Codec {
     return this.#version >= EXPIRE_VERSION ? "wkproto3" : "wkproto2";
   }
 
-  get isPrivate(): boolean {
-    return this.#id !== undefined;
-  }
-
   decode(data: Uint8Array, isText: boolean): (Operation | FrameError)[] {
     const requests: (Operation | FrameError)[] = [];
     let hasPing = false;
@@ -457,7 +453,7 @@ class WkprotoCodec implements Codec {
    * not send it.
    */
   #flagsFor({ header, fromUid, channel }: Message): number {
-    const isShared = channel.type === GROUP_CHANNEL && !this.isPrivate;
+    const isShared = channel.type === GROUP_CHANNEL && this.#id === undefined;
     const isOwn = fromUid === this.#uid && !isShared;
     return (
       (header.noPersist ? FLAGS.noPersist : 0) |

@@ -1,0 +1,172 @@
+// WKProto under bytes that no honest client sends: a connection's codec answers each with requests
+// or frame errors, and holds no more memory than came. Seeded: a failure names the seed that repeats
+// it.
+
+import { readFileSync } from "node:fs";
+import {
+  type Codec,
+  FrameError,
+  type Operation,
+} from "../../src/protocol/protocol.ts";
+import { createWkproto } from "../../src/protocol/wkproto/wkproto.ts";
+import { Random } from "../support/random.ts";
+import { t } from "../support/suite.ts";
+import {
+  encodeClientPacket,
+  keysOf,
+  newKeys,
+  type WkKeys,
+} from "../support/wkproto-packets.ts";
+
+const LIMITS = {
+  maxIdLength: 128,
+  maxPayloadBytes: 4096,
+  maxPacketBytes: 131_072,
+};
+const wkproto = createWkproto(LIMITS, { encryption: true });
+const own = newKeys();
+
+const connect = (version: number) =>
+  encodeClientPacket(
+    {
+      ...{ packet: "CONNECT", flags: 0 },
+      fields: {
+        ...{ version, deviceFlag: 1, deviceId: "d", uid: "u", token: "t" },
+        ...{ clientTimestamp: 0, clientKey: own.clientKey },
+      },
+    },
+    version,
+  );
+
+/** The codec of a client that is logged in, and the client's keys. */
+function connected(version = 5): { codec: Codec; keys: WkKeys } {
+  const codec = wkproto.open();
+  codec.decode(connect(version), false);
+  const frame = codec.encodeReply({
+    ...{ kind: "connack", ref: 1, version, sessionId: "s", nodeId: "n" },
+    ...{ serverTimeMs: 0, resume: [] },
+    limits: {
+      ...{ maxFrameBytes: 0, maxPayloadBytes: 0 },
+      ...{ idleTimeoutS: 0, maxFramesPerSecond: 0 },
+    },
+  });
+  const text = Buffer.from(frame as Uint8Array).toString("latin1"); // one frame
+  const [, serverKey = "", salt = ""] =
+    /,([A-Za-z0-9+/]{43}=)..([0-9A-Za-z]{16})/s.exec(text) ?? [];
+  return { codec, keys: keysOf(own.privateKey, serverKey, salt) };
+}
+
+const isFatal = (one: Operation | FrameError | undefined) =>
+  one instanceof FrameError && one.fatal;
+
+const seeds = (count: number) => Array.from({ length: count }, (_, i) => i + 1);
+
+let shared = connected();
+
+t.test("random bytes cause frame errors and nothing else", async (t) => {
+  let fatal = 0;
+  for (const seed of seeds(3000)) {
+    const random = new Random(seed);
+    const codec = seed % 2 === 0 ? wkproto.open() : shared.codec;
+    const bytes = random.bytes(1 + random.below(64));
+    const requests = codec.decode(bytes, false);
+    if (requests.some(isFatal)) fatal++;
+    if (seed % 2 !== 0 && requests.some(isFatal)) shared = connected();
+  }
+  t.ok(fatal > 500, `${fatal} end the connection`);
+});
+
+t.test("damaged packets cause frame errors and nothing else", async (t) => {
+  const { sessions } = JSON.parse(
+    readFileSync(new URL("goldens/wkproto.json", import.meta.url), "utf8"),
+  ) as {
+    readonly sessions: readonly {
+      readonly frames: readonly {
+        readonly dir: string;
+        readonly hex: string;
+      }[];
+    }[];
+  };
+  const packets = sessions.flatMap(({ frames }) =>
+    frames.flatMap(({ dir, hex }) =>
+      dir === "c>s" ? [Buffer.from(hex, "hex")] : [],
+    ),
+  );
+  let refused = 0;
+  for (const seed of seeds(3000)) {
+    const random = new Random(seed);
+    const packet = packets[random.below(packets.length)] ?? Buffer.alloc(1);
+    const bytes = Buffer.from(packet);
+    const at = random.below(bytes.length);
+    bytes[at] = (bytes[at] ?? 0) ^ (1 + random.below(255));
+    const cut = random.below(bytes.length + 1);
+    const requests = [bytes.subarray(0, cut), bytes.subarray(cut)].flatMap(
+      (part) => [...shared.codec.decode(part, false)],
+    );
+    if (requests.some((one) => one instanceof FrameError)) refused++;
+    shared =
+      requests.length === 0 || requests.some(isFatal) ? connected() : shared;
+  }
+  t.ok(refused > 300, `${refused} are refused`);
+});
+
+t.test("a length that is announced takes no memory", async (t) => {
+  const codecs = seeds(5000).map(() => wkproto.open());
+  const before = process.memoryUsage().arrayBuffers;
+  for (const codec of codecs)
+    codec.decode(Buffer.from("1080ff01", "hex"), false); // 32,640 bytes
+  const grown = process.memoryUsage().arrayBuffers - before;
+  t.ok(grown < 5000 * 1024, `${grown} bytes`);
+  t.equal(codecs.length, 5000, "all are open");
+});
+
+t.test("a packet beyond the limit is refused by its length", async (t) => {
+  for (const [hex, what] of [
+    ["3081800830", "a SEND"],
+    ["10818002", "a CONNECT"],
+  ] as const) {
+    const codec = hex.startsWith("1") ? wkproto.open() : connected().codec;
+    const [error] = codec.decode(Buffer.from(hex, "hex"), false);
+    t.match(error, { code: "too_large", fatal: true }, what);
+  }
+});
+
+t.test("what is refused unread leaves the packets whole", async (t) => {
+  const { codec, keys } = connected();
+  const send = (clientSeq: number) =>
+    encodeClientPacket(
+      {
+        ...{ packet: "SEND", flags: 2 },
+        fields: {
+          ...{ clientSeq, clientMsgNo: `c-${clientSeq}` },
+          ...{ channelId: "bob", channelType: 1, plain: '{"type":1}' },
+        },
+      },
+      5,
+      keys,
+    );
+  const all = Buffer.concat([send(1), Buffer.from([0x70]), send(2), send(3)]);
+  const cut = all.length - 20;
+  const refs = codec.refsOf(all.subarray(0, cut), false);
+  const acks = refs.map((ref) =>
+    Buffer.from(
+      codec.encodeReply({
+        ...{ kind: "error", ref, code: "rate_limited" },
+        ...{ message: "", retryAfterMs: 1 },
+      }) as Uint8Array, // one frame
+    ).toString("hex"),
+  );
+  t.same(
+    acks,
+    [1, 2].map((seq) => `421100000000000000000000000${seq}0000000016`),
+    "a SENDACK with reason 22 for each SEND",
+  );
+  const [third] = codec.decode(all.subarray(cut), false);
+  t.match(third, { kind: "send", clientMsgNo: "c-3" }, "the next one is read");
+});
+
+t.test("many PINGs in a message are one", async (t) => {
+  const { codec } = connected();
+  const requests = codec.decode(Buffer.alloc(100_000, 0x70), false);
+  t.same(requests, [{ kind: "ping", ref: 0 }]);
+});
