@@ -53,7 +53,7 @@ t.test("what a newer build wrote is refused", async (t) => {
   const stream = { key: "2:g", messageSeq: 1 };
   const { body, end } = encodeStreamRecord(target, 0, { stream, event });
   for (const [at, value] of [
-    [0, 3],
+    [0, 4],
     [body, 99],
     [body, 0],
     [body + 1, 99],

@@ -15,9 +15,9 @@ import {
 import { writeText } from "../../../lib/write-text.ts";
 
 /** The newest record format this build writes and reads. */
-export const RECORD_VERSION = 3;
+const RECORD_VERSION = 3;
 /** Of records without passthrough, so that the build before reads them. */
-const PLAIN_VERSION = 2;
+export const PLAIN_VERSION = 2;
 
 /** A message of a channel's log. */
 export const MESSAGE_RECORD = 1;

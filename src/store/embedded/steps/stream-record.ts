@@ -15,7 +15,7 @@ import {
 import { writeText } from "../../../lib/write-text.ts";
 import {
   assertVersion,
-  RECORD_VERSION,
+  PLAIN_VERSION,
   STREAM_RECORD,
 } from "../engine/record.ts";
 import { MAX_KEY_UNITS, MAX_LABEL_UNITS } from "../engine/tables.ts";
@@ -133,7 +133,7 @@ export function encodeStreamRecord(
   record: { readonly stream: StreamName; readonly event: StreamEvent },
 ): { readonly body: number; readonly end: number } {
   const { stream, event } = record;
-  target[at] = RECORD_VERSION;
+  target[at] = PLAIN_VERSION;
   target[at + 1] = STREAM_RECORD;
   target[at + 2] = 0;
   target[at + 3] = 0;
