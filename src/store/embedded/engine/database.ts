@@ -264,3 +264,40 @@ export function fieldsOf(value: Stored, known = 1): readonly unknown[] {
     message: `A stored value has format ${version}; this build reads up to ${known}`,
   });
 }
+
+/** Behind every text in LMDB's order of keys. */
+const LAST = Buffer.from([0xff]);
+const ROWS_PER_PAGE = 128;
+
+/** The end of the keys that begin with `parts`. */
+export function behindAll<Part extends string | number>(
+  parts: readonly Part[],
+): Part[] {
+  return [...parts, LAST] as unknown as Part[]; // a key part may be bytes; the tables' types name what is stored
+}
+
+/**
+ * The rows whose key is `first` and one more text. The caller may let other work run in between:
+ * each page is read when it is asked for.
+ */
+export function* rowsOf<Value>(
+  table: Table<Value, string[]>,
+  first: string,
+): Generator<{ readonly second: string; readonly value: Value }> {
+  let start = [first];
+  let size: number;
+  do {
+    const page = [
+      ...table.getRange({
+        ...{ start, exclusiveStart: start.length > 1 },
+        ...{ end: behindAll([first]), limit: ROWS_PER_PAGE },
+      }),
+    ];
+    size = page.length;
+    for (const { key, value } of page) {
+      const second = String(key[1]);
+      start = [first, second];
+      yield { second, value };
+    }
+  } while (size === ROWS_PER_PAGE);
+}

@@ -16,7 +16,7 @@ import { writeText } from "../../../lib/write-text.ts";
 
 /** The newest record format this build writes and reads. */
 const RECORD_VERSION = 3;
-/** Of records without passthrough, so that the build before reads them. */
+/** Of records without passthrough: the build before reads them. */
 export const PLAIN_VERSION = 2;
 
 /** A message of a channel's log. */

@@ -10,7 +10,9 @@ import {
 } from "../../../broker/model.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
 import {
+  behindAll,
   fieldsOf,
+  rowsOf,
   type Snapshot,
   type Stored,
   transact,
@@ -29,9 +31,6 @@ const MAX_KNOWN_CHANNELS = 4096;
 const MAX_KNOWN_UIDS = 128;
 /** Users whose groups are remembered: those who are logging in. */
 const MAX_LISTED_USERS = 1024;
-const GROUPS_PER_PAGE = 128;
-/** Sorts behind every string in a key. */
-const LAST = Buffer.from([0xff]);
 
 /** Bits of a uid in a channel: kinds of membership and, in a table of their own, lists. */
 export const PERMANENT = 1;
@@ -278,23 +277,8 @@ export class ChannelTables {
    * each page is read when it is asked for.
    */
   *groupsOf(uid: string): Generator<GroupOfUser> {
-    let start = [uid];
-    let size: number;
-    do {
-      const page = [
-        ...this.#tables.groups.getRange({
-          ...{ start, exclusiveStart: start.length > 1 },
-          end: behindAll([uid]) as string[], // the table's type names what is stored
-          limit: GROUPS_PER_PAGE,
-        }),
-      ];
-      size = page.length;
-      for (const { key, value } of page) {
-        const id = String(key[1]);
-        start = [uid, id];
-        if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };
-      }
-    } while (size === GROUPS_PER_PAGE);
+    for (const { second: id, value } of rowsOf(this.#tables.groups, uid))
+      if (this.#isOpen(id)) yield { id, joinSeq: toJoinSeq(value) };
   }
 
   /** Remembers nothing: a user's groups are more than what is being written to. */
@@ -310,14 +294,6 @@ export class ChannelTables {
     const stored = this.#tables.groups.get([uid, groupId]);
     return stored === undefined ? undefined : toJoinSeq(stored);
   }
-}
-
-/**
- * The end of all keys that begin with `parts`. A key part may be bytes; the tables' types name what
- * is stored.
- */
-function behindAll(parts: (string | number)[]): (string | number)[] {
-  return [...parts, LAST] as unknown as (string | number)[];
 }
 
 function toJoinSeq(stored: Stored): number {

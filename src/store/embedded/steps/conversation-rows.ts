@@ -7,7 +7,7 @@ import type { ChannelKey } from "../../../broker/model.ts";
 import { PERSON_CHANNEL } from "../../../broker/model.ts";
 import { writeText } from "../../../lib/write-text.ts";
 import { logKey, seqIn } from "../engine/channel-rows.ts";
-import { commit, fieldsOf } from "../engine/database.ts";
+import { commit, fieldsOf, rowsOf } from "../engine/database.ts";
 import type { ChannelFlush, MemtableRecord } from "../engine/memtable.ts";
 import {
   expires,
@@ -26,10 +26,8 @@ const COMPLETE = "peersComplete";
 const PERSON_PREFIX = `${PERSON_CHANNEL}:`;
 /** Sorts behind all personal channels' keys. */
 const BEHIND_PERSONS = `${PERSON_CHANNEL};`;
-const LAST = Buffer.from([0xff]);
 const PEER_VALUE = [VERSION];
 const BACKFILL_STEP = 1000;
-const PEERS_PER_PAGE = 128;
 /**
  * Channels without a row of which none was written: above it, those that left memory are forgotten.
  */
@@ -142,23 +140,8 @@ export class ConversationRows {
   *peersOf(uid: string): Generator<string> {
     const unkept = new Set(this.#unkept.get(uid));
     yield* unkept;
-    let start = [uid];
-    let size: number;
-    do {
-      const page = [
-        ...this.#tables.peers.getKeys({
-          ...{ start, exclusiveStart: start.length > 1 },
-          end: [uid, LAST] as unknown as string[], // a key part may be bytes; the table's type names what is stored
-          limit: PEERS_PER_PAGE,
-        }),
-      ];
-      size = page.length;
-      for (const key of page) {
-        const peer = String(key[1]);
-        start = [uid, peer];
-        if (!unkept.has(peer)) yield peer;
-      }
-    } while (size === PEERS_PER_PAGE);
+    for (const { second: peer } of rowsOf(this.#tables.peers, uid))
+      if (!unkept.has(peer)) yield peer;
   }
 
   /** The newest seq of `uid` that the database has; 0: none. */
