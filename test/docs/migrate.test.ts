@@ -1,0 +1,32 @@
+// The page about moving from WuKongIM: each row of its tables names a test that shows it.
+
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import { prose, ROOT, readPage } from "./pages.ts";
+
+const PAGE = "docs/migrate-from-wukongim.md";
+const NOT_TESTED = "not tested";
+
+/** The last cell of each row that is not a head. */
+function lastCells(page: string): readonly string[] {
+  const rows = prose(page).match(/^\|.*\|$/gm) ?? [];
+  return rows
+    .filter((row) => !/^\|-/.test(row) && !row.includes("| Shown by |"))
+    .map((row) => row.slice(1, -1).split("|").at(-1)?.trim() ?? "");
+}
+
+t.test(
+  "every statement names a test that exists, or that there is none",
+  async (t) => {
+    const cells = lastCells(readPage(PAGE));
+    t.ok(cells.length > 25, `${cells.length} rows`);
+    for (const cell of cells) {
+      if (cell === NOT_TESTED) continue;
+      const [file = "", title = ""] = cell.split(": ");
+      const path = join(ROOT, file);
+      if (!t.ok(existsSync(path), file)) continue;
+      t.ok(readFileSync(path, "utf8").includes(title), cell);
+    }
+  },
+);
