@@ -133,6 +133,8 @@ export class Group implements Place {
   readonly #formats = new Map<string, FormatTopic>();
   /** Live, of all formats. */
   readonly #live = new Set<Session>();
+  /** Those of them whose frames nobody shares: a topic for each would cost more than it saves. */
+  #private: Set<Session> | undefined;
   /** Of sessions that are not members yet. */
   readonly #joining = new Map<Session, Backlog>();
   /** Of live members that do not get events now. */
@@ -144,7 +146,7 @@ export class Group implements Place {
   }
 
   get isEmpty(): boolean {
-    return this.#formats.size === 0 && this.#joining.size === 0;
+    return this.#live.size === 0 && this.#joining.size === 0;
   }
 
   /** Live members of all formats. */
@@ -176,11 +178,16 @@ export class Group implements Place {
     this.#joined(session);
     this.lastSeq = Math.max(this.lastSeq, backlog.seqOf(this.key));
     backlog.release();
-    const format = this.#format(session.codec);
-    format.members += 1;
-    format.acknowledging?.add(session);
     this.#live.add(session);
-    session.connection.subscribe(format.topic);
+    if (session.codec.isPrivate) {
+      this.#private ??= new Set();
+      this.#private.add(session);
+    } else {
+      const format = this.#format(session.codec);
+      format.members += 1;
+      format.acknowledging?.add(session);
+      session.connection.subscribe(format.topic);
+    }
     session.follow(this);
     this.#withhold(backlog);
   }
@@ -190,13 +197,17 @@ export class Group implements Place {
     this.backlogOf(session)?.drop();
     this.#joined(session);
     if (!session.unfollow(this)) return;
+    this.#live.delete(session);
+    this.#caughtUp(session);
+    if (session.codec.isPrivate) {
+      this.#private?.delete(session);
+      return;
+    }
     const format = this.#format(session.codec);
     format.members -= 1;
     format.acknowledging?.delete(session);
-    this.#live.delete(session);
     session.connection.unsubscribe(format.topic);
     session.connection.unsubscribe(format.eventTopic);
-    this.#caughtUp(session);
     if (format.members === 0) this.#formats.delete(format.codec.format);
   }
 
@@ -239,6 +250,7 @@ export class Group implements Place {
       for (const one of format.acknowledging ?? [])
         if (one !== origin) one.noteGiven(push);
     }
+    for (const one of this.#private ?? []) if (one !== origin) one.push(push);
     return this.members + early - (isMember ? 1 : 0);
   }
 
@@ -251,6 +263,8 @@ export class Group implements Place {
         publisher.publish(eventTopic, frame),
       );
     const behind = this.#streamBacklogs;
+    for (const one of this.#private ?? [])
+      if (!behind?.has(one)) one.push(push);
     if (behind === undefined) return this.members;
     for (const one of behind.values()) one.takeEvent(event); // may end the session, which then leaves
     return this.members - behind.size;
@@ -264,7 +278,8 @@ export class Group implements Place {
   fallBehind(backlog: Backlog): void {
     const { connection, codec } = backlog.session;
     if (!backlog.session.follows(this.channelId)) return;
-    connection.unsubscribe(this.#format(codec).eventTopic);
+    if (!codec.isPrivate)
+      connection.unsubscribe(this.#format(codec).eventTopic);
     this.#withhold(backlog);
   }
 
@@ -272,7 +287,8 @@ export class Group implements Place {
   goLive({ session }: Backlog): void {
     if (!session.follows(this.channelId)) return;
     this.#caughtUp(session);
-    session.connection.subscribe(this.#format(session.codec).eventTopic);
+    if (!session.codec.isPrivate)
+      session.connection.subscribe(this.#format(session.codec).eventTopic);
   }
 
   #withhold(backlog: Backlog): void {

@@ -329,6 +329,8 @@ export interface Codec {
    * only its own client can read has a format of its own.
    */
   readonly format: string;
+  /** Nobody shares its format. */
+  readonly isPrivate: boolean;
   /** Of the protocol, as agreed with the client. */
   readonly version: number;
   /** Its clients acknowledge stored messages, and expect those again that they did not. */

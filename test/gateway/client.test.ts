@@ -72,6 +72,7 @@ async function stage({ limits = NO_LIMIT, groups = 0, ...given }: Stage = {}) {
     connection,
     () => ({
       format: "f",
+      isPrivate: false,
       version: 1,
       acknowledges: false,
       refsOf: () => [0],

@@ -55,7 +55,11 @@ function joiners(world: World, random: Random): readonly Joiner[] {
         channel,
         lastSeq: random.below(world.headSeq(channel, uid) + 1),
       }));
-    return world.session({ uid, points, format: random.pick(["a", "b"]) });
+    return world.session({
+      uid,
+      points,
+      format: random.pick(["a", "b", "private"]),
+    });
   });
 }
 

@@ -71,11 +71,13 @@ function readable(message: Message): SeenMessage {
 export class CountingCodec implements Codec {
   readonly format: string;
   readonly version = 1;
+  readonly isPrivate: boolean;
   readonly acknowledges: boolean;
   encodedPushes = 0;
 
   constructor(format: string, acknowledges = false) {
     this.format = format;
+    this.isPrivate = format.startsWith("private");
     this.acknowledges = acknowledges;
   }
 

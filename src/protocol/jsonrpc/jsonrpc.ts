@@ -69,6 +69,7 @@ interface Open extends Asked {
 }
 
 class JsonRpcCodec implements Codec {
+  readonly isPrivate = false;
   readonly #limits: RequestLimits;
   readonly #open = new Map<Ref, Open>();
   #lastRef = 0;

@@ -32,6 +32,7 @@ export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
   const encoder = createEncoder();
   const codec: NativeCodec = {
     format: NATIVE_SUBPROTOCOL,
+    isPrivate: false,
     version: NATIVE_VERSION,
     acknowledges: false, // its clients resume
     decode(data, isText) {

@@ -164,6 +164,10 @@ class WkprotoCodec implements Codec {
     return this.#version;
   }
 
+  get isPrivate(): boolean {
+    return this.#id !== undefined;
+  }
+
   get format(): string {
     if (this.#id !== undefined) return `wkproto#${this.#id}`;
     if (this.#version >= EVENT_VERSION) return "wkproto5";

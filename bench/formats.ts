@@ -1,0 +1,175 @@
+// What does a wire format cost when one message reaches a group of 1000 members? The baseline is
+// the same group of the same build with native sessions; ours are sessions of one other format. The
+// load client acknowledges nothing, so what a session keeps to send again is at its bound.
+
+import { Backend, TOKEN } from "./support/backend.ts";
+import type { Bench, Benchmark, Row, Subject } from "./support/benchmark.ts";
+import {
+  CONNECTION_NUMBER,
+  clientFrame,
+  connectFrame,
+  connectionNumber,
+  frameStart,
+  freshMessageNumber,
+  httpRequest,
+  NATIVE_UPGRADE,
+  sampleMessage,
+  sendBody,
+  upgradeRequest,
+  wkprotoConnect,
+} from "./support/frames.ts";
+import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
+import { type Server, startBroker } from "./support/servers.ts";
+import { row } from "./support/stats.ts";
+
+const MEMBER = `member${CONNECTION_NUMBER}`;
+const GROUP = { id: "everyone", type: 2 } as const;
+const MEMBERS = 1000;
+const QUICK_MEMBERS = 50;
+const IN_FLIGHT = [4, 16];
+const AT_LEAST = 0.8;
+
+interface Format {
+  readonly name: string;
+  readonly settings: Readonly<Record<string, string>>;
+  readonly opening: Opening;
+  /** What a message begins with. */
+  readonly replyStart: Uint8Array;
+  /** Of the ratio to native; absent: stated only. */
+  readonly atLeast?: number;
+}
+
+const NATIVE: Format = {
+  name: "native",
+  settings: {},
+  opening: { upgrade: NATIVE_UPGRADE, open: connectFrame(MEMBER, TOKEN) },
+  replyStart: frameStart(
+    sampleMessage({ channel: GROUP, fromUid: "u", clientMsgNo: "c" }),
+  ),
+};
+
+const jsonConnect = (more: object) =>
+  clientFrame(
+    JSON.stringify({
+      ...{ jsonrpc: "2.0", method: "connect", id: "1" },
+      params: { uid: MEMBER, token: TOKEN, deviceFlag: 0, ...more },
+    }),
+  );
+const plainUpgrade = upgradeRequest("/");
+/** A RECV with red dot. */
+const RECV = Uint8Array.of(0x52);
+
+const FORMATS: readonly Format[] = [
+  {
+    name: "JSON-RPC",
+    settings: {},
+    opening: { upgrade: plainUpgrade, open: jsonConnect({ protocol: 1 }) },
+    replyStart: Buffer.from('{"jsonrpc":"2.0","method":"message"'),
+    atLeast: AT_LEAST,
+  },
+  {
+    name: "JSON-RPC as WuKongIM's clients speak it",
+    settings: {},
+    opening: { upgrade: plainUpgrade, open: jsonConnect({}) },
+    replyStart: Buffer.from('{"jsonrpc":"2.0","method":"recv"'),
+    atLeast: AT_LEAST,
+  },
+  {
+    name: "WKProto, not encrypted",
+    settings: { JINDOU_PROTOCOL_WKPROTO_ENCRYPTION: "false" },
+    opening: { upgrade: plainUpgrade, open: wkprotoConnect(MEMBER, TOKEN) },
+    replyStart: RECV,
+    atLeast: AT_LEAST,
+  },
+  {
+    name: "WKProto, encrypted",
+    settings: {},
+    opening: { upgrade: plainUpgrade, open: wkprotoConnect(MEMBER, TOKEN) },
+    replyStart: RECV,
+  },
+];
+
+export const formats: Benchmark = {
+  name: "formats",
+  question: "one group, 1000 members online, each format against native",
+  isPinned: true,
+
+  async run(bench) {
+    const load = new LoadClient(bench.workbench, await compileLoad());
+    const rows: Row[] = [];
+    for (const format of FORMATS)
+      for (const inFlight of IN_FLIGHT)
+        rows.push(await measure(bench, load, format, inFlight));
+    return rows;
+  },
+};
+
+async function start(
+  { workbench }: Bench,
+  subject: Extract<Subject, { readonly kind: "broker" }>,
+  members: number,
+  settings: Format["settings"],
+): Promise<Server> {
+  const server = await startBroker(workbench, subject, undefined, settings);
+  const uids = Array.from({ length: members + 1 }, (_, at) => memberName(at));
+  const backend = new Backend(server.apiPort);
+  await backend.registerUsers(uids);
+  await backend.createGroup(GROUP.id, uids);
+  backend.close();
+  return server;
+}
+
+function memberName(index: number): string {
+  return MEMBER.replace(CONNECTION_NUMBER, connectionNumber(index));
+}
+
+async function measure(
+  bench: Bench,
+  load: LoadClient,
+  format: Format,
+  inFlight: number,
+): Promise<Row> {
+  const { plan, subjects } = bench;
+  const [, ours] = subjects;
+  if (ours.kind !== "broker") throw new Error("ours is a build"); // a bug
+  const members = plan.isQuick ? QUICK_MEMBERS : MEMBERS;
+  const server = await start(bench, ours, members, format.settings);
+  const run = ({ opening, replyStart }: Format) =>
+    load.fanout({
+      port: server.clientPort,
+      pid: server.pid,
+      connections: members,
+      depth: inFlight,
+      opening,
+      replyStart,
+      message: httpRequest(
+        "/message/send",
+        sendBody({
+          channel: GROUP,
+          fromUid: memberName(members),
+          clientMsgNo: freshMessageNumber(),
+        }),
+      ),
+      publishPort: server.apiPort,
+      publishOpening: undefined,
+      plan,
+    });
+  const both = [NATIVE, format] as const;
+  const samples = both.map((): Awaited<ReturnType<typeof run>>[] => []);
+  for (let round = 0; round <= plan.rounds; round++)
+    for (const [at, one] of both.entries()) {
+      const sample = await run(one);
+      if (round > 0) samples[at]?.push(sample); // the first warms up
+    }
+  await server.stop();
+  const { atLeast } = format;
+  return row(
+    {
+      title: `${format.name}, ${members} members, published over http, ${inFlight} in flight`,
+      unit: "deliveries/s",
+      ...(atLeast !== undefined && { target: { kind: "ratio", atLeast } }),
+    },
+    both,
+    [samples[0] ?? [], samples[1] ?? []],
+  );
+}
