@@ -43,11 +43,17 @@ const inNode: Launch = async (t) => {
     ...{ platform: "browser", format: "iife", globalName: "bundled" },
   }).then(({ outputFiles }) => outputFiles.map(({ text }) => text).join(""));
   const make = new Function(
-    ...["WebSocket", "console"],
+    ...["WebSocket", "console", "setInterval", "setTimeout"],
     `${await script}; return bundled;`,
   );
-  const agent: typeof Agent = make(WebSocket, { log: () => undefined });
-  t.teardown(() => agent.stop());
+  const timers = unheld();
+  const agent: typeof Agent = make(
+    ...[WebSocket, { log: () => undefined }, timers.interval, timers.timeout],
+  );
+  t.teardown(() => {
+    agent.stop();
+    timers.clear();
+  });
   return {
     async call(name, ...args) {
       const run = agent[name] as (...args: unknown[]) => never;
@@ -55,6 +61,25 @@ const inNode: Launch = async (t) => {
     },
   };
 };
+
+/** Timers of a copy: after a kick the SDK keeps its heartbeat, and in the end connects again. */
+function unheld() {
+  const handles: NodeJS.Timeout[] = [];
+  let isOver = false;
+  const keep = (handle: NodeJS.Timeout): NodeJS.Timeout => {
+    handles.push(handle);
+    if (isOver) clearTimeout(handle);
+    return handle;
+  };
+  return {
+    interval: (run: () => void, ms: number) => keep(setInterval(run, ms)),
+    timeout: (run: () => void, ms: number) => keep(setTimeout(run, ms)),
+    clear() {
+      isOver = true;
+      for (const handle of handles) clearTimeout(handle);
+    },
+  };
+}
 
 const world = await startWorld(t, {
   JINDOU_CLIENT_IDLE_TIMEOUT_S: `${IDLE_S}`,
