@@ -10,6 +10,7 @@ import { parseArgs } from "node:util";
 import { cluster } from "./cluster.ts";
 import { connections } from "./connections.ts";
 import { fanout } from "./fanout.ts";
+import { formats } from "./formats.ts";
 import { http } from "./http.ts";
 import { redisRestart } from "./redis-restart.ts";
 import { socketSend } from "./socket-send.ts";
@@ -30,6 +31,7 @@ import { Workbench } from "./support/workbench.ts";
 const BENCHMARKS: readonly Benchmark[] = [
   http,
   fanout,
+  formats,
   socketSend,
   stream,
   connections,

@@ -2,7 +2,7 @@
 // native protocol's frames with places for numbers in them. Pure. Places have the length of what
 // replaces them, so no length in a frame changes.
 
-import { randomBytes } from "node:crypto";
+import { generateKeyPairSync, randomBytes } from "node:crypto";
 import {
   type ChannelRef,
   type Message,
@@ -175,6 +175,21 @@ export function connectFrame(uid: string, token: string): Uint8Array {
       resume: [],
     }),
   );
+}
+
+/** A CONNECT of WKProto, version 5; `uid` may have a place for a number. */
+export function wkprotoConnect(uid: string, token: string): Uint8Array {
+  const text = (value: string) =>
+    Buffer.concat([Buffer.from([0, value.length]), Buffer.from(value)]);
+  const { publicKey } = generateKeyPairSync("x25519");
+  const key = publicKey.export({ format: "der", type: "spki" }).subarray(-32);
+  const body = Buffer.concat([
+    Buffer.from([5, 0]), // version, device flag
+    ...["", uid, token].map(text),
+    Buffer.alloc(8), // the client's time
+    text(key.toString("base64")),
+  ]);
+  return clientFrame(Buffer.concat([Buffer.from([0x10, body.length]), body]));
 }
 
 export function sendFrame(

@@ -46,6 +46,7 @@ export async function startBroker(
     readonly prefix: string;
     readonly isCluster?: boolean;
   },
+  settings: Readonly<Record<string, string>> = {},
 ): Promise<Server> {
   const folder = workbench.folder("store");
   const data: Record<string, string> =
@@ -62,7 +63,7 @@ export async function startBroker(
     command: process.execPath,
     args: [...profiler, "dist/main.js", "start"],
     cwd: directory,
-    env: { ...SETTINGS, ...addressLimit(directory), ...data },
+    env: { ...SETTINGS, ...addressLimit(directory), ...data, ...settings },
     isMeasured: true,
   });
   const ready = JSON.parse(await child.line('"The node is ready"')) as Record<
