@@ -23,7 +23,7 @@ RUN npm ci --include=dev --ignore-scripts \
       98128405dba2fb608448e921a979530f70c946a2cc9889c15f2fa70c2d00ab05 uws_linux_x64_137.node \
       88618b30ddf6b2b62310db89f40a701616676352aac5e0f6184dd8ef876199ce uws_linux_arm64_137.node | sha256sum --check
 COPY tsconfig.json tsconfig.build.json ./
-COPY .ci/copy-lua.mjs ./.ci/
+COPY .ci/copy-lua.mjs .ci/bundle-typebox.mjs ./.ci/
 COPY src ./src
 # uWebSockets.js comes with a binary for every platform and version of Node.js, 115 MB; one of them is used here.
 RUN npm run build:server && npm prune --omit=dev --ignore-scripts \

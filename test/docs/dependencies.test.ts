@@ -94,6 +94,22 @@ t.test("the release for Node 24 is the same one everywhere", async (t) => {
     t.ok(dockerfile.includes(`${hash} ${file}`), file);
 });
 
+t.test("the image is built with every script of its build", async (t) => {
+  const files = ["Dockerfile", ".dockerignore"] as const;
+  const [image, admitted] = files.map((file) =>
+    readFileSync(new URL(file, ROOT), "utf8").split("\n"),
+  );
+  const copied = image?.filter((line) => line.startsWith("COPY .ci/"));
+  const { scripts } = json("package.json");
+  const needed = scripts["build:server"].match(/\.ci\/\S+/g) ?? [];
+  t.ok(needed.length > 0, "the build has scripts");
+  for (const script of needed) {
+    const isCopied = copied?.some((line) => line.split(" ").includes(script));
+    t.ok(isCopied, `${script} is copied`);
+    t.ok(admitted?.includes(`!${script}`), `${script} is admitted`);
+  }
+});
+
 function sha256(file: URL): string {
   return createHash("sha256").update(readFileSync(file)).digest("hex");
 }
