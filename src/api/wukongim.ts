@@ -322,7 +322,11 @@ function channelRows(
     } catch (error) {
       if (!hasCode(error, "channel_not_found")) throw error;
     }
-    await upsert({ channel_id, channel_type });
+    try {
+      await calls.create({ channel_id, channel_type });
+    } catch (error) {
+      if (!hasCode(error, "channel_exists")) throw error; // its creator's flags stay
+    }
     return call();
   }
 

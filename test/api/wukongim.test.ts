@@ -303,6 +303,30 @@ t.test(
   },
 );
 
+t.test(
+  "a channel that another call creates meanwhile keeps its flags",
+  async (t) => {
+    for (const call of ["subscriber_add", "blacklist_add"]) {
+      let adds = 0;
+      const add = async () => {
+        adds += 1;
+        if (adds === 1) throw new BrokerError("channel_not_found");
+      };
+      const channels = channelsOf({
+        async create() {
+          throw new BrokerError("channel_exists");
+        },
+        addSubscribers: add,
+        changeList: add,
+      }); // an update is not expected
+      const api = await start({ channels });
+      const body = { ...GROUP, subscribers: ["a"], uids: ["a"] };
+      const { json } = await inject(api, `POST /channel/${call}`, { body });
+      t.same(json, { status: 200 }, call);
+    }
+  },
+);
+
 /** An endpoint whose channel exists, and what was asked of it. */
 async function existing() {
   const channels: unknown[] = [];
