@@ -223,7 +223,8 @@ function pageReply(
   );
 }
 
-const STREAM_SETTING = 2;
+/** Bits of WuKongIM's setting that follow from the message. */
+const SETTINGS = { topic: 8, stream: 2 } as const;
 /** Absent: it goes on, or ended as its producer meant it. */
 const END_REASONS: Partial<Record<StreamState, number>> = {
   interrupted: 1,
@@ -232,9 +233,17 @@ const END_REASONS: Partial<Record<StreamState, number>> = {
 
 /** A message, its channel as the sender named it; its stream as WuKongIM shows one. */
 function syncedJson(message: Message) {
-  const { stream, ...json } = messageJson(message, undefined);
-  const setting = stream === undefined ? 0 : STREAM_SETTING;
-  return { ...json, setting, ...streamEnd(message.stream) };
+  const { stream, topic, ...json } = messageJson(message, undefined);
+  const setting =
+    (json.setting ?? 0) |
+    (topic ? SETTINGS.topic : 0) |
+    (stream === undefined ? 0 : SETTINGS.stream);
+  return {
+    ...json,
+    setting,
+    ...(topic ? { topic } : {}),
+    ...streamEnd(message.stream),
+  };
 }
 
 function streamEnd(stream: StreamSnapshot | undefined) {

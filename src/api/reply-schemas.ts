@@ -405,7 +405,10 @@ const SYNCED_EXAMPLE = { ...MESSAGE_EXAMPLE, setting: 0 };
 const syncedMessage = Type.Object(
   {
     ...plainMessage,
-    setting: Type.Integer({ description: "2: a stream's message, else 0" }),
+    setting: Type.Integer({
+      description:
+        "Bits: those that a client sent, 2 a stream's message, 8 it has a topic",
+    }),
     end: Type.Optional(Type.Literal(1, { description: "The stream ended" })),
     end_reason: Type.Optional(
       Type.Integer({ description: "1 interrupted, 3 cancelled" }),

@@ -123,6 +123,35 @@ t.test("a stream's message says how it ended", async (t) => {
 });
 
 t.test(
+  "setting has the bits of the sender, of a topic and of a stream",
+  async (t) => {
+    const api = await startApi();
+    const stream = api.stream.snapshot();
+    const sent = { setting: 0x80, topic: "news" };
+    const messages = [
+      message(1, { passthrough: sent }),
+      message(2, { passthrough: sent, stream }),
+      message(3, { passthrough: { setting: 0x80, topic: "" } }),
+    ];
+    api.page = { messages, headSeq: 3, more: false };
+    api.inbox = messages.map((one) => ({ inboxSeq: 1, message: one }));
+    const body = { ...GROUP, uid: "a", start_message_seq: 1, pull_mode: 1 };
+    for (const path of ["/channel/messagesync", "/messages", "/message/sync"]) {
+      const { json } = await inject(api, `POST ${path}`, { body });
+      const found: readonly Json[] = json.messages ?? json;
+      t.same(
+        found.map(({ setting, topic }) => [setting, topic]),
+        [
+          [0x88, "news"],
+          [0x8a, "news"],
+          [0x80, undefined],
+        ],
+      );
+    }
+  },
+);
+
+t.test(
   "the calls of one channel need login_uid for a personal one",
   async (t) => {
     const person = { channel_id: "b", channel_type: 1 };
