@@ -126,7 +126,7 @@ export const clientOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "A stored message that a WKProto or JSON-RPC client does not acknowledge for so long is sent again, up to five times while the connection lives. At most 256 messages and 1 MiB of a connection wait for this; of more, the oldest are not sent again. Native clients resume instead. 0: never.",
+        "A stored message that a WKProto or JSON-RPC client does not acknowledge for so long is sent again, up to five times while the connection lives. At most 256 messages of a connection, with 1 MiB of payloads, wait for this; of more, the oldest are not sent again. Native clients resume instead. 0: never.",
     }),
     maxConnections: Type.Integer({
       default: 0,

@@ -94,6 +94,8 @@ export function eachFrame(frames: Frames, use: (frame: Frame) => void): void {
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
 /** Of more personal streams that a session read, late events are pushed again. */
 const MAX_READ_STREAMS = 100;
+/** A client with more unread bytes is not sent messages again. */
+const MAX_RESEND_BEHIND_BYTES = 65_536;
 /** Of more groups that a session left it is not remembered what it had. */
 const MAX_GROUPS_LEFT = 100;
 
@@ -211,7 +213,7 @@ export class Session {
   /** Nothing to a client that has not read what it was sent, nor of a group that it left. */
   #resend(push: Resendable): void {
     const { channel, message } = push;
-    if (this.connection.bufferedBytes() > 0) return;
+    if (this.connection.bufferedBytes() > MAX_RESEND_BEHIND_BYTES) return;
     if (push.kind === "message" && channel.type === GROUP_CHANNEL)
       if (!this.follows(channel.id))
         return this.acknowledged(message.messageId);

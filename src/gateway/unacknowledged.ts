@@ -1,11 +1,14 @@
 // Stored messages that a client was given and has not acknowledged, in formats whose clients count
-// on being sent them again [WKProto RECVACK]. State, per session: the messages, oldest first, and a
-// timer while there are any. The bounds are on what is sent again, not on what is delivered: a
-// message over them stays in the channel's history, or in the inbox.
+// on being sent them again [WKProto RECVACK]. State, per session: a ring of the messages, oldest
+// first, and a timer while there are any. The bounds are on what is sent again, not on what is
+// delivered: a message over them stays in the channel's history, or in the inbox. One is added for
+// each recipient of each message, so that must cost next to nothing.
 
 import type { Push } from "../protocol/protocol.ts";
 
 const MAX_MESSAGES = 256;
+/** Places of a ring that was never full; it doubles. */
+const FEW = 8;
 const MAX_BYTES = 1_048_576;
 const MAX_RESENDS = 5;
 
@@ -17,10 +20,13 @@ export type Resendable = Extract<
 export class Unacknowledged {
   readonly #afterMs: number;
   readonly #resend: (push: Resendable) => void;
-  /** Shared by the sessions that were given it at once. */
-  readonly #given: Resendable[] = [];
+  /** By number, modulo its length; undefined: acknowledged. Shared by those given it at once. */
+  #given: (Resendable | undefined)[] = new Array(FEW).fill(undefined);
   /** In which round each was given. */
-  readonly #givenIn: number[] = [];
+  #givenIn: number[] = new Array(FEW).fill(0);
+  /** Numbers of the oldest that is not acknowledged, and of the next. */
+  #first = 0;
+  #next = 0;
   #bytes = 0;
   #round = 0;
   #timer: NodeJS.Timeout | undefined;
@@ -35,52 +41,81 @@ export class Unacknowledged {
   }
 
   add(push: Resendable): void {
-    this.#given.push(push);
-    this.#givenIn.push(this.#round);
+    if (this.#next - this.#first === this.#given.length) this.#makeRoom();
+    const at = this.#next & (this.#given.length - 1);
+    this.#given[at] = push;
+    this.#givenIn[at] = this.#round;
+    this.#next += 1;
     this.#bytes += push.message.payload.length;
-    while (this.#given.length > MAX_MESSAGES || this.#bytes > MAX_BYTES)
-      this.#removeAt(0);
+    while (this.#bytes > MAX_BYTES) this.#remove(this.#first);
     this.#timer ??= setTimeout(this.#nextRound, this.#afterMs).unref();
   }
 
   /** Clients acknowledge in the order they are given: the first is looked at first. */
   confirm(messageId: number): void {
-    this.#removeAt(
-      this.#given.findIndex(({ message }) => message.messageId === messageId),
-    );
+    this.#removeOne(({ message }) => message.messageId === messageId);
   }
 
   confirmCommand(inboxSeq: number): void {
-    this.#removeAt(
-      this.#given.findIndex(
-        (push) => push.kind === "command" && push.inboxSeq === inboxSeq,
-      ),
+    this.#removeOne(
+      (push) => push.kind === "command" && push.inboxSeq === inboxSeq,
     );
   }
 
   /** Nothing more is sent again. */
   stop(): void {
     clearTimeout(this.#timer);
-    this.#given.length = 0;
+    this.#first = this.#next;
+    this.#given = [];
   }
 
   readonly #nextRound = (): void => {
     this.#timer = undefined;
     this.#round += 1;
-    const roundsOf = (at: number) => this.#round - (this.#givenIn[at] ?? 0);
-    while (this.#given.length > 0 && roundsOf(0) > MAX_RESENDS + 1)
-      this.#removeAt(0);
-    const due = this.#given.filter((_, at) => roundsOf(at) > 1);
+    const due: Resendable[] = [];
+    for (let number = this.#first; number < this.#next; number++) {
+      const at = number & (this.#given.length - 1);
+      const push = this.#given[at];
+      const rounds = this.#round - (this.#givenIn[at] ?? 0);
+      if (rounds > MAX_RESENDS + 1) this.#remove(number);
+      else if (rounds > 1 && push !== undefined) due.push(push);
+    }
     for (const push of due) this.#resend(push); // may confirm it, or end the session
-    if (this.#given.length > 0)
+    if (this.#first < this.#next)
       this.#timer = setTimeout(this.#nextRound, this.#afterMs).unref();
   };
 
-  /** Does nothing for -1. */
-  #removeAt(at: number): void {
-    if (at < 0) return;
-    const [removed] = this.#given.splice(at, 1);
-    this.#givenIn.splice(at, 1);
-    this.#bytes -= removed?.message.payload.length ?? 0;
+  #removeOne(isIt: (push: Resendable) => boolean): void {
+    for (let number = this.#first; number < this.#next; number++) {
+      const push = this.#given[number & (this.#given.length - 1)];
+      if (push !== undefined && isIt(push)) return this.#remove(number);
+    }
+  }
+
+  #remove(number: number): void {
+    const mask = this.#given.length - 1;
+    this.#bytes -= this.#given[number & mask]?.message.payload.length ?? 0;
+    this.#given[number & mask] = undefined;
+    while (
+      this.#first < this.#next &&
+      this.#given[this.#first & mask] === undefined
+    )
+      this.#first += 1;
+  }
+
+  #makeRoom(): void {
+    const size = this.#given.length;
+    if (size >= MAX_MESSAGES) return this.#remove(this.#first);
+    const given: (Resendable | undefined)[] = new Array(2 * size).fill(
+      undefined,
+    );
+    const givenIn: number[] = new Array(2 * size).fill(0);
+    for (let number = this.#first; number < this.#next; number++) {
+      const to = number & (2 * size - 1);
+      given[to] = this.#given[number & (size - 1)];
+      givenIn[to] = this.#givenIn[number & (size - 1)] ?? 0;
+    }
+    this.#given = given;
+    this.#givenIn = givenIn;
   }
 }

@@ -73,6 +73,21 @@ t.test("only what a client did not acknowledge comes again", async (t) => {
   t.equal(timesOf(alice, unstored), 1, "not stored");
 });
 
+t.test(
+  "all messages of a round are sent again, though each waits to be written",
+  async (t) => {
+    const { world, sessions } = await members(["alice"]);
+    const alice = one(sessions, 0);
+    alice.connection.fills = 1000;
+    const nos = [await send(world), await send(world), await send(world)];
+    await until(() => nos.every((no) => timesOf(alice, no) === TIMES));
+    t.same(
+      nos.map((no) => timesOf(alice, no)),
+      nos.map(() => TIMES),
+    );
+  },
+);
+
 t.test("what a session caught up with comes again too", async (t) => {
   const { world } = await members([]);
   world.server.setMember("g", "alice", true);
@@ -103,7 +118,7 @@ t.test("a client that does not read is not sent more", async (t) => {
   const alice = one(sessions, 0);
   const bob = one(sessions, 1);
   const no = await send(world);
-  alice.connection.unread = 1;
+  alice.connection.unread = 100_000;
   const before = timesOf(alice, no);
   await until(() => timesOf(bob, no) === TIMES);
   t.equal(timesOf(alice, no), before);
@@ -119,4 +134,25 @@ t.test("0 milliseconds: nothing is sent again", async (t) => {
   const no = await send(world);
   await until(() => timesOf(other, no) === TIMES);
   t.equal(timesOf(alice, no), 1);
+});
+
+t.test("of many messages the newest 256 are sent again", async (t) => {
+  const { world, sessions } = await members(["alice"], 200);
+  const alice = one(sessions, 0);
+  const nos: string[] = [];
+  for (let count = 0; count < 300; count++) nos.push(await send(world));
+  acknowledge(world, alice, nos[299] ?? "");
+  acknowledge(world, alice, nos[100] ?? "");
+  const before = nos.map((no) => timesOf(alice, no));
+  await until(() => timesOf(alice, nos[298] ?? "") > (before[298] ?? 0));
+  const again = nos.flatMap((no, at) =>
+    timesOf(alice, no) > (before[at] ?? 0) ? [at] : [],
+  );
+  t.equal(again[0], 44, "the oldest of them");
+  t.same(
+    [100, 299].filter((at) => again.includes(at)),
+    [],
+    "acknowledged ones are not",
+  );
+  t.equal(again.length, 254);
 });
