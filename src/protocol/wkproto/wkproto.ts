@@ -60,6 +60,7 @@ import {
   FLAGS,
   NEWEST_VERSION,
   PACKETS,
+  PASSED_SETTINGS,
   type Packet,
   PacketStream,
   SETTINGS,
@@ -76,6 +77,8 @@ interface WkprotoLimits {
 
 /** Characters of a token; a backend may register a signed document. */
 const MAX_TOKEN_LENGTH = 4096;
+/** Packets of one message that ask for nothing. */
+const MAX_IGNORED_PACKETS = 100;
 const NOTHING: Frames = [];
 
 /**
@@ -179,10 +182,11 @@ class WkprotoCodec implements Codec {
     let hasPing = false;
     try {
       this.#read(data, isText, (packet) => {
-        if (packet.type === PACKETS.ping && hasPing) return; // one PONG is enough
-        hasPing ||= packet.type === PACKETS.ping;
-        const request = this.#request(packet);
+        const isPing = packet.type === PACKETS.ping;
+        const request = isPing && hasPing ? undefined : this.#request(packet); // one PONG is enough
+        hasPing ||= isPing;
         if (request !== undefined) requests.push(request);
+        return request !== undefined;
       });
     } catch (error) {
       requests.push(this.#lost(error));
@@ -193,19 +197,31 @@ class WkprotoCodec implements Codec {
   refsOf(data: Uint8Array, isText: boolean): readonly Ref[] {
     const refs: Ref[] = [];
     this.#read(data, isText, ({ type, flags, body }) => {
-      if (type === PACKETS.send) refs.push(sendRef(flags, readClientSeq(body)));
+      if (type !== PACKETS.send) return false;
+      refs.push(sendRef(flags, readClientSeq(body)));
+      return true;
     });
     return refs;
   }
 
+  /**
+   * `use` tells whether the packet is a request, which the client pays for; of others a message
+   * holds few.
+   */
   #read(
     data: Uint8Array,
     isText: boolean,
-    use: (packet: Packet) => void,
+    use: (packet: Packet) => boolean,
   ): void {
     if (isText)
       throw new FrameError("malformed_frame", 0, "Packets are binary", true);
-    this.#packets.take(data, use);
+    let others = 0;
+    this.#packets.take(data, (packet) => {
+      if (!use(packet)) others += 1;
+      if (others <= MAX_IGNORED_PACKETS) return;
+      const problem = "Too many packets without a request";
+      throw new FrameError("malformed_frame", 0, problem, true);
+    });
   }
 
   /** Before CONNACK the client learns of it there. */
@@ -217,6 +233,7 @@ class WkprotoCodec implements Codec {
 
   /** Undefined: the packet is ignored. Throws FrameError, fatal. */
   #request({ type, flags, body }: Packet): Operation | FrameError | undefined {
+    if (this.#status === "connecting") return undefined; // a timer of the client; what it sends then, it sends again
     switch (type) {
       case PACKETS.connect:
         if (this.#status !== "new") return undefined;
@@ -237,10 +254,7 @@ class WkprotoCodec implements Codec {
         };
       }
       case PACKETS.ping:
-        // the client's timer may run while it logs in
-        return this.#status === "connecting"
-          ? undefined
-          : { kind: "ping", ref: 0 };
+        return { kind: "ping", ref: 0 };
       case PACKETS.disconnect:
         return { kind: "disconnect", ref: 0 };
       default:
@@ -493,12 +507,12 @@ function sendRef(flags: number, clientSeq: number): Ref {
   return SEND_REF + flags * FLAGS_UNIT + clientSeq;
 }
 
-/** The bits that say nothing of the packet's layout. Undefined: there is nothing to pass on. */
+/** The bits that say nothing of a packet's layout in any version. Undefined: there is nothing to pass on. */
 function passthroughOf({
   setting,
   topic,
 }: SendPacket): Passthrough | undefined {
-  const passed = setting & ~(SETTINGS.topic | SETTINGS.stream);
+  const passed = setting & PASSED_SETTINGS;
   return passed === 0 && topic === "" ? undefined : { setting: passed, topic };
 }
 
