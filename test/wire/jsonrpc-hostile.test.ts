@@ -292,3 +292,17 @@ t.test("random damage causes refusals and nothing else", async (t) => {
   }
   t.ok(refused > ROUNDS / 4 && refused < ROUNDS, `${refused} were refused`);
 });
+
+t.test(
+  "a refused message with a method that is no text has its ref",
+  async (t) => {
+    for (const method of [
+      '{"toString":null}',
+      "[".repeat(5000) + "]".repeat(5000),
+    ]) {
+      const codec = protocol.open();
+      const message = Buffer.from(`{"id":"x","method":${method}}`);
+      t.equal(codec.refsOf(message, true).length, 1);
+    }
+  },
+);

@@ -108,7 +108,7 @@ class JsonRpcCodec implements Codec {
       const { value } = document ?? {};
       if (!isJsonObject(value)) return [];
       const id = idOf(value);
-      const method = String(value.method);
+      const method = typeof value.method === "string" ? value.method : "";
       return id === undefined ? [] : [this.#ask({ id, method })];
     });
   }
