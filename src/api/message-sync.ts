@@ -4,7 +4,7 @@
 import { type Static, Type } from "typebox";
 import { BrokerError } from "../broker/errors.ts";
 import type { Inboxes } from "../broker/inboxes.ts";
-import { LOOKED_THROUGH } from "../broker/message-lookup.ts";
+import { LOOKED_BYTES, LOOKED_THROUGH } from "../broker/message-lookup.ts";
 import type { Messages } from "../broker/messages.ts";
 import {
   type Message,
@@ -86,7 +86,7 @@ export const syncBodies = {
       client_msg_nos: Type.Optional(
         Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
           maxItems: MAX_WANTED,
-          description: `Looked for among the newest ${LOOKED_THROUGH} messages`,
+          description: `Looked for among the newest ${LOOKED_THROUGH} messages, in ${LOOKED_BYTES / 1024 ** 2} MiB`,
         }),
       ),
     },
@@ -161,14 +161,15 @@ export function createSyncCalls(messages: Messages, inboxes: Inboxes) {
     },
 
     async find(body: Body<"find">) {
-      const found = await messages.find(viewOf(body), {
+      const { messages: found, more } = await messages.find(viewOf(body), {
         seqs: body.message_seqs ?? [],
         ids: body.message_ids ?? [],
         clientMsgNos: body.client_msg_nos ?? [],
+        maxBytes: PAGE_BYTES,
       });
       const start = found[0]?.messageSeq ?? 0;
       const end = found.at(-1)?.messageSeq ?? 0;
-      return pageReply(found, { start, end, more: false });
+      return pageReply(found, { start, end, more });
     },
 
     async commands({ uid, limit }: Body<"commands">) {

@@ -3,50 +3,75 @@
 // none.
 
 import { type ChannelKey, type Message, messageIdOf } from "./model.ts";
-import type { MessageStore } from "./ports.ts";
+import type { HistorySlice, MessageStore } from "./ports.ts";
 
 export interface WantedMessages {
   readonly seqs: readonly number[];
   readonly ids: readonly number[];
   /** Of several messages with one number the newest is found. */
   readonly clientMsgNos: readonly string[];
+  /** Bytes of payloads after which the lookup ends early; it finds at least one message. */
+  readonly maxBytes: number;
 }
 
-/** Messages among which a clientMsgNo is looked for. */
+/** Messages among which a clientMsgNo is looked for, and the bytes of their payloads. */
 export const LOOKED_THROUGH = 5000;
+export const LOOKED_BYTES = 64 * 1024 * 1024;
 /** Messages of one read, and about their bytes. */
 const PAGE = 500;
 const PAGE_BYTES = 8 * 1024 * 1024;
 
 type Reads = Pick<MessageStore, "headSeq" | "readMessages">;
 
-/** Those that there are and have not expired, in seq order, each once. */
+/**
+ * Those that there are and have not expired, in seq order, each once. `more`: the lookup ended
+ * early.
+ */
 export async function findMessages(
   store: Reads,
   key: ChannelKey,
-  { seqs, ids, clientMsgNos }: WantedMessages,
-): Promise<readonly Message[]> {
+  wanted: WantedMessages,
+): Promise<HistorySlice> {
   const found = new Map<number, Message>();
-  const note = (message: Message | undefined) => {
-    if (message !== undefined) found.set(message.messageSeq, message);
-  };
+  let bytes = 0;
+  let more = false;
+  for await (const message of lookups(store, key, wanted)) {
+    if (found.has(message.messageSeq)) continue;
+    bytes += message.payload.length;
+    more = found.size > 0 && bytes > wanted.maxBytes;
+    if (more) break;
+    found.set(message.messageSeq, message);
+  }
+  const messages = [...found.values()];
+  messages.sort((a, b) => a.messageSeq - b.messageSeq);
+  return { messages, more };
+}
+
+/** One message may come several times. */
+async function* lookups(
+  store: Reads,
+  key: ChannelKey,
+  { seqs, ids, clientMsgNos }: WantedMessages,
+): AsyncGenerator<Message> {
   for (const seq of new Set(seqs)) {
     const message = await firstFrom(store, key, seq, seq);
-    note(message);
+    if (message !== undefined) yield message;
   }
   const headSeq = await store.headSeq(key);
-  const wantedNos = new Set(clientMsgNos);
-  for (const id of new Set(ids)) note(await byId(store, key, id, headSeq));
-  for (const name of wantedNos) {
+  for (const id of new Set(ids)) {
+    const message = await byId(store, key, id, headSeq);
+    if (message !== undefined) yield message;
+  }
+  const names = new Set(clientMsgNos);
+  for (const name of names) {
     const id = messageIdOf(name);
     const message =
       id === undefined ? undefined : await byId(store, key, id, headSeq);
     if (message?.clientMsgNo !== name) continue;
-    note(message);
-    wantedNos.delete(name);
+    names.delete(name);
+    yield message;
   }
-  for (const message of await newestNamed(store, key, wantedNos)) note(message);
-  return [...found.values()].sort((a, b) => a.messageSeq - b.messageSeq);
+  yield* newestNamed(store, key, names);
 }
 
 async function byId(
@@ -81,27 +106,25 @@ async function firstFrom(
   return messages[0];
 }
 
-async function newestNamed(
+/** Takes each name that it finds out of `names`. */
+async function* newestNamed(
   store: Reads,
   key: ChannelKey,
-  names: ReadonlySet<string>,
-): Promise<readonly Message[]> {
-  const found = new Map<string, Message>();
+  names: Set<string>,
+): AsyncGenerator<Message> {
   let toSeq = Number.MAX_SAFE_INTEGER;
-  let looked = 0;
-  while (found.size < names.size && looked < LOOKED_THROUGH) {
+  let [looked, bytes] = [0, 0];
+  while (names.size > 0 && looked < LOOKED_THROUGH && bytes < LOOKED_BYTES) {
     const { messages, more } = await store.readMessages(key, {
       ...{ fromSeq: 1, toSeq, limit: PAGE, reverse: true },
       maxBytes: PAGE_BYTES,
     });
     for (const message of messages) {
-      const { clientMsgNo } = message;
-      if (names.has(clientMsgNo) && !found.has(clientMsgNo))
-        found.set(clientMsgNo, message);
+      bytes += message.payload.length;
+      if (names.delete(message.clientMsgNo)) yield message;
     }
     looked += messages.length;
     toSeq = (messages.at(-1)?.messageSeq ?? 1) - 1;
     if (!more) break;
   }
-  return [...found.values()];
 }

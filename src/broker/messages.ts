@@ -16,7 +16,6 @@ import {
   type ChannelRef,
   channelKey,
   clientMsgNoOf,
-  type Message,
   type MessageHeader,
   type Passthrough,
 } from "./model.ts";
@@ -92,7 +91,7 @@ export interface Messages {
   /** The channel's newest seq; 0: it has no message. Checks no permission. Throws `bad_id`. */
   headSeq(view: ChannelView): Promise<number>;
   /** Single messages, in seq order. Checks no permission. Throws `bad_id`. */
-  find(view: ChannelView, wanted: WantedMessages): Promise<readonly Message[]>;
+  find(view: ChannelView, wanted: WantedMessages): Promise<HistorySlice>;
 }
 
 /** Copies of one user's commands under way into inboxes; a larger command goes alone. */

@@ -214,7 +214,7 @@ function useCases(
       send: note("send", () => stage.sent),
       history: note("history", () => stage.page),
       headSeq: note("headSeq", () => stage.page.headSeq),
-      find: note("find", () => stage.page.messages),
+      find: note("find", () => stage.page),
     },
     inboxes: {
       unread: note("unread", () => stage.inbox),

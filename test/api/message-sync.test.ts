@@ -187,7 +187,10 @@ t.test("POST /messages: by seqs, ids and numbers, at most 100", async (t) => {
   });
   t.match(json, { start_message_seq: 3, end_message_seq: 5, more: 0 });
   const wanted = { seqs: [3], ids: [105], clientMsgNos: ["c"] };
-  t.match(api.asked[0]?.args[1], wanted);
+  t.match(api.asked[0]?.args[1], { ...wanted, maxBytes: 8 * 1024 * 1024 });
+  api.page = { messages, headSeq: 5, more: true };
+  const cut = await inject(api, "POST /messages", { body: GROUP });
+  t.match(cut.json, { more: 1 });
   const message_seqs = Array.from({ length: 101 }, (_, at) => at);
   const { status } = await inject(api, "POST /messages", {
     body: { ...GROUP, message_seqs },

@@ -3,7 +3,7 @@
 
 import { createMessages, type SendInput } from "../../src/broker/messages.ts";
 import { type Message, SYSTEM_UID } from "../../src/broker/model.ts";
-import type { ClusterEvent } from "../../src/broker/ports.ts";
+import type { ClusterEvent, HistoryRange } from "../../src/broker/ports.ts";
 import { t } from "../support/suite.ts";
 import { COMMAND, HEADER, textMessage as input, json, TEXT } from "./inputs.ts";
 import {
@@ -375,3 +375,46 @@ t.test(
     });
   },
 );
+
+t.test("single messages end at a bound, to be asked for again", async (t) => {
+  const { messages } = await startNode(t);
+  for (const clientMsgNo of ["n1", "n2", "n3"])
+    await messages.send(input({ clientMsgNo }));
+  const view = { uid: "alice", channel: person("bob") };
+  const find = async (clientMsgNos: readonly string[], all: number[]) => {
+    const wanted = { seqs: all, ids: [], clientMsgNos };
+    const bound = { maxBytes: 2 * TEXT.length };
+    const page = await messages.find(view, { ...wanted, ...bound });
+    return [seqs(page.messages), page.more];
+  };
+  t.same(await find(["n1"], [1, 2]), [[1, 2], false], "each counts once");
+  t.same(await find(["n3"], [2, 1]), [[1, 2], true]);
+  t.same(await find(["n3"], []), [[3], false]);
+  t.same(await find(["n1", "n2", "n3"], []), [[2, 3], true]);
+});
+
+t.test("a search by clientMsgNo reads 64 MiB at most", async (t) => {
+  const { messages, store } = await startNode(t);
+  await messages.send(input({ clientMsgNo: "n1" }));
+  const payload = Buffer.alloc(8 * 1024 * 1024);
+  let reads = 0;
+  const long = {
+    ...store,
+    async readMessages(key: string, range: HistoryRange) {
+      reads += 1;
+      const again = { ...range, toSeq: 1 };
+      const page = await store.readMessages(key, again);
+      const read = page.messages.map((one) => ({ ...one, payload }));
+      return { messages: read, more: true };
+    },
+  };
+  const terms = { friendsOnly: false, isSystem: () => false };
+  const { find } = createMessages(long, {
+    ...{ ...terms, maxPayloadBytes: 1, historyLimit: 1 },
+    contentValidation: "json",
+  });
+  const wanted = { seqs: [], ids: [], clientMsgNos: ["n0"], maxBytes: 1 };
+  const view = { uid: "alice", channel: person("bob") };
+  t.same(await find(view, wanted), { messages: [], more: false });
+  t.equal(reads, 8);
+});
