@@ -5,11 +5,18 @@ import { type Static, Type } from "typebox";
 import type { DeviceFlag, SessionRecord } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
 import type { Users } from "../broker/users.ts";
+import { TimeSlice } from "../lib/time-slice.ts";
 import { id, LABEL_PATTERN } from "./fields.ts";
 import { jsonReply, okReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
 /** A session that this node serves. */
+export interface LocalSession {
+  readonly uid: string;
+  /** Undefined: it is ending. */
+  connection(): LocalConnection | undefined;
+}
+
 export interface LocalConnection {
   readonly session: SessionRecord;
   /** Unix milliseconds. */
@@ -19,7 +26,7 @@ export interface LocalConnection {
   readonly format: string;
   readonly version: number;
   /** Sent and not yet read by the client. */
-  readonly pendingBytes: number;
+  pendingBytes(): number;
 }
 
 const PAGE = 20;
@@ -63,29 +70,42 @@ export const connzQuery = Type.Object({
 
 export interface ConnectionParts {
   readonly users: Pick<Users, "kick">;
-  /** Those of this node, in no order. */
-  readonly connections: () => Iterable<LocalConnection>;
+  /** Of this node, in no order. Sessions may begin and end while it is iterated over. */
+  readonly localSessions: () => Iterable<LocalSession>;
   readonly clock: Clock;
 }
 
 export function createConnectionCalls(parts: ConnectionParts) {
-  const { users, connections, clock } = parts;
+  const { users, localSessions, clock } = parts;
   return {
     kick({ uid, conn_id }: Static<typeof kickBody>): Outcome {
       return users.kick(uid, conn_id).then(okReply);
     },
 
-    connz(query: Static<typeof connzQuery>) {
+    async connz(query: Static<typeof connzQuery>) {
       const { uid = "", sort = "id", offset = 0, limit = PAGE } = query;
+      const slice = new TimeSlice();
+      const first = new First(offset + limit, ORDERS[sort]);
+      let total = 0;
+      for (const session of localSessions()) {
+        if (slice.isUsedUp()) await slice.rest();
+        if (!session.uid.includes(uid)) continue;
+        const one = session.connection();
+        if (one === undefined) continue;
+        total += 1;
+        first.add(one);
+      }
+      const page: LocalConnection[] = [];
+      while (first.size > offset) {
+        if (slice.isUsedUp()) await slice.rest();
+        const one = first.takeLast();
+        if (one !== undefined) page.push(one);
+      }
       const nowMs = clock();
-      const found = [...connections()]
-        .filter(({ session }) => session.uid.includes(uid))
-        .sort(ORDERS[sort]);
-      const page = found.slice(offset, offset + limit);
       const body = {
-        connections: page.map((one) => connectionJson(one, nowMs)),
+        connections: page.reverse().map((one) => connectionJson(one, nowMs)),
         now: new Date(nowMs).toISOString(),
-        total: found.length,
+        total,
         offset,
         limit,
       };
@@ -109,6 +129,64 @@ const ORDERS: Readonly<Record<Sort, Order>> = {
   uptimeDesc: (a, b) => byUptime(b, a),
 };
 
+/** The first `count` connections in an order: a heap with the last of them on top. */
+class First {
+  readonly #count: number;
+  readonly #order: Order;
+  readonly #heap: LocalConnection[] = [];
+
+  constructor(count: number, order: Order) {
+    this.#count = count;
+    this.#order = order;
+  }
+
+  get size(): number {
+    return this.#heap.length;
+  }
+
+  add(one: LocalConnection): void {
+    const heap = this.#heap;
+    const [last] = heap;
+    if (heap.length >= this.#count) {
+      if (last === undefined || this.#order(one, last) > 0) return;
+      this.takeLast();
+    }
+    let at = heap.length;
+    while (at > 0) {
+      const parent = (at - 1) >> 1;
+      const above = heap[parent];
+      if (above === undefined || this.#order(above, one) > 0) break;
+      heap[at] = above;
+      at = parent;
+    }
+    heap[at] = one;
+  }
+
+  takeLast(): LocalConnection | undefined {
+    const heap = this.#heap;
+    const [last] = heap;
+    const moved = heap.pop();
+    if (moved === undefined || heap.length === 0) return last;
+    let at = 0;
+    for (;;) {
+      const child = this.#laterChild(at);
+      const below = heap[child];
+      if (below === undefined || this.#order(moved, below) > 0) break;
+      heap[at] = below;
+      at = child;
+    }
+    heap[at] = moved;
+    return last;
+  }
+
+  #laterChild(at: number): number {
+    const [left, right] = [2 * at + 1, 2 * at + 2];
+    const [one, other] = [this.#heap[left], this.#heap[right]];
+    if (one === undefined || other === undefined) return left;
+    return this.#order(one, other) > 0 ? left : right;
+  }
+}
+
 const DEVICES: Readonly<Record<DeviceFlag, string>> = {
   0: "app",
   1: "web",
@@ -122,7 +200,7 @@ function connectionJson(one: LocalConnection, nowMs: number) {
     uid: session.uid,
     ip: one.address,
     uptime: Math.max(0, Math.floor((nowMs - one.sinceMs) / 1000)),
-    pending_bytes: one.pendingBytes,
+    pending_bytes: one.pendingBytes(),
     device: DEVICES[session.flag],
     device_flag: session.flag,
     device_level: session.level,

@@ -1,7 +1,7 @@
 // The client side of a node: the hub that delivers to sessions, and the gateway that accepts them.
 // State: none.
 
-import type { LocalConnection } from "../api/connections.ts";
+import type { LocalSession } from "../api/connections.ts";
 import { MAX_ID_LENGTH } from "../broker/model.ts";
 import { createSessions } from "../broker/sessions.ts";
 import type { Config } from "../config/schema.ts";
@@ -243,19 +243,24 @@ function localFacts(
   clients: ReadonlySet<unknown>,
 ): LocalFacts {
   return {
-    *connections(): Iterable<LocalConnection> {
-      for (const { sessionId, connection, codec } of hub.sessions()) {
-        const entered = directory.local(sessionId);
-        if (entered === undefined) continue; // it is ending
+    *sessions(): Iterable<LocalSession> {
+      for (const { uid, sessionId, connection, codec } of hub.sessions())
         yield {
-          session: entered.session,
-          sinceMs: Math.floor(entered.since / US_PER_MS),
-          address: connection.remoteAddress,
-          format: codec.format,
-          version: codec.version,
-          pendingBytes: connection.bufferedBytes(),
+          uid,
+          connection() {
+            const entered = directory.local(sessionId);
+            return entered === undefined
+              ? undefined
+              : {
+                  session: entered.session,
+                  sinceMs: Math.floor(entered.since / US_PER_MS),
+                  address: connection.remoteAddress,
+                  format: codec.format,
+                  version: codec.version,
+                  pendingBytes: () => connection.bufferedBytes(),
+                };
+          },
         };
-      }
     },
     vitals: () => ({
       connections: clients.size,

@@ -1,6 +1,6 @@
 // The HTTP side of a node: its managers, the endpoint of backends and that of viewers. State: none.
 
-import type { LocalConnection } from "../api/connections.ts";
+import type { LocalSession } from "../api/connections.ts";
 import { createHttpEndpoint, createViewerEndpoint } from "../api/endpoint.ts";
 import {
   measuredManagers,
@@ -54,7 +54,7 @@ const NOTHING_TO_MOVE = {
 
 /** What the client side knows of its sessions. */
 export interface LocalFacts {
-  connections(): Iterable<LocalConnection>;
+  sessions(): Iterable<LocalSession>;
   vitals(): { readonly connections: number; readonly deliveries: number };
 }
 
@@ -80,7 +80,7 @@ export function createApi(
     managers: measuredManagers(managers, metrics.api),
     cluster,
     clock: Date.now,
-    connections: local.connections,
+    localSessions: local.sessions,
     vitals: () => ({
       ...local.vitals(),
       ...{ nodeId: cluster.nodeId, version: node.version },

@@ -20,7 +20,7 @@ function connection(sessionId: string, uid: string, ageMs: number) {
     session: { ...SESSION, sessionId, uid },
     sinceMs: IDLE_NODE.startedAtMs + 61_000 - ageMs,
     ...{ address: "192.0.2.7", format: "native", version: 1 },
-    pendingBytes: 5,
+    pendingBytes: () => 5,
   };
   return one;
 }
@@ -100,6 +100,40 @@ t.test("GET /connz: a page in the order asked for", async (t) => {
   ]);
   t.equal((await inject(api, "GET /connz?sort=idle")).status, 400);
 });
+
+t.test(
+  "GET /connz: many sessions do not hold the event loop, and only a page is measured",
+  async (t) => {
+    const api = await startApi();
+    let measured = 0;
+    const pendingBytes = () => {
+      measured += 1;
+      return 0;
+    };
+    const order = Array.from({ length: 50 }, (_, at) => (at * 7) % 50);
+    let [hasTurned, turnedWithin] = [false, false];
+    setImmediate(() => {
+      hasTurned = true;
+    });
+    api.connections = (function* () {
+      for (const at of order) {
+        const sinceMs = performance.now();
+        while (performance.now() - sinceMs < 1); // longer than a slice, all together
+        turnedWithin = hasTurned;
+        yield { ...connection(`n1-${at + 100}`, "u", at), pendingBytes };
+      }
+    })();
+    const query = "sort=uptimeDesc&offset=10&limit=15";
+    const { json } = await inject(api, `GET /connz?${query}`);
+    t.ok(turnedWithin, "other work runs in between");
+    t.equal(measured, 15);
+    t.equal(json.total, 50);
+    t.same(
+      json.connections.map((one: { id: string }) => one.id),
+      Array.from({ length: 15 }, (_, at) => `n1-${139 - at}`),
+    );
+  },
+);
 
 t.test("GET /varz and GET /health: what the process is and does", async (t) => {
   const api = await startApi();

@@ -57,7 +57,7 @@ export interface Backstage {
   sessions: readonly SessionRecord[];
   devices: readonly Device[];
   /** Of this node. */
-  connections: readonly LocalConnection[];
+  connections: Iterable<LocalConnection>;
   sent: Sent;
   page: HistoryPage;
   inbox: readonly InboxCommand[];
@@ -241,7 +241,10 @@ function useCases(
         return one;
       }),
     },
-    connections: () => stage.connections,
+    *localSessions() {
+      for (const one of stage.connections)
+        yield { uid: one.session.uid, connection: () => one };
+    },
     vitals: () => ({
       ...{ nodeId: "n1", version: "1.2.3", clientAddress: "chat:5200" },
       ...{ connections: 3, sessions: 2, deliveries: 7 },
