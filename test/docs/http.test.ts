@@ -52,6 +52,10 @@ t.test(
         PAGE.includes(`\n### ${title}\n`) || PAGE.includes(`| \`${title}\` |`);
       t.ok(isThere, title);
     }
+    const missing = PAGE.slice(PAGE.indexOf("\nNot implemented: "));
+    for (const [, path = ""] of missing.matchAll(/(?<!use )`(\/[^`]+)`/g))
+      t.notOk(path in paths, `${path} is not implemented`);
+    t.match(missing, "`/message/event`", "the list is read");
   },
 );
 
