@@ -22,6 +22,7 @@ const COMMON = {
   absWorkingDir: ROOT,
   bundle: true,
   minify: true,
+  lineLimit: 160,
   format: "esm",
   platform: "node",
   target: "es2022",
