@@ -4,6 +4,7 @@
 
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
+import { NATIVE_SUBPROTOCOL } from "../../src/protocol/native/ops.ts";
 import { type Ending, OUR_CODES, RawSocket } from "./raw-socket.ts";
 
 export interface Identity {
@@ -59,7 +60,8 @@ export class Attacker {
 
   async #open(): Promise<RawSocket> {
     if (this.#socket !== undefined && !this.#socket.isOver) return this.#socket;
-    const socket = await new RawSocket(this.#port).upgraded();
+    const made = new RawSocket(this.#port);
+    const socket = await made.upgraded(NATIVE_SUBPROTOCOL); // random bytes may begin another protocol
     this.#socket = socket;
     if (this.#identity === undefined) return socket;
     socket.send(connectFrame(this.#identity));

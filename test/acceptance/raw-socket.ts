@@ -78,9 +78,13 @@ export class RawSocket {
   }
 
   /** Becomes a WebSocket. Rejects unless the server agrees. */
-  async upgraded(): Promise<this> {
+  async upgraded(subprotocol?: string): Promise<this> {
     await this.connected();
-    this.write(HANDSHAKE);
+    const chosen =
+      subprotocol === undefined
+        ? ""
+        : `Sec-WebSocket-Protocol: ${subprotocol}\r\n`;
+    this.write(HANDSHAKE.replace(/\r\n$/, `${chosen}\r\n`));
     const end = () => this.#received.indexOf("\r\n\r\n");
     await this.#waiters.until("an upgrade", () => end() >= 0 || this.isOver);
     const head = this.#received.subarray(0, end() + 4).toString("latin1");
