@@ -19,6 +19,7 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const ROWS = {
   http: 4,
   fanout: 5,
+  formats: 4,
   "socket-send": 2,
   stream: 4,
   connections: 2,
