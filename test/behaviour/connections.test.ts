@@ -2,12 +2,14 @@
 // code, and what is refused while it lives.
 
 import { once } from "node:events";
+import type { Test } from "tap";
 import { WebSocket } from "ws";
 import { connect } from "../../src/client/index.ts";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
 import { openNative } from "../support/native-client.ts";
 import { NativeClient } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
+import { nativeWire } from "../support/wire.ts";
 import {
   codeOf,
   eventually,
@@ -25,6 +27,10 @@ const world = await startWorld(t);
 const PING = encodeOperation({ kind: "ping", ref: 1 });
 
 /** A socket that has said nothing yet. */
+/** For what is about native frames. */
+const joinNative = (t: Test, to: World, uid: string) =>
+  to.join(t, uid, { wire: nativeWire(uid) });
+
 const open = (to: World, options: object = {}) =>
   openNative(t, {
     port: to.clientPort,
@@ -68,12 +74,12 @@ t.test(
 t.test(
   "a malformed frame gets an error and 4205; an unknown operation an error only; the node lives [issue: malformed frame]",
   async (t) => {
-    const unknown = await world.join(t, world.name("alice"));
+    const unknown = await joinNative(t, world, world.name("alice"));
     unknown.raw(Buffer.from([0x92, 60, 5])); // [60, 5]
     t.equal((await unknown.ping()).kind, "pong");
     t.match(unknown.errors, [{ ref: 5, code: "malformed_frame" }]);
     for (const frame of ["text", Buffer.from([0xc1]), Buffer.from([0x93, 6])]) {
-      const client = await world.join(t, world.name("bob"));
+      const client = await joinNative(t, world, world.name("bob"));
       client.raw(frame);
       t.equal(await farewell(client), "protocol_error 4205");
       t.match(client.errors, [{ code: "malformed_frame" }]);
@@ -90,7 +96,8 @@ t.test(
       [["other", "jindou.native.v1"], "jindou.native.v1"],
       [[], ""],
     ] as const) {
-      const client = await world.connect(t, uid, { subprotocols });
+      const wire = nativeWire(uid);
+      const client = await world.connect(t, uid, { subprotocols, wire });
       t.equal(client.subprotocol, chosen);
     }
     const subprotocols = ["other"];
@@ -225,7 +232,7 @@ t.test(
 t.test(
   "a user stores so many bytes over sockets; what is not stored and what a backend sends does not count [decisions: Rate]",
   async (t) => {
-    const erin = await thrifty.join(t, "erin");
+    const erin = await joinNative(t, thrifty, "erin"); // whose frames are as long as the bytes
     const text = "x".repeat(600);
     const send = (options = {}) => erin.send(person("bob"), text, options);
     const codes = range(1, 3).map(() => codeOf(send()));
@@ -299,13 +306,13 @@ t.test(
       JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "1024",
       JINDOU_CLIENT_MAX_FRAME_BYTES: "5120",
     });
-    const client = await small.join(t, "alice");
+    const client = await joinNative(t, small, "alice");
     t.match(client.connack.limits, { maxFrameBytes: 5120 });
     const frame = (bytes: number) => Buffer.alloc(bytes, PING);
     client.raw(frame(5120));
     await client.closed.catch(() => undefined);
     t.equal(client.errors.length, 1, "it was read, and was nonsense");
-    const second = await small.connect(t, "alice");
+    const second = await joinNative(t, small, "alice");
     second.raw(frame(5121));
     t.match(await second.closed, { code: 1006 });
     t.equal(second.errors.length, 0, "it was not read at all");

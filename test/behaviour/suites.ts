@@ -1,6 +1,6 @@
 // The behaviour tests by what they are about, and how each runs again, unchanged, where the broker
-// is something else: three nodes on one Redis that sessions and calls are spread over. What is
-// about one node runs on one there (driver.ts).
+// is something else: three nodes on one Redis that sessions and calls are spread over, where every
+// other session speaks JSON-RPC. What is about one node runs on one there (driver.ts).
 
 import { basename } from "node:path";
 import type { Test } from "tap";
@@ -58,6 +58,7 @@ export async function runSuites(
   about: keyof typeof SUITES,
 ): Promise<void> {
   process.env.JINDOU_TEST_DRIVER = driver; // read when the files are loaded
+  if (driver === "three") process.env.JINDOU_TEST_FORMAT ??= "mixed";
   const files = SUITES[about].map(
     (name) => new URL(`./${name}.test.ts`, import.meta.url),
   );

@@ -16,6 +16,7 @@ import {
   startBroker,
   textPayload,
 } from "../support/broker.ts";
+import { jsonRpcWire } from "../support/jsonrpc-wire.ts";
 import {
   connectNative,
   type NativeClientOptions,
@@ -25,6 +26,8 @@ import {
   NativeClientError,
   textOf,
 } from "../support/native-session.ts";
+
+import { nativeWire, type Wire } from "../support/wire.ts";
 
 /** Long enough for a machine that is busy with other tests. */
 export const PATIENCE_MS = 120_000;
@@ -130,6 +133,7 @@ export function worldOf(broker: Broker): World {
       const client = await connectNative(t, {
         token: `token-${uid}`,
         timeoutMs: PATIENCE_MS,
+        wire: nextWire(uid),
         ...options,
         uid,
         port,
@@ -249,4 +253,14 @@ export function range(first: number, last: number): readonly number[] {
     { length: Math.abs(last - first) + 1 },
     (_, i) => first + i * step,
   );
+}
+
+let sessions = 0;
+
+/** Of the next session: JINDOU_TEST_FORMAT = `native` (default), `jsonrpc`, or `mixed`, both in turn. */
+function nextWire(uid: string): Wire {
+  const format = process.env.JINDOU_TEST_FORMAT ?? "native";
+  sessions += 1;
+  const isJson = format === "jsonrpc" || (format === "mixed" && sessions % 2);
+  return isJson ? jsonRpcWire(uid) : nativeWire(uid);
 }

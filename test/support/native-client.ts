@@ -48,7 +48,11 @@ export async function openNative(
   const { host = "127.0.0.1", port, path = "/" } = options;
   const socket = new WebSocket(
     `ws://${host}:${port}${path}`,
-    [...(options.subprotocols ?? [NATIVE_SUBPROTOCOL])],
+    [
+      ...(options.subprotocols ?? [
+        options.wire?.subprotocol ?? NATIVE_SUBPROTOCOL,
+      ]),
+    ],
     {
       perMessageDeflate: false,
       headers: { ...options.headers },

@@ -10,11 +10,7 @@ import type {
   DeviceLevel,
   Message,
 } from "../../src/broker/model.ts";
-import {
-  decodeServerFrame,
-  type ServerFrame,
-} from "../../src/protocol/native/client-decode.ts";
-import { encodeOperation } from "../../src/protocol/native/client-encode.ts";
+import type { ServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { NATIVE_VERSION } from "../../src/protocol/native/ops.ts";
 import type {
   ConversationChange,
@@ -33,6 +29,7 @@ import {
 } from "./native-requests.ts";
 import { type StreamView, StreamViews } from "./stream-view.ts";
 import { Waiters } from "./waiters.ts";
+import { nativeWire, type Wire } from "./wire.ts";
 
 /** Whom a client connects as, and how patient it is. */
 export interface NativeConnect {
@@ -42,6 +39,8 @@ export interface NativeConnect {
   /** Default: 0, app. */
   readonly flag?: DeviceFlag;
   readonly deviceId?: string;
+  /** Of its uid. Default: the native one. */
+  readonly wire?: Wire;
   readonly level?: DeviceLevel;
   readonly resume?: readonly ResumePoint[];
   /** The session it continues. Default: none, it logs in. */
@@ -86,6 +85,7 @@ export class NativeClient {
   readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
   readonly #socket: WebSocket;
   readonly #options: NativeConnect;
+  readonly #wire: Wire;
   readonly #waiters: Waiters;
   readonly #requests = new Map<number, (reply: Reply | Error) => void>();
   #ended: NativeClientError | undefined;
@@ -98,6 +98,7 @@ export class NativeClient {
     this.streams = options.streams ?? new StreamViews();
     this.#socket = socket;
     this.#options = options;
+    this.#wire = options.wire ?? nativeWire(options.uid);
     this.#waiters = new Waiters(options.timeoutMs ?? 60_000);
     socket.on("message", (data: Buffer, isBinary) =>
       this.#received(data, isBinary),
@@ -246,7 +247,7 @@ export class NativeClient {
   ): void {
     const { messageSeq, messageId } = message;
     const operation = { kind: "recvack", ref: 0, channel } as const;
-    this.raw(encodeOperation({ ...operation, messageSeq, messageId }));
+    this.raw(this.#wire.encode({ ...operation, messageSeq, messageId }));
   }
 
   /**
@@ -262,7 +263,7 @@ export class NativeClient {
     this.#requests.set(ref, (outcome) => {
       reply = outcome;
     });
-    this.raw(encodeOperation({ ...operation, ref } as Operation)); // spreading a union loses which member it was
+    this.raw(this.#wire.encode({ ...operation, ref } as Operation)); // spreading a union loses which member it was
     const done = this.#waiters
       .until(`a ${kind} to request ${ref}`, () => reply !== undefined)
       .then(() => answerOf(kind, reply));
@@ -323,7 +324,7 @@ export class NativeClient {
 
   /** Says DISCONNECT and resolves when the server closed. */
   async goodbye(): Promise<{ readonly code: number; readonly reason: string }> {
-    this.raw(encodeOperation({ kind: "disconnect", ref: this.#nextRef++ }));
+    this.raw(this.#wire.encode({ kind: "disconnect", ref: this.#nextRef++ }));
     return this.closed;
   }
 
@@ -343,8 +344,7 @@ export class NativeClient {
 
   #received(data: Buffer, isBinary: boolean): void {
     try {
-      if (!isBinary) throw new Error("the server sent a text frame");
-      this.#take(decodeServerFrame(data, this.uid));
+      this.#take(this.#wire.decode(data, isBinary));
     } catch (error) {
       this.#end("bad_server_frame", String(error));
       this.#socket.terminate();

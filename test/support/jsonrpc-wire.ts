@@ -1,0 +1,254 @@
+// The extended JSON-RPC in place of the native protocol, for the behaviour tests: a client's
+// operation → text, a server's text → the reply or push that native would have decoded. Written
+// from docs/protocol/jsonrpc.md. State: which request each id is.
+
+import {
+  type ChannelEvent,
+  type ChannelRef,
+  type Conversation,
+  channelKey,
+  GROUP_CHANNEL,
+  type Message,
+  PERSON_CHANNEL,
+  type Presence,
+  type StreamSnapshot,
+} from "../../src/broker/model.ts";
+import type { ServerFrame } from "../../src/protocol/native/client-decode.ts";
+import { errorCodeOf } from "../../src/protocol/native/errors.ts";
+import type {
+  Operation,
+  OperationKind,
+  Push,
+  Reply,
+} from "../../src/protocol/protocol.ts";
+import type { Json } from "./jsonrpc-client.ts";
+import type { Wire } from "./wire.ts";
+
+/** `uid`: of the client. */
+export function jsonRpcWire(uid: string): Wire {
+  const asked = new Map<number, OperationKind>();
+  return {
+    subprotocol: "jindou.jsonrpc.v1",
+
+    encode(operation) {
+      const { kind, ref } = operation;
+      const hasAnswer = kind !== "recvack" && kind !== "disconnect";
+      if (hasAnswer) asked.set(ref, kind);
+      return JSON.stringify({
+        ...{ jsonrpc: "2.0", method: kind, params: paramsOf(operation) },
+        ...(hasAnswer && { id: String(ref) }),
+      });
+    },
+
+    decode(data, isBinary) {
+      if (isBinary) throw new Error("the server sent a binary message");
+      const message: Json = JSON.parse(String(data));
+      if (message.method !== undefined)
+        return pushOf(uid, message.method, message.params);
+      const ref = Number(message.id ?? 0);
+      if (message.error !== undefined) return errorOf(ref, message.error);
+      const kind = asked.get(ref);
+      asked.delete(ref);
+      if (kind === undefined) throw new Error(`an answer to ${message.id}`);
+      return replyOf(uid, kind, { ...message.result, ref });
+    },
+  };
+}
+
+function paramsOf(operation: Operation): object {
+  switch (operation.kind) {
+    case "connect": {
+      const { version, uid, token, flag, deviceId, level, resume, session } =
+        operation;
+      return {
+        ...{ protocol: version, uid, token, session },
+        ...{ deviceFlag: flag, deviceId, deviceLevel: level },
+        resume: resume.map(({ channel, lastSeq, lastId }) => ({
+          ...named(channel),
+          ...{ lastSeq, lastId },
+        })),
+      };
+    }
+    case "send": {
+      const { channel, payload, kind: _, ref: __, ...rest } = operation;
+      const bytes = Buffer.from(payload).toString("base64");
+      return { ...named(channel), ...rest, payload: bytes };
+    }
+    case "conversation":
+      return {
+        ...named(operation.channel),
+        ...operation.change,
+        change: operation.change.kind,
+      };
+    default: {
+      const { kind: _, ref: __, ...rest } = operation;
+      if (!("channel" in rest)) return rest;
+      const { channel, ...others } = rest;
+      return { ...(channel && named(channel)), ...others };
+    }
+  }
+}
+
+function named({ id, type }: ChannelRef) {
+  return { channelId: id, channelType: type };
+}
+
+function errorOf(ref: number, { message, data }: Json): ServerFrame {
+  const code = errorCodeOf(data.name, data.retry);
+  return { kind: "error", ref, code, message, retryAfterMs: data.retryAfterMs };
+}
+
+function replyOf(uid: string, kind: OperationKind, result: Json): Reply {
+  const { ref } = result;
+  switch (kind) {
+    case "connect":
+      return {
+        ...result,
+        kind: "connack",
+        version: result.protocol,
+        resume: result.resume.map((one: Json) => ({
+          channel: channelOf(one),
+          ...{ status: one.status, headSeq: one.headSeq },
+        })),
+      };
+    case "send":
+      return { ...result, kind: "sendack" };
+    case "ping":
+      return { ...result, kind: "pong" };
+    case "history":
+      return {
+        ...{ kind, ref, channel: channelOf(result) },
+        ...{ headSeq: result.headSeq, more: result.more },
+        messages: result.messages.map((one: Json) => messageOf(uid, one)),
+      };
+    case "presence":
+    case "watch":
+      return { kind, ref, presence: presenceOf(result) };
+    case "stream": {
+      const snapshot = snapshotOf(uid, result);
+      return { kind, ref, channel: channelOf(result), snapshot };
+    }
+    case "cancel":
+      return { kind, ref, state: result.state };
+    case "conversations":
+      return {
+        ...{ kind, ref, more: result.more },
+        conversations: result.conversations.map((one: Json) =>
+          conversationOf(uid, one),
+        ),
+      };
+    case "conversation":
+      return { kind, ref, conversation: conversationOf(uid, result) };
+    case "commandack":
+      return { kind, ref, count: result.count };
+    case "recvack":
+    case "disconnect":
+      throw new Error(`a reply to ${kind}`);
+  }
+}
+
+function pushOf(uid: string, method: string, params: Json): Push {
+  switch (method) {
+    case "message":
+      return {
+        ...{ kind: "message", channel: channelOf(params) },
+        message: messageOf(uid, params),
+      };
+    case "messages":
+      return {
+        ...{ kind: "messages", channel: channelOf(params) },
+        ...{ afterSeq: params.afterSeq, throughSeq: params.throughSeq },
+        messages: params.messages.map((one: Json) => messageOf(uid, one)),
+      };
+    case "event":
+      return {
+        ...{ kind: "event", channel: channelOf(params) },
+        event: eventOf(uid, params),
+      };
+    case "stream":
+      return {
+        ...{ kind: "stream", channel: channelOf(params) },
+        snapshot: snapshotOf(uid, params),
+      };
+    case "command":
+      return {
+        ...{ kind: "command", channel: channelOf(params) },
+        inboxSeq: params.inboxSeq,
+        message: messageOf(uid, params),
+      };
+    case "conversation":
+      return {
+        ...{ kind: "conversation", change: params.change },
+        conversation: conversationOf(uid, params),
+      };
+    case "presence":
+      return { kind: "presence", presence: presenceOf(params) };
+    case "disconnect":
+      return { kind: "disconnect", reason: params.name };
+    default:
+      throw new Error(`a notification ${method}`);
+  }
+}
+
+function channelOf({ channelId: id, channelType: type }: Json): ChannelRef {
+  return { id, type };
+}
+
+/** What all that was sent in a channel has: its key, and its channel as the sender named it. */
+function ownerOf(uid: string, fields: Json) {
+  const { fromUid, clientMsgNo } = fields;
+  const channel = channelOf(fields);
+  const isAsSent = channel.type === GROUP_CHANNEL || fromUid === uid;
+  return {
+    key: channelKey(channel, uid),
+    channel: isAsSent ? channel : ({ id: uid, type: PERSON_CHANNEL } as const),
+    ...{ fromUid, clientMsgNo },
+  };
+}
+
+function messageOf(uid: string, fields: Json): Message {
+  const { messageId, messageSeq, timestampMs, header, expireS } = fields;
+  const owner = ownerOf(uid, fields);
+  const payload = Uint8Array.from(Buffer.from(fields.payload, "base64"));
+  const { stream } = fields;
+  return {
+    ...{ messageId, messageSeq, ...owner, timestampMs, header, expireS },
+    ...{ streamNo: fields.streamNo, tagKey: fields.tagKey, payload },
+    stream: stream && {
+      ...{ ...owner, messageId, messageSeq, ...stream },
+      text: JSON.parse(new TextDecoder().decode(payload)).content,
+      endData: stream.endData,
+    },
+  };
+}
+
+function snapshotOf(uid: string, fields: Json): StreamSnapshot {
+  const { messageId, messageSeq, text, stream } = fields;
+  return {
+    ...{ ...ownerOf(uid, fields), messageId, messageSeq, text, ...stream },
+    endData: stream.endData,
+  };
+}
+
+function eventOf(uid: string, fields: Json): ChannelEvent {
+  const { eventId, type, data, timestampMs, stream } = fields;
+  return {
+    ...ownerOf(uid, fields),
+    ...{ eventId, type, data, timestampMs, stream },
+  };
+}
+
+function conversationOf(uid: string, fields: Json): Conversation {
+  const { headSeq, readSeq, unread, deletedSeq, changedAtMs, last } = fields;
+  return {
+    channel: channelOf(fields),
+    ...{ headSeq, readSeq, unread, deletedSeq, changedAtMs },
+    last: last && messageOf(uid, last),
+  };
+}
+
+function presenceOf({ presence }: Json): readonly Presence[] {
+  return presence.map(({ uid, online, deviceFlag: flag }: Json) => ({
+    ...{ uid, online, flag },
+  }));
+}
