@@ -81,7 +81,7 @@ function refusalReply({ status, headers = {}, body }: HttpReply): HttpReply {
   return {
     status: isBrokers ? statusOf(code) : status,
     headers,
-    // A refused permission is told by the status in the body.
+    // The status in the body names a refused permission.
     body: JSON.stringify({
       msg: error,
       status: isBrokers && code !== "forbidden" ? statusOf(code) : status,
@@ -116,8 +116,8 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
       const { token, expire, user } = JSON.parse(String(reply.body)); // of managers.ts
       const { username, permissions } = user;
       const exp = Math.floor(nowMs / 1000) + expire;
-      const told = permissions.join(",");
-      const body = { username, token, exp, permissions: told };
+      const joined = permissions.join(",");
+      const body = { username, token, exp, permissions: joined };
       return { ...reply, body: JSON.stringify(body) };
     },
   ],

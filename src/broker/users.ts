@@ -43,7 +43,7 @@ export interface Users {
   /** The registered device classes of a user. Throws `bad_id`. */
   devices(uid: string): Promise<readonly Device[]>;
   /**
-   * Ends one session as *kicked*, on whichever node; a session that is not there is none to end.
+   * Ends one session as *kicked*, on whichever node; a missing session is no error.
    * Throws `bad_id`.
    */
   kick(uid: string, sessionId: string): Promise<void>;

@@ -39,7 +39,7 @@ export class Params {
     return (this.#fields[name] ?? undefined) !== undefined;
   }
 
-  /** An integer from 0 to `max`; `absent` if there is none, else it is required. */
+  /** An integer from 0 to `max`; `absent` if it is missing, else it is required. */
   uint(
     name: string,
     max = Number.MAX_SAFE_INTEGER,
@@ -56,7 +56,7 @@ export class Params {
     throw this.#mismatch(name, "true or false");
   }
 
-  /** At most `max` UTF-16 units; `absent` if there is none, else it is required. */
+  /** At most `max` UTF-16 units; `absent` if it is missing, else it is required. */
   text(name: string, max: number, absent?: string): string {
     const value = this.#value(name) ?? absent;
     if (typeof value !== "string") throw this.#mismatch(name, "a string");
