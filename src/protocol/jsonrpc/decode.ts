@@ -18,8 +18,8 @@ import {
   type Ref,
   type RequestLimits,
 } from "../protocol.ts";
+import { RECEIPT_BIT, SIGNAL_BIT } from "../wukongim.ts";
 import type { Params } from "./params.ts";
-import { RECEIPT_BIT, SIGNAL_BIT } from "./wukongim.ts";
 
 /** Version of the extended protocol; a client asks for it with `protocol` in connect. */
 export const EXTENDED_VERSION = 1;

@@ -4,37 +4,28 @@
 
 import { CLOSE_REASONS, type CloseReason } from "../../broker/errors.ts";
 import {
-  type ChannelEvent,
   type ChannelRef,
   type Message,
-  messageTimeMs,
-  STREAM_CONTENT,
-  STREAM_END,
-  STREAM_START,
-  type StreamSnapshot,
   SYSTEM_UID,
 } from "../../broker/model.ts";
 import type { Frames, Push, Reply } from "../protocol.ts";
 import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../reason-codes.ts";
+import {
+  type ClientEvent,
+  clientEvent,
+  nodeNumber,
+  RECEIPT_BIT,
+  SIGNAL_BIT,
+  snapshotEvents,
+} from "../wukongim.ts";
 import { base64, notification } from "./encode.ts";
 
 /** Flags of a message's header in WuKongIM's order; those that are false are left out. */
 const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
 
-/** Bits of a message's setting, as the broker passes them on. */
-export const RECEIPT_BIT = 0x80;
-export const SIGNAL_BIT = 0x20;
-
 type HeaderFlags = Partial<
   Readonly<Record<(typeof HEADER_FLAGS)[number], true>>
 >;
-
-/** Events whose id is the stream's name, by which clients match them [decisions: Event id]. */
-const STREAM_EVENTS: ReadonlySet<string> = new Set([
-  STREAM_START,
-  STREAM_CONTENT,
-  STREAM_END,
-]);
 
 /**
  * Whether a client is notified before the close: it takes any disconnect for a kick and does not
@@ -111,9 +102,9 @@ export function encodeWukongim(push: Push): Frames {
     case "command":
       return received(push.channel, push.message, { isCommand: true });
     case "event":
-      return eventOf(push.event);
+      return eventOf(clientEvent(push.event));
     case "stream":
-      return streamEvents(push.snapshot);
+      return snapshotEvents(push.snapshot).map(eventOf);
     case "disconnect":
       return IS_KICK[push.reason]
         ? notification("disconnect", {
@@ -165,35 +156,6 @@ function received(
   });
 }
 
-function eventOf(
-  event: Pick<
-    ChannelEvent,
-    "clientMsgNo" | "eventId" | "type" | "timestampMs" | "data"
-  >,
-): string {
-  const { type, timestampMs: timestamp, data } = event;
-  const id = STREAM_EVENTS.has(type) ? event.clientMsgNo : event.eventId;
+function eventOf({ id, type, timestampMs: timestamp, data }: ClientEvent) {
   return notification("event", { id, type, timestamp, data });
-}
-
-/** The stream so far as events: its start, the text as one piece, its end. */
-function streamEvents(snapshot: StreamSnapshot): readonly string[] {
-  const { clientMsgNo, messageId, text, startData, endData } = snapshot;
-  const timestampMs = messageTimeMs(messageId);
-  const stream = { clientMsgNo, eventId: clientMsgNo, timestampMs };
-  const events = [eventOf({ ...stream, type: STREAM_START, data: startData })];
-  if (text !== "")
-    events.push(eventOf({ ...stream, type: STREAM_CONTENT, data: text }));
-  if (snapshot.state !== "active")
-    events.push(eventOf({ ...stream, type: STREAM_END, data: endData ?? "" }));
-  return events;
-}
-
-/** A node's id as an integer, which WuKongIM's node ids are. */
-function nodeNumber(nodeId: string): number {
-  if (/^\d{1,9}$/.test(nodeId)) return Number(nodeId);
-  let number = 0;
-  for (const letter of nodeId)
-    number = (number * 31 + (letter.codePointAt(0) ?? 0)) % 0x7fff_ffff;
-  return number;
 }

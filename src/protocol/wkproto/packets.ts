@@ -32,8 +32,6 @@ export const HAS_SERVER_VERSION = 1;
 
 /** Bits of the setting byte of SEND and RECV. */
 export const SETTINGS = { topic: 0x08, stream: 0x02 } as const;
-/** Those that are stored with a message and passed on: a receipt is asked for; signal. */
-export const PASSED_SETTINGS = 0xa0;
 
 /** Longest length of a body that is read, in bytes. */
 const MAX_LENGTH_BYTES = 4;

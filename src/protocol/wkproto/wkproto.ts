@@ -2,39 +2,42 @@
 // pushes. State: per connection its version, its keys, how far its login is, and a packet that has
 // not come whole; for all connections the newest encrypted message.
 
-import { createHash } from "node:crypto";
 import {
   CLOSE_REASONS,
   type CloseReason,
   ERRORS,
 } from "../../broker/errors.ts";
 import {
-  type ChannelEvent,
   type ChannelRef,
   DEVICE_FLAGS,
   GROUP_CHANNEL,
   isId,
   type Message,
-  messageTimeMs,
   type Passthrough,
   PERSON_CHANNEL,
-  STREAM_CONTENT,
-  STREAM_END,
-  STREAM_START,
-  type StreamSnapshot,
   SYSTEM_UID,
 } from "../../broker/model.ts";
 import {
   type Codec,
   FrameError,
   type Frames,
+  MAX_TOKEN_LENGTH,
   type Operation,
   type Protocol,
   type Push,
   type Ref,
   type Reply,
+  type RequestLimits,
 } from "../protocol.ts";
 import { KICKED_REASON, reasonOf, SUCCESS_REASON } from "../reason-codes.ts";
+import {
+  type ClientEvent,
+  clientEvent,
+  nodeNumber,
+  RECEIPT_BIT,
+  SIGNAL_BIT,
+  snapshotEvents,
+} from "../wukongim.ts";
 import { agree, type PayloadCipher, pad, type ServerKeys } from "./crypto.ts";
 import {
   type ConnectPacket,
@@ -60,23 +63,17 @@ import {
   FLAGS,
   NEWEST_VERSION,
   PACKETS,
-  PASSED_SETTINGS,
   type Packet,
   PacketStream,
   SETTINGS,
 } from "./packets.ts";
 
-interface WkprotoLimits {
+interface WkprotoLimits
+  extends Pick<RequestLimits, "maxPayloadBytes" | "maxIdLength"> {
   /** Bytes of one packet. */
   readonly maxPacketBytes: number;
-  /** Bytes of a message's payload. */
-  readonly maxPayloadBytes: number;
-  /** Characters of an id, a clientMsgNo, a streamNo, a topic. */
-  readonly maxIdLength: number;
 }
 
-/** Characters of a token; a backend may register a signed document. */
-const MAX_TOKEN_LENGTH = 4096;
 /** Packets of one message that ask for nothing. */
 const MAX_IGNORED_PACKETS = 100;
 const NOTHING: Frames = [];
@@ -380,11 +377,13 @@ class WkprotoCodec implements Codec {
       case "command":
         return this.#recv(push.channel, push.message, FLAGS.syncOnce);
       case "event":
-        return this.#version < EVENT_VERSION ? NOTHING : eventFrame(push.event);
+        return this.#version < EVENT_VERSION
+          ? NOTHING
+          : eventFrame(clientEvent(push.event));
       case "stream":
         return this.#version < EVENT_VERSION
           ? NOTHING
-          : snapshotFrames(push.snapshot);
+          : snapshotEvents(push.snapshot).map(eventFrame);
       case "conversation":
       case "presence":
         return NOTHING;
@@ -406,7 +405,7 @@ class WkprotoCodec implements Codec {
       reasonCode: SUCCESS_REASON,
       serverKey,
       salt,
-      nodeId: nodeNumber(reply.nodeId),
+      nodeId: BigInt(nodeNumber(reply.nodeId)),
     });
   }
 
@@ -512,7 +511,7 @@ function passthroughOf({
   setting,
   topic,
 }: SendPacket): Passthrough | undefined {
-  const passed = setting & PASSED_SETTINGS;
+  const passed = setting & (RECEIPT_BIT | SIGNAL_BIT);
   return passed === 0 && topic === "" ? undefined : { setting: passed, topic };
 }
 
@@ -520,31 +519,6 @@ function refusedConnect(problem: string): FrameError {
   return new FrameError("unauthorized", CONNECT_REF, problem, true);
 }
 
-/** A number for the node, below 2^53. */
-function nodeNumber(nodeId: string): bigint {
-  const hash = createHash("sha256").update(nodeId).digest();
-  return BigInt(hash.readUIntBE(0, 6));
-}
-
-/** Clients find a stream's message by the id of its events. */
-function eventFrame(event: ChannelEvent): Uint8Array {
-  const { stream, clientMsgNo, eventId, type, timestampMs, data } = event;
-  return writeEvent({
-    id: stream === undefined ? eventId : clientMsgNo,
-    type,
-    timestampMs: BigInt(Math.trunc(timestampMs)),
-    data,
-  });
-}
-
-/** The stream as if it began now. */
-function snapshotFrames(snapshot: StreamSnapshot): Uint8Array[] {
-  const { clientMsgNo: id, messageId, startData, text, endData } = snapshot;
-  const timestampMs = BigInt(messageTimeMs(messageId));
-  const frame = (type: string, data: string) =>
-    writeEvent({ id, type, timestampMs, data });
-  const frames = [frame(STREAM_START, startData)];
-  if (text !== "") frames.push(frame(STREAM_CONTENT, text));
-  if (endData !== undefined) frames.push(frame(STREAM_END, endData));
-  return frames;
+function eventFrame({ timestampMs, ...event }: ClientEvent): Uint8Array {
+  return writeEvent({ ...event, timestampMs: BigInt(Math.trunc(timestampMs)) });
 }

@@ -1,0 +1,52 @@
+// What WuKongIM's clients get of events, for both of its protocols: tested here, because a door
+// shows these cases only after a cancelled stream and a lagging client.
+
+import type { ChannelEvent, StreamSnapshot } from "../../src/broker/model.ts";
+import {
+  clientEvent,
+  nodeNumber,
+  snapshotEvents,
+} from "../../src/protocol/wukongim.ts";
+import { t } from "../support/suite.ts";
+
+const SNAPSHOT: StreamSnapshot = {
+  ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
+  ...{ clientMsgNo: "s-1", messageId: 2 ** 48, messageSeq: 1, text: "so far" },
+  ...{ state: "active", nextIndex: 2, startData: "{}", endData: undefined },
+  notes: [],
+};
+
+t.test(
+  "text events have the stream's name as their id, others their own",
+  async (t) => {
+    const event: ChannelEvent = {
+      ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
+      ...{ clientMsgNo: "s-1", eventId: "e-1", data: "", timestampMs: 1 },
+      type: "___TextMessageContent",
+      stream: undefined,
+    };
+    t.equal(clientEvent(event).id, "s-1");
+    t.equal(clientEvent({ ...event, type: "___ToolCallArgs" }).id, "e-1");
+    t.equal(clientEvent({ ...event, type: "order.paid" }).id, "e-1");
+  },
+);
+
+t.test("a stream so far ends with its end, however it ended", async (t) => {
+  const typesOf = (state: StreamSnapshot["state"]) =>
+    snapshotEvents({ ...SNAPSHOT, state }).map(({ id, type, data }) => [
+      ...[id, type, data],
+    ]);
+  const begun = [
+    ["s-1", "___TextMessageStart", "{}"],
+    ["s-1", "___TextMessageContent", "so far"],
+  ];
+  t.same(typesOf("active"), begun);
+  for (const state of ["closed", "cancelled", "interrupted"] as const)
+    t.same(typesOf(state), [...begun, ["s-1", "___TextMessageEnd", ""]]);
+});
+
+t.test("a node's number is its id, or made from it", async (t) => {
+  t.equal(nodeNumber("1001"), 1001);
+  t.equal(nodeNumber("fe0adeb1"), nodeNumber("fe0adeb1"));
+  t.ok(nodeNumber("fe0adeb1") < 2 ** 31);
+});
