@@ -40,7 +40,7 @@ import {
   REFUSED_WORK,
   type UserRates,
 } from "./rates.ts";
-import { eachFrame, type Session } from "./session.ts";
+import { type Session, sendFrames } from "./session.ts";
 
 /** What all clients of a node share. */
 export interface ClientContext {
@@ -146,10 +146,10 @@ export class Client implements ConnectionHandler {
     if (this.#isOver()) return;
     if (this.#session !== undefined) return this.#session.end(reason);
     this.#metrics().ended(reason);
-    if (typeof this.#codec !== "function")
-      eachFrame(this.#codec.encodePush({ kind: "disconnect", reason }), (one) =>
-        this.#connection.send(one),
-      );
+    if (typeof this.#codec !== "function") {
+      const push = { kind: "disconnect", reason } as const;
+      sendFrames(this.#connection, this.#codec.encodePush(push));
+    }
     const { code, message } = CLOSE_REASONS[reason];
     this.#connection.end(code, message);
   }
@@ -319,9 +319,7 @@ export class Client implements ConnectionHandler {
     const reply = { kind: "error", ref, code, message, retryAfterMs } as const;
     try {
       if (typeof this.#codec !== "function")
-        eachFrame(this.#codec.encodeReply(reply), (one) =>
-          this.#connection.send(one),
-        );
+        sendFrames(this.#connection, this.#codec.encodeReply(reply));
     } catch (error) {
       this.#unanswered(error);
     }

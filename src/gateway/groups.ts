@@ -16,7 +16,7 @@ import { TimeSlice, Turns } from "../lib/time-slice.ts";
 import type { Codec } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import { Backlog, type Place } from "./backlog.ts";
-import { eachFrame, type Had, type Session } from "./session.ts";
+import { type Had, publishFrames, type Session } from "./session.ts";
 
 /** Joining and leaving of one session hold the event loop so long at a time. */
 const SLICE_MS = 2;
@@ -244,9 +244,7 @@ export class Group implements Place {
     for (const format of this.#formats.values()) {
       const isOrigins = origin?.codec.format === format.codec.format;
       const from = isMember && isOrigins ? origin.connection : publisher;
-      eachFrame(format.codec.encodePush(push), (frame) =>
-        from.publish(format.topic, frame),
-      );
+      publishFrames(from, format.topic, format.codec.encodePush(push));
       for (const one of format.acknowledging ?? [])
         if (one !== origin) one.noteGiven(push);
     }
@@ -259,9 +257,7 @@ export class Group implements Place {
     const push = { kind: "event", channel: event.channel, event } as const;
     for (const backlog of this.#joining.values()) backlog.takeEvent(event);
     for (const { codec, eventTopic } of this.#formats.values())
-      eachFrame(codec.encodePush(push), (frame) =>
-        publisher.publish(eventTopic, frame),
-      );
+      publishFrames(publisher, eventTopic, codec.encodePush(push));
     const behind = this.#streamBacklogs;
     for (const one of this.#private ?? [])
       if (!behind?.has(one)) one.push(push);

@@ -105,7 +105,7 @@ export function deliverCommand(
         if (isBehind(session, inboxSeq)) to.missed(session);
       } else if (!isOrigin) {
         session.pushFrames(frameOf(session, push, frames));
-        if (session.codec.acknowledges) session.noteGiven(push);
+        session.noteGiven(push);
         pushed += 1;
       }
     }

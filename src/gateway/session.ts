@@ -22,7 +22,7 @@ import type {
   Push,
   Reply,
 } from "../protocol/protocol.ts";
-import type { Connection } from "../transport/types.ts";
+import type { Connection, TopicPublisher } from "../transport/types.ts";
 import type { Rate } from "./rates.ts";
 import type { Reads } from "./reads.ts";
 import { type Resendable, Unacknowledged } from "./unacknowledged.ts";
@@ -85,10 +85,29 @@ export interface LiveInbox {
 
 export type CommandPush = Extract<Push, { readonly kind: "command" }>;
 
-/** Calls `use` with each frame, in order. */
-export function eachFrame(frames: Frames, use: (frame: Frame) => void): void {
-  if (typeof frames === "string" || frames instanceof Uint8Array) use(frames);
-  else for (const frame of frames) use(frame);
+/** Sends each of the frames; returns how long they are, in bytes or characters. */
+export function sendFrames(connection: Connection, frames: Frames): number {
+  if (isOne(frames)) {
+    connection.send(frames);
+    return frames.length;
+  }
+  let length = 0;
+  for (const frame of frames) length += sendFrames(connection, frame);
+  return length;
+}
+
+/** Publishes each of the frames on the topic. */
+export function publishFrames(
+  publisher: TopicPublisher,
+  topic: string,
+  frames: Frames,
+): void {
+  if (isOne(frames)) publisher.publish(topic, frames);
+  else for (const frame of frames) publisher.publish(topic, frame);
+}
+
+function isOne(frames: Frames): frames is Frame {
+  return typeof frames === "string" || frames instanceof Uint8Array;
 }
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
@@ -171,12 +190,7 @@ export class Session {
 
   /** Returns how long the reply is on the wire, in bytes or characters. */
   reply(reply: Reply): number {
-    let size = 0;
-    eachFrame(this.codec.encodeReply(reply), (frame) => {
-      size += frame.length;
-      this.connection.send(frame);
-    });
-    return size;
+    return sendFrames(this.connection, this.codec.encodeReply(reply));
   }
 
   push(push: Push): void {
@@ -228,7 +242,7 @@ export class Session {
 
   /** Frames of this session's format, encoded once for several sessions. */
   pushFrames(frames: Frames): void {
-    eachFrame(frames, (frame) => this.connection.send(frame));
+    sendFrames(this.connection, frames);
   }
 
   /**

@@ -106,10 +106,13 @@ function pushMessage(
   message: Message,
   frames: Map<string, Frames>,
 ): void {
+  const { format, acknowledges } = session.codec;
+  const found = acknowledges ? undefined : frames.get(format);
+  if (found !== undefined) return session.pushFrames(found);
   const channel = channelSeenBy(session.uid, message);
   const push = { kind: "message", channel, message } as const;
   session.pushFrames(frameOf(session, push, frames));
-  if (session.codec.acknowledges) session.noteGiven(push);
+  session.noteGiven(push);
 }
 
 function frameOf(
