@@ -2,7 +2,7 @@
 // server publishes a frame of the same size to as many sockets. One publisher, on a socket or over
 // HTTP, keeps 4 or 16 messages on their way; a message has arrived when all members have it.
 
-import { Backend, TOKEN } from "./support/backend.ts";
+import { TOKEN } from "./support/backend.ts";
 import type {
   Bench,
   Benchmark,
@@ -11,9 +11,7 @@ import type {
   Subject,
 } from "./support/benchmark.ts";
 import {
-  CONNECTION_NUMBER,
   connectFrame,
-  connectionNumber,
   frameStart,
   freshMessageNumber,
   httpRequest,
@@ -24,10 +22,10 @@ import {
   upgradeRequest,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
+import { createMembers, MEMBER, memberName } from "./support/members.ts";
 import { compare, startBoth } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 
-const MEMBER = `member${CONNECTION_NUMBER}`;
 const GROUP = { id: "everyone", type: 2 } as const;
 
 interface FanoutLoad {
@@ -106,13 +104,9 @@ async function warmUp(measureOnce: () => Promise<Sample>): Promise<void> {
   }
 }
 
-/** The publisher is the member after the receivers. */
-function memberName(index: number): string {
-  return MEMBER.replace(CONNECTION_NUMBER, connectionNumber(index));
-}
-
 function push(members: number): Uint8Array {
   const clientMsgNo = freshMessageNumber();
+  // The publisher is the member after the receivers.
   return sampleMessage({
     channel: GROUP,
     fromUid: memberName(members),
@@ -134,11 +128,7 @@ async function start(
     };
   }
   const server = await startBroker(workbench, subject);
-  const uids = Array.from({ length: members + 1 }, (_, at) => memberName(at));
-  const backend = new Backend(server.apiPort);
-  await backend.registerUsers(uids);
-  await backend.createGroup(GROUP.id, uids);
-  backend.close();
+  await createMembers(server, GROUP.id, members + 1);
   const opening = {
     upgrade: NATIVE_UPGRADE,
     open: connectFrame(MEMBER, TOKEN),

@@ -2,13 +2,11 @@
 // the same group of the same build with native sessions; ours are sessions of one other format. The
 // load client acknowledges nothing, so what a session keeps to send again is at its bound.
 
-import { Backend, TOKEN } from "./support/backend.ts";
-import type { Bench, Benchmark, Row, Subject } from "./support/benchmark.ts";
+import { TOKEN } from "./support/backend.ts";
+import type { Bench, Benchmark, Row } from "./support/benchmark.ts";
 import {
-  CONNECTION_NUMBER,
   clientFrame,
   connectFrame,
-  connectionNumber,
   frameStart,
   freshMessageNumber,
   httpRequest,
@@ -19,10 +17,10 @@ import {
   wkprotoConnect,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
-import { type Server, startBroker } from "./support/servers.ts";
+import { createMembers, MEMBER, memberName } from "./support/members.ts";
+import { startBroker } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 
-const MEMBER = `member${CONNECTION_NUMBER}`;
 const GROUP = { id: "everyone", type: 2 } as const;
 const MEMBERS = 1000;
 const QUICK_MEMBERS = 50;
@@ -105,25 +103,6 @@ export const formats: Benchmark = {
   },
 };
 
-async function start(
-  { workbench }: Bench,
-  subject: Extract<Subject, { readonly kind: "broker" }>,
-  members: number,
-  settings: Format["settings"],
-): Promise<Server> {
-  const server = await startBroker(workbench, subject, undefined, settings);
-  const uids = Array.from({ length: members + 1 }, (_, at) => memberName(at));
-  const backend = new Backend(server.apiPort);
-  await backend.registerUsers(uids);
-  await backend.createGroup(GROUP.id, uids);
-  backend.close();
-  return server;
-}
-
-function memberName(index: number): string {
-  return MEMBER.replace(CONNECTION_NUMBER, connectionNumber(index));
-}
-
 async function measure(
   bench: Bench,
   load: LoadClient,
@@ -134,7 +113,10 @@ async function measure(
   const [, ours] = subjects;
   if (ours.kind !== "broker") throw new Error("ours is a build"); // a bug
   const members = plan.isQuick ? QUICK_MEMBERS : MEMBERS;
-  const server = await start(bench, ours, members, format.settings);
+  const { workbench } = bench;
+  const { settings } = format;
+  const server = await startBroker(workbench, ours, undefined, settings);
+  await createMembers(server, GROUP.id, members + 1);
   const run = ({ opening, replyStart }: Format) =>
     load.fanout({
       port: server.clientPort,

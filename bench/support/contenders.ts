@@ -18,8 +18,8 @@ import {
   upgradeRequest,
 } from "./frames.ts";
 import type { Opening } from "./load.ts";
+import { MEMBER, memberName } from "./members.ts";
 
-const MEMBER = `member${CONNECTION_NUMBER}`;
 const SENDER = `sender${CONNECTION_NUMBER}`;
 const RECEIVER = `receiver${CONNECTION_NUMBER}`;
 const EACH_GROUP = `each${CONNECTION_NUMBER}`;
@@ -41,9 +41,6 @@ export interface Contender {
   /** A request that tells the group something. */
   publish(group: Group): Uint8Array;
 }
-
-const memberName = (at: number): string =>
-  MEMBER.replace(CONNECTION_NUMBER, connectionNumber(at));
 
 /** Our nodes; makes their users and groups. */
 export async function contender(
