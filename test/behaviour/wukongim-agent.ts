@@ -38,6 +38,7 @@ const acks: { seq: number; reason: number }[] = [];
 interface Inside {
   readonly needReconnect: boolean;
   readonly ws: { readonly ws: WebSocket } | undefined;
+  sendPing(): void;
 }
 
 const sdk = WKSDK.shared();
@@ -45,6 +46,7 @@ const inside = (): Inside => sdk.connectManager as unknown as Inside;
 
 export function start({ addr, uid, token, heartbeatInterval }: Start): void {
   Object.assign(sdk.config, { addr, uid, token, heartbeatInterval });
+  outlivePings();
   sdk.connectManager.addConnectStatusListener((status: number) => {
     statuses.push(status);
   });
@@ -65,6 +67,22 @@ export function start({ addr, uid, token, heartbeatInterval }: Start): void {
     acks.push({ seq: ack.messageSeq, reason: ack.reasonCode });
   });
   sdk.connect();
+}
+
+/**
+ * The SDK's heartbeat goes on while it connects again, and throws when it falls between the new
+ * socket and its opening: that would end Node, and is an error of the page.
+ */
+function outlivePings(): void {
+  const manager = inside();
+  const sendPing = manager.sendPing.bind(manager);
+  manager.sendPing = () => {
+    try {
+      sendPing();
+    } catch (error) {
+      if (manager.ws?.ws.readyState !== WebSocket.CONNECTING) throw error;
+    }
+  };
 }
 
 export function heard(): Heard {
