@@ -22,13 +22,12 @@ export class Unacknowledged {
   readonly #resend: (push: Resendable) => void;
   /** By number, modulo its length; undefined: acknowledged. Shared by those given it at once. */
   #given: (Resendable | undefined)[] = new Array(FEW).fill(undefined);
-  /** In which round each was given. */
-  #givenIn: number[] = new Array(FEW).fill(0);
   /** Numbers of the oldest that is not acknowledged, and of the next. */
   #first = 0;
   #next = 0;
   #bytes = 0;
-  #round = 0;
+  /** The number that was next when each of the last rounds began, the newest first. */
+  readonly #rounds: number[] = [];
   #timer: NodeJS.Timeout | undefined;
 
   /**
@@ -42,9 +41,7 @@ export class Unacknowledged {
 
   add(push: Resendable): void {
     if (this.#next - this.#first === this.#given.length) this.#makeRoom();
-    const at = this.#next & (this.#given.length - 1);
-    this.#given[at] = push;
-    this.#givenIn[at] = this.#round;
+    this.#given[this.#next & (this.#given.length - 1)] = push;
     this.#next += 1;
     this.#bytes += push.message.payload.length;
     while (this.#bytes > MAX_BYTES) this.#remove(this.#first);
@@ -71,14 +68,15 @@ export class Unacknowledged {
 
   readonly #nextRound = (): void => {
     this.#timer = undefined;
-    this.#round += 1;
+    this.#rounds.unshift(this.#next);
+    this.#rounds.length = Math.min(this.#rounds.length, MAX_RESENDS + 2);
+    const [, before = 0] = this.#rounds;
+    const over = this.#rounds[MAX_RESENDS + 1] ?? 0;
     const due: Resendable[] = [];
-    for (let number = this.#first; number < this.#next; number++) {
-      const at = number & (this.#given.length - 1);
-      const push = this.#given[at];
-      const rounds = this.#round - (this.#givenIn[at] ?? 0);
-      if (rounds > MAX_RESENDS + 1) this.#remove(number);
-      else if (rounds > 1 && push !== undefined) due.push(push);
+    for (let number = this.#first; number < before; number++) {
+      const push = this.#given[number & (this.#given.length - 1)];
+      if (number < over) this.#remove(number);
+      else if (push !== undefined) due.push(push);
     }
     for (const push of due) this.#resend(push); // may confirm it, or end the session
     if (this.#first < this.#next)
@@ -109,13 +107,8 @@ export class Unacknowledged {
     const given: (Resendable | undefined)[] = new Array(2 * size).fill(
       undefined,
     );
-    const givenIn: number[] = new Array(2 * size).fill(0);
-    for (let number = this.#first; number < this.#next; number++) {
-      const to = number & (2 * size - 1);
-      given[to] = this.#given[number & (size - 1)];
-      givenIn[to] = this.#givenIn[number & (size - 1)] ?? 0;
-    }
+    for (let number = this.#first; number < this.#next; number++)
+      given[number & (2 * size - 1)] = this.#given[number & (size - 1)];
     this.#given = given;
-    this.#givenIn = givenIn;
   }
 }
