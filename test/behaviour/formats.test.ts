@@ -4,19 +4,14 @@
 import { DRIVER } from "../support/driver.ts";
 import { shows } from "../support/shows.ts";
 import { t } from "../support/suite.ts";
-import {
-  type Format,
-  type FormatConnect,
-  FormatRefusal,
-} from "./formats/format.ts";
 import { FORMATS } from "./formats/formats.ts";
+import { joinFormat, refusedAs } from "./formats/join.ts";
 import {
   eventually,
   person,
   receives,
   seqs,
   startWorld,
-  type World,
   wire,
 } from "./world.ts";
 
@@ -30,38 +25,15 @@ const START = "___TextMessageStart";
 const CONTENT = "___TextMessageContent";
 const END = "___TextMessageEnd";
 
-/** Registers the user unless told another token, and connects it. */
-async function join(
-  t: Parameters<Format["connect"]>[0],
-  format: Format,
-  uid: string,
-  options: Partial<FormatConnect> & { level?: 0 | 1; at?: World } = {},
-) {
-  const { level = 0, at = world, ...connect } = options;
-  if (connect.token === undefined) await at.register(uid, { level });
-  const token = `token-${uid}`;
-  const port = at.clientPort;
-  const client = await format.connect(t, { token, ...connect, uid, port });
-  await at.following();
-  return client;
-}
-
-async function refusedAs(request: Promise<unknown>): Promise<FormatRefusal> {
-  const error = await request.then(
-    () => undefined,
-    (refusal: unknown) => refusal,
-  );
-  if (error instanceof FormatRefusal) return error;
-  throw error ?? new Error("it was not refused");
-}
-
 for (const format of FORMATS) {
   const { name } = format;
 
   t.test(`${name}: a wrong token is refused with a reason`, async (t) => {
     const uid = world.name("ann");
     await world.register(uid);
-    const refusal = await refusedAs(join(t, format, uid, { token: "wrong" }));
+    const refusal = await refusedAs(
+      joinFormat(t, world, format, uid, { token: "wrong" }),
+    );
     t.equal(refusal.reason, AUTH_FAILED, "authentication failed");
     t.equal(refusal.closed, 4201, "closed: do not reconnect");
     t.match(await world.status(uid), { online: 0 });
@@ -69,7 +41,7 @@ for (const format of FORMATS) {
 
   t.test(`${name}: messages go both ways in a conversation`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const client = await join(t, format, ann);
+    const client = await joinFormat(t, world, format, ann);
     const peer = await world.join(t, ben);
     await world.following();
     t.equal(await client.send(person(ben), "one"), 1);
@@ -87,7 +59,7 @@ for (const format of FORMATS) {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);
     const strange = await world.newGroup([ben]);
-    const client = await join(t, format, ann);
+    const client = await joinFormat(t, world, format, ann);
     const peer = await world.join(t, ben);
     await world.following();
     t.equal(await client.send(channel, "one", { clientMsgNo: "c-1" }), 1);
@@ -110,7 +82,7 @@ for (const format of FORMATS) {
   t.test(`${name}: what a backend sends is received`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);
-    const client = await join(t, format, ann);
+    const client = await joinFormat(t, world, format, ann);
     const event = (type: string, data: string, more: object = {}) =>
       world.ok("/event", {
         ...{ ...wire(channel), from_uid: ben, client_msg_no: "s-1" },
@@ -141,7 +113,7 @@ for (const format of FORMATS) {
     const syncOnce = { header: { sync_once: 1 } };
     await world.register(ann);
     await world.send(ben, person(ann), "early", syncOnce);
-    const client = await join(t, format, ann);
+    const client = await joinFormat(t, world, format, ann);
     t.equal(await client.nextCommand(), "early");
     await world.send(ben, person(ann), "late", syncOnce);
     t.equal(await client.nextCommand(), "late");
@@ -159,9 +131,15 @@ for (const format of FORMATS) {
     async (t) => {
       const [ann, ben] = [world.name("ann"), world.name("ben")];
       const main = { level: 1 } as const;
-      const old = await join(t, format, ann, { ...main, deviceId: "old" });
+      const old = await joinFormat(t, world, format, ann, {
+        ...main,
+        deviceId: "old",
+      });
       await old.send(person(ben), "before");
-      const newer = await join(t, format, ann, { ...main, deviceId: "new" });
+      const newer = await joinFormat(t, world, format, ann, {
+        ...main,
+        deviceId: "new",
+      });
       t.match(await old.closed, { code: 4200 }, "the socket is closed");
       t.ok(old.isKicked(), "and it was said before that it is a kick");
       old.sendBlindly(person(ben), "after");
@@ -175,11 +153,11 @@ for (const format of FORMATS) {
   t.test(`${name}: a client that was cut off connects again`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const device = { deviceId: "phone" };
-    const first = await join(t, format, ann, device);
+    const first = await joinFormat(t, world, format, ann, device);
     const peer = await world.join(t, ben);
     first.kill();
     await world.offline(ann);
-    const again = await join(t, format, ann, device);
+    const again = await joinFormat(t, world, format, ann, device);
     await peer.send(person(ann), "there again?");
     t.match(await again.nextMessage(), { text: "there again?" });
     t.equal(await again.send(person(ben), "yes"), 2);
@@ -196,7 +174,7 @@ if (DRIVER === "embedded")
       });
       const clients = await Promise.all(
         FORMATS.map((format) =>
-          join(t, format, short.name("ann"), { at: short }),
+          joinFormat(t, short, format, short.name("ann")),
         ),
       );
       const untilMs = performance.now() + (IDLE_S + 1) * 1000;

@@ -12,6 +12,7 @@ export const SUITES = {
     "channels",
     "connections",
     "control",
+    "format-rules",
     "formats",
     "guessing",
     "limits",

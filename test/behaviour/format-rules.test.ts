@@ -1,0 +1,176 @@
+// The rules of the broker over every wire format: who may send, in which order messages come, to
+// which devices, and how large they may be.
+
+import type { Test } from "tap";
+import type { ChannelRef } from "../../src/broker/model.ts";
+import { t } from "../support/suite.ts";
+import type { FormatClient } from "./formats/format.ts";
+import { FORMATS } from "./formats/formats.ts";
+import { joinFormat, refusedAs } from "./formats/join.ts";
+import { group, person, range, receives, startWorld, wire } from "./world.ts";
+
+const AUTH_FAILED = 2;
+const NOT_SUBSCRIBER = 3;
+const ON_DENYLIST = 4;
+const PAYLOAD = 9;
+const NOT_IN_ALLOWLIST = 13;
+const BANNED = 19;
+const DISBANDED = 24;
+const SEND_BANNED = 25;
+
+const MAX_PAYLOAD_BYTES = 65_536;
+const EMPTY_TEXT_BYTES = JSON.stringify({ type: 1, content: "" }).length;
+const SENDS = 50;
+const EACH = 20;
+
+const world = await startWorld(t);
+
+/** A list call of the channel. */
+const list = (call: string, channel: ChannelRef, uid: string) =>
+  world.ok(`/channel/${call}`, { ...wire(channel), uids: [uid] });
+
+const reasonOf = async (client: FormatClient, channel: ChannelRef) =>
+  (await refusedAs(client.send(channel, "no"))).reason;
+
+for (const format of FORMATS) {
+  const { name } = format;
+  const join = (
+    t: Test,
+    uid: string,
+    options?: Parameters<typeof joinFormat>[4],
+  ) => joinFormat(t, world, format, uid, options);
+
+  t.test(`${name}: each rule refuses a send with its reason`, async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const client = await join(t, ann);
+    for (const [flags, reason] of [
+      [{ ban: 1 }, BANNED],
+      [{ send_ban: 1 }, SEND_BANNED],
+      [{ disband: 1 }, DISBANDED],
+    ] as const) {
+      const channel = await world.newGroup([ann], flags);
+      t.equal(await reasonOf(client, channel), reason);
+    }
+    t.equal(
+      await reasonOf(client, group(world.name("none"))),
+      NOT_SUBSCRIBER,
+      "there is no such group",
+    );
+    const channel = await world.newGroup([ann, ben]);
+    await list("blacklist_add", channel, ann);
+    t.equal(await reasonOf(client, channel), ON_DENYLIST);
+    await list("blacklist_remove", channel, ann);
+    await list("whitelist_add", channel, ben);
+    t.equal(await reasonOf(client, channel), NOT_IN_ALLOWLIST);
+    await list("whitelist_add", channel, ann);
+    t.equal(await client.send(channel, "yes"), 1, "nothing else was stored");
+
+    await world.ok("/channel", {
+      ...{ ...wire(person(ben)), allow_stranger: 0, subscribers: ["eve"] },
+    });
+    t.equal(await reasonOf(client, person(ben)), NOT_IN_ALLOWLIST, "strange");
+  });
+
+  t.test(`${name}: membership holds at once, both ways`, async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const channel = await world.newGroup([ben]);
+    const members = { ...wire(channel), subscribers: [ann] };
+    const client = await join(t, ann);
+    await world.send(ben, channel, "before");
+    await world.ok("/channel/subscriber_add", members);
+    await world.following();
+    await world.send(ben, channel, "as a member");
+    await world.ok("/channel/subscriber_remove", members);
+    await world.following();
+    await world.send(ben, channel, "after");
+    t.equal(await reasonOf(client, channel), NOT_SUBSCRIBER);
+    await world.send(ben, person(ann), "in person");
+    t.equal((await client.nextMessage()).text, "as a member");
+    t.equal((await client.nextMessage()).text, "in person", "and no other");
+  });
+
+  t.test(`${name}: sends that are under way keep their order`, async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const channel = await world.newGroup([ann, ben]);
+    const peer = await world.join(t, ben);
+    const client = await join(t, ann);
+    const texts = range(1, SENDS).map((number) => `text ${number}`);
+    const seqs = await Promise.all(
+      texts.map((text) => client.send(channel, text)),
+    );
+    t.same(seqs, range(1, SENDS));
+    t.same(await receives(peer, SENDS), texts);
+  });
+
+  t.test(`${name}: a payload may be as large as its limit`, async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const channel = await world.newGroup([ann, ben]);
+    const [client, peer] = [await join(t, ann), await join(t, ben)];
+    const largest = "ü".repeat((MAX_PAYLOAD_BYTES - EMPTY_TEXT_BYTES) >> 1);
+    const refusal = await refusedAs(client.send(channel, `${largest}ü`));
+    t.equal(refusal.reason, PAYLOAD);
+    t.equal(await client.send(channel, largest), 1);
+    t.ok((await peer.nextMessage()).text === largest, "arrives whole");
+  });
+
+  t.test(`${name}: a user's devices are side by side`, async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const phone = await join(t, ann, { deviceId: "phone" });
+    const tablet = await join(t, ann, { deviceId: "tablet" });
+    await phone.send(person(ben), "from the phone");
+    await world.send(ben, person(ann), "to both");
+    t.match(await tablet.nextMessage(), {
+      ...{ channel: person(ben), fromUid: ann, text: "from the phone" },
+    });
+    t.match(await tablet.nextMessage(), { fromUid: ben, text: "to both" });
+    t.match(await phone.nextMessage(), { fromUid: ben, text: "to both" });
+
+    const again = await join(t, ann, { deviceId: "phone" });
+    t.match(await phone.closed, { code: 4202 }, "replaced by itself");
+    await world.send(ben, person(ann), "to the new one");
+    t.match(await again.nextMessage(), { text: "to the new one" });
+
+    await world.ok("/user/device_quit", { uid: ann, device_flag: 0 });
+    for (const one of [again, tablet])
+      t.match(await one.closed, { code: 4204 }, "logged out");
+    const refusal = await refusedAs(join(t, ann, { token: `token-${ann}` }));
+    t.equal(refusal.reason, AUTH_FAILED, "its token is worthless");
+  });
+
+  t.test(`${name}: what is not stored comes without a seq`, async (t) => {
+    const [ann, ben] = [world.name("ann"), world.name("ben")];
+    const client = await join(t, ann);
+    const header = { no_persist: 1 };
+    await world.send(ben, person(ann), "fleeting", { header });
+    await world.send(ben, person(ann), "stored");
+    t.match(await client.nextMessage(), { messageSeq: 0, text: "fleeting" });
+    t.match(await client.nextMessage(), { messageSeq: 1, text: "stored" });
+  });
+}
+
+t.test("members of all formats hear each other in one order", async (t) => {
+  const uids = FORMATS.map(() => world.name("ann"));
+  const channel = await world.newGroup(uids);
+  const clients: FormatClient[] = [];
+  for (const [at, uid] of uids.entries())
+    for (const format of FORMATS.slice(at, at + 1))
+      clients.push(await joinFormat(t, world, format, uid));
+  const sent = await Promise.all(
+    clients.map((client) =>
+      Promise.all(
+        range(1, EACH).map((number) => client.send(channel, `${number}`)),
+      ),
+    ),
+  );
+  const all = range(1, EACH * clients.length);
+  t.same(
+    sent.flat().toSorted((a, b) => a - b),
+    all,
+  );
+  for (const [at, client] of clients.entries()) {
+    const others = all.filter((seq) => !sent[at]?.includes(seq));
+    const got: number[] = [];
+    for (const _ of others) got.push((await client.nextMessage()).messageSeq);
+    t.same(got, others, FORMATS[at]?.name ?? "");
+  }
+});
