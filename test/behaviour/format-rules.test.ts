@@ -32,6 +32,16 @@ const list = (call: string, channel: ChannelRef, uid: string) =>
 const reasonOf = async (client: FormatClient, channel: ChannelRef) =>
   (await refusedAs(client.send(channel, "no"))).reason;
 
+/** The seqs of what a client whose connection is over had got. */
+async function remaining(client: FormatClient): Promise<readonly number[]> {
+  const got: number[] = [];
+  try {
+    for (;;) got.push((await client.nextMessage()).messageSeq);
+  } catch {
+    return got; // there is no more
+  }
+}
+
 for (const format of FORMATS) {
   const { name } = format;
   const join = (
@@ -136,6 +146,28 @@ for (const format of FORMATS) {
     const refusal = await refusedAs(join(t, ann, { token: `token-${ann}` }));
     t.equal(refusal.reason, AUTH_FAILED, "its token is worthless");
   });
+
+  t.test(
+    `${name}: a client that does not read is cut off, without a gap before`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const channel = await world.newGroup([ann, ben]);
+      const client = await join(t, ben);
+      client.pause();
+      const bulk = "x".repeat(60_000);
+      for (let sent = 0; (await world.status(ben)).online === 1; sent += 20) {
+        if (sent > 1000) throw new Error("60 MB unread and still online");
+        await Promise.all(
+          range(1, 20).map(() => world.send(ann, channel, bulk)),
+        );
+      }
+      client.resume();
+      const { code } = await client.closed;
+      t.ok(code === 4001 || code === 1006, `closed with ${code}`);
+      const got = await remaining(client);
+      t.same(got, range(1, got.length));
+    },
+  );
 
   t.test(`${name}: what is not stored comes without a seq`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];

@@ -131,6 +131,15 @@ export class JsonRpcClient {
     if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(data);
   }
 
+  /** Stops reading: the server's buffers fill up. */
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
   /** Destroys the TCP connection without a close frame. */
   kill(): void {
     this.#socket.terminate();

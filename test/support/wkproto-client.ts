@@ -188,6 +188,15 @@ export class WkprotoClient {
     return this.closeCode ?? 0;
   }
 
+  /** Stops reading: the server's buffers fill up. */
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
   /** Without a word. */
   kill(): void {
     this.#socket.terminate();

@@ -46,6 +46,9 @@ export interface FormatClient {
   /** Whether the server said before the close that the client must not reconnect. */
   isKicked(): boolean;
   readonly closed: Promise<{ readonly code: number }>;
+  /** Stops reading, until `resume`. */
+  pause(): void;
+  resume(): void;
   /** Destroys the connection. */
   kill(): void;
 }

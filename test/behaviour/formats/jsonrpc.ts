@@ -100,6 +100,8 @@ function jsonRpc(name: string, isExtended: boolean): Format {
               isExtended ? one.name === "kicked" : one.reasonCode === KICKED,
             ),
         closed: client.closed,
+        pause: () => client.pause(),
+        resume: () => client.resume(),
         kill: () => client.kill(),
       };
     },

@@ -56,6 +56,8 @@ export const NATIVE: Format = {
       isKicked: () =>
         client.pushed("disconnect").some(({ reason }) => reason === "kicked"),
       closed: client.closed,
+      pause: () => client.pause(),
+      resume: () => client.resume(),
       kill: () => client.kill(),
     };
   },

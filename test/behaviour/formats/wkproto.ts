@@ -64,6 +64,8 @@ export const WKPROTO: Format = {
             packet === "DISCONNECT" && fields.reasonCode === KICKED,
         ),
       closed: client.closed().then((code) => ({ code })),
+      pause: () => client.pause(),
+      resume: () => client.resume(),
       kill: () => client.kill(),
     };
   },
