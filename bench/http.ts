@@ -29,6 +29,8 @@ const PATH = "/message/send";
 /** autocannon puts a fresh id of about 33 characters in its place. */
 const AUTOCANNON_ID = "[<id>]";
 const WARMUP_S = 1;
+/** Calls of a quick run, which needs no whole second. */
+const QUICK_CALLS = 1000;
 
 export const http: Benchmark = {
   name: "http",
@@ -39,7 +41,10 @@ export const http: Benchmark = {
     const servers = await startBoth(bench, (subject) => start(bench, subject));
     const load = new LoadClient(bench.workbench, await compileLoad());
     for (const server of servers)
-      await shoot(WARMUP_S, server, body(undefined));
+      await shoot(
+        { ...bench.plan, seconds: WARMUP_S },
+        { server, text: body(undefined) },
+      );
     const rows: Row[] = [];
     for (const isNumbered of [true, false]) {
       const kind = isNumbered ? "client_msg_no for each" : "no client_msg_no";
@@ -47,11 +52,10 @@ export const http: Benchmark = {
         await compare(bench, servers, {
           ...question(`autocannon, ${kind}`),
           measure: (server) =>
-            shoot(
-              bench.plan.seconds,
+            shoot(bench.plan, {
               server,
-              body(isNumbered ? AUTOCANNON_ID : undefined),
-            ),
+              text: body(isNumbered ? AUTOCANNON_ID : undefined),
+            }),
         }),
         await compare(bench, servers, {
           ...question(`load client, ${kind}`),
@@ -108,9 +112,8 @@ function run(
 
 /** autocannon counts in whole seconds, and is warm after one against each server. */
 async function shoot(
-  seconds: number,
-  server: Server,
-  text: string,
+  { isQuick, seconds }: Pick<Plan, "isQuick" | "seconds">,
+  { server, text }: { readonly server: Server; readonly text: string },
 ): Promise<Sample> {
   const cpuBefore = cpuSeconds(server.pid);
   const result = await autocannon({
@@ -120,7 +123,9 @@ async function shoot(
     body: text,
     idReplacement: text.includes(AUTOCANNON_ID),
     connections: CONNECTIONS,
-    duration: Math.max(1, Math.round(seconds)),
+    ...(isQuick
+      ? { amount: QUICK_CALLS }
+      : { duration: Math.max(1, Math.round(seconds)) }),
   });
   const cpu = cpuSeconds(server.pid) - cpuBefore;
   const good = result["2xx"];
