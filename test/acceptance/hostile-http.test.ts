@@ -2,6 +2,9 @@
 // cut off; the broker goes on serving and keeps nothing. One broker process of its own.
 // JINDOU_TEST_BODIES raises the count of damaged bodies per call.
 
+import { once } from "node:events";
+import { Agent, type IncomingMessage, request } from "node:http";
+import { json } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { EDGE_ERRORS } from "../../src/api/errors.ts";
@@ -48,6 +51,8 @@ const broker = await spawnBroker(t, MEASURED);
 const { pid } = broker.process;
 const PATHS = Object.keys(RIGHT_BODIES);
 await broker.call("/channel", RIGHT_BODIES["/channel"]);
+/** A connection is closed before the broker does it, which a call could cross. */
+const agent = new Agent({ keepAlive: true, timeout: 4000 });
 const pace = watchPace(t);
 const dawdling = dawdle();
 let warmMib = Number.NaN;
@@ -195,13 +200,24 @@ interface Reply {
   readonly body: unknown;
 }
 
-async function call(path: string, request: RequestInit): Promise<Reply> {
-  const response = await fetch(
-    `http://127.0.0.1:${broker.apiPort}${path}`,
-    request,
-  );
-  const body: Answer["body"] = await response.json();
-  return { status: response.status, code: body.code, body };
+interface Call {
+  readonly method: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | Uint8Array;
+}
+
+/** Not with `fetch`, which takes three times the processor time. */
+async function call(
+  path: string,
+  { body: sent, ...options }: Call,
+): Promise<Reply> {
+  const url = new URL(`http://127.0.0.1:${broker.apiPort}${path}`);
+  const calling = request(url, { ...options, agent });
+  calling.end(sent);
+  const [response]: IncomingMessage[] = await once(calling, "response");
+  if (response === undefined) throw new Error("there is no response");
+  const body = (await json(response)) as Answer["body"];
+  return { status: response.statusCode ?? 0, code: body.code, body };
 }
 
 function post(path: string, body: string | Uint8Array): Promise<Reply> {
