@@ -1,13 +1,14 @@
 // Stored messages that a client was given and has not acknowledged, in formats whose clients count
 // on being sent them again [WKProto RECVACK]. State, per session: a ring of the messages, oldest
-// first, and a timer while there are any. The bounds are on what is sent again, not on what is
-// delivered: a message over them stays in the channel's history, or in the inbox. One is added for
-// each recipient of each message, so that must cost next to nothing.
+// first, with gaps where one was acknowledged, and a timer while there are any. The bounds are on
+// what is sent again, not on what is delivered: a message over them stays in the channel's history,
+// or in the inbox. One is added for each recipient of each message, so that must cost next to
+// nothing.
 
 import type { Push } from "../protocol/protocol.ts";
 
 const MAX_MESSAGES = 256;
-/** Places of a ring that was never full; it doubles. */
+/** Places of a ring that was never full; it doubles, to twice MAX_MESSAGES. */
 const FEW = 8;
 const MAX_BYTES = 1_048_576;
 const MAX_RESENDS = 5;
@@ -25,9 +26,11 @@ export class Unacknowledged {
   /** Numbers of the oldest that is not acknowledged, and of the next. */
   #first = 0;
   #next = 0;
+  /** How many there are, and the bytes of their payloads. */
+  #count = 0;
   #bytes = 0;
   /** The number that was next when each of the last rounds began, the newest first. */
-  readonly #rounds: number[] = [];
+  #rounds: number[] = [];
   #timer: NodeJS.Timeout | undefined;
 
   /**
@@ -40,9 +43,11 @@ export class Unacknowledged {
   }
 
   add(push: Resendable): void {
+    if (this.#count === MAX_MESSAGES) this.#remove(this.#first);
     if (this.#next - this.#first === this.#given.length) this.#makeRoom();
     this.#given[this.#next & (this.#given.length - 1)] = push;
     this.#next += 1;
+    this.#count += 1;
     this.#bytes += push.message.payload.length;
     while (this.#bytes > MAX_BYTES) this.#remove(this.#first);
     this.#timer ??= setTimeout(this.#nextRound, this.#afterMs).unref();
@@ -90,10 +95,14 @@ export class Unacknowledged {
     }
   }
 
+  /** Harmless when it is a gap. */
   #remove(number: number): void {
     const mask = this.#given.length - 1;
-    this.#bytes -= this.#given[number & mask]?.message.payload.length ?? 0;
+    const push = this.#given[number & mask];
+    if (push === undefined) return;
     this.#given[number & mask] = undefined;
+    this.#count -= 1;
+    this.#bytes -= push.message.payload.length;
     while (
       this.#first < this.#next &&
       this.#given[this.#first & mask] === undefined
@@ -101,14 +110,25 @@ export class Unacknowledged {
       this.#first += 1;
   }
 
+  /** Numbers them anew, without gaps, in a ring that is at most half full. */
   #makeRoom(): void {
     const size = this.#given.length;
-    if (size >= MAX_MESSAGES) return this.#remove(this.#first);
-    const given: (Resendable | undefined)[] = new Array(2 * size).fill(
-      undefined,
-    );
-    for (let number = this.#first; number < this.#next; number++)
-      given[number & (2 * size - 1)] = this.#given[number & (size - 1)];
+    const given = new Array<Resendable | undefined>(
+      2 * this.#count > size ? 2 * size : size,
+    ).fill(undefined);
+    const rounds = this.#rounds.map(() => 0);
+    let next = 0;
+    for (let number = this.#first; number < this.#next; number++) {
+      const push = this.#given[number & (size - 1)];
+      if (push === undefined) continue;
+      given[next] = push;
+      next += 1;
+      for (const [at, before] of this.#rounds.entries())
+        if (number < before) rounds[at] = next;
+    }
     this.#given = given;
+    this.#rounds = rounds;
+    this.#first = 0;
+    this.#next = next;
   }
 }

@@ -136,6 +136,18 @@ t.test("0 milliseconds: nothing is sent again", async (t) => {
   t.equal(timesOf(alice, no), 1);
 });
 
+t.test("acknowledged messages leave the others their place", async (t) => {
+  const { world, sessions } = await members(["alice"], 200);
+  const alice = one(sessions, 0);
+  const first = await send(world);
+  for (let count = 0; count < 1000; count++)
+    acknowledge(world, alice, await send(world));
+  await until(() => timesOf(alice, first) === TIMES);
+  const last = await send(world);
+  await until(() => timesOf(alice, last) > 2);
+  t.equal(timesOf(alice, first), TIMES, "and it is given up as it would be");
+});
+
 t.test("of many messages the newest 256 are sent again", async (t) => {
   const { world, sessions } = await members(["alice"], 200);
   const alice = one(sessions, 0);
