@@ -153,7 +153,10 @@ export const CLOSE_REASONS = {
   rate_limited: { code: 4100, message: "Too many frames" },
   auth_timeout: { code: 4101, message: "No connect frame came in time" },
   unavailable: { code: 4102, message: "The node cannot serve sessions now" },
-  kicked: { code: 4200, message: "Another main device logged in" },
+  kicked: {
+    code: 4200,
+    message: "Another main device logged in, or a backend ended the session",
+  },
   auth_failed: { code: 4201, message: "The credential is not accepted" },
   token_changed: { code: 4203, message: "The device's token was changed" },
   logged_out: { code: 4204, message: "The device was logged out" },

@@ -215,7 +215,7 @@ function ours(text: string): string {
     ) // what is refused has no id
     .replace(
       /("reasonCode":12,"reason":)"[^"]+"/,
-      '$1"Another main device logged in"',
+      '$1"Another main device logged in, or a backend ended the session"',
     ) // the text is free
     .replace(/"id":"[^"]*"(,"type":"___Text)/, '"id":"st-1"$1'); // the stream's name, for the start and the end as well
 }

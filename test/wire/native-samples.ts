@@ -341,8 +341,14 @@ export const PUSHES: readonly Sample<Push>[] = [
   },
   {
     value: { kind: "disconnect", reason: "kicked" },
-    array: [90, 0, 4200, "kicked", "Another main device logged in"],
-    hex: "955a00cd1068a66b69636b6564bd416e6f74686572206d61696e20646576696365206c6f6767656420696e",
+    array: [
+      90,
+      0,
+      4200,
+      "kicked",
+      "Another main device logged in, or a backend ended the session",
+    ],
+    hex: "955a00cd1068a66b69636b6564d93d416e6f74686572206d61696e20646576696365206c6f6767656420696e2c206f722061206261636b656e6420656e646564207468652073657373696f6e",
   },
   ...STREAM_PUSHES,
 ];
