@@ -101,9 +101,9 @@ export class Params {
 
   /** From 1. */
   limit(max: number): number {
-    const limit = this.uint("limit", max);
-    if (limit > 0) return limit;
-    throw this.refusal("bad_request", "limit must not be 0");
+    const limit = this.#value("limit");
+    if (isUint(limit, max) && limit > 0) return limit;
+    throw this.#mismatch("limit", `an integer from 1 to ${max}`);
   }
 
   channel(): ChannelRef {
