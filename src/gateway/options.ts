@@ -126,7 +126,7 @@ export const clientOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "A stored message that a WKProto or JSON-RPC client does not acknowledge for so long is sent again, up to five times while the connection lives. At most 256 messages of a connection, with 1 MiB of payloads, wait for this; of more, the oldest are not sent again. Native clients resume instead. 0: never.",
+        "A stored message that a client of WKProto, or of WuKongIM's form of JSON-RPC, does not acknowledge is sent again after so long to twice as long, and then up to four times more while the connection lives. At most 256 messages of a connection, with 1 MiB of payloads, wait for this; of more, the oldest are not sent again. Other clients resume instead. 0: never.",
     }),
     maxConnections: Type.Integer({
       default: 0,
