@@ -8,8 +8,7 @@ last, streams, calls = {}, {}, {}  # (seq, id) of channels, (text, next index) o
 async def call(socket, method, **params):
     calls[id := str(uuid.uuid4())] = answered = asyncio.get_running_loop().create_future()
     await socket.send(json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
-    answer = await answered
-    return answer["result"] if "result" in answer else sys.exit(answer["error"]["message"])
+    return await answered
 
 async def connect(socket):
     global session
@@ -49,8 +48,9 @@ async def main():  # until a stream has ended, or the server says that the clien
             async with websockets.connect(url) as socket:
                 connecting = asyncio.create_task(connect(socket))
                 async for text in socket:
-                    if "id" in (frame := json.loads(text)):
-                        calls.pop(frame["id"]).set_result(frame)
+                    if "error" in (frame := json.loads(text)): sys.exit(frame["error"]["message"])
+                    if "id" in frame:
+                        calls.pop(frame["id"]).set_result(frame["result"])
                     elif take(frame["method"], frame["params"]):
                         return await connecting
         except (OSError, websockets.WebSocketException):
