@@ -18,9 +18,7 @@ import { SeqReader, type SeqReaderOptions } from "./seq-reader.ts";
 const RUN_BYTES = 50_000_000;
 const MESSAGE_BYTES = 32_000;
 const RUN_MESSAGES = Math.ceil(RUN_BYTES / MESSAGE_BYTES);
-const PAYLOAD = Buffer.from(
-  JSON.stringify({ type: 1, content: "x".repeat(MESSAGE_BYTES) }),
-);
+const PAYLOAD = { type: 1, content: "x".repeat(MESSAGE_BYTES) };
 const SENDS_IN_FLIGHT = 4;
 
 const MEMBERS = ["member-0", "member-1", "member-2", "member-3"];
