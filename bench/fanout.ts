@@ -14,15 +14,18 @@ import {
   connectFrame,
   frameStart,
   freshMessageNumber,
-  httpRequest,
   NATIVE_UPGRADE,
   sampleMessage,
-  sendBody,
   sendFrame,
   upgradeRequest,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
-import { createMembers, MEMBER, memberName } from "./support/members.ts";
+import {
+  createMembers,
+  MEMBER,
+  memberName,
+  memberPost,
+} from "./support/members.ts";
 import { compare, startBoth } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 
@@ -142,15 +145,6 @@ async function measure(
   { publisher, inFlight, atLeast }: FanoutLoad,
 ): Promise<Row> {
   const isSocket = publisher === "socket";
-  const message = () => {
-    const clientMsgNo = freshMessageNumber();
-    if (isSocket) return sendFrame(GROUP, clientMsgNo);
-    const fromUid = memberName(members);
-    return httpRequest(
-      "/message/send",
-      sendBody({ channel: GROUP, fromUid, clientMsgNo }),
-    );
-  };
   const run = ({ server, opening, publishOpening }: Contender) =>
     load.fanout({
       port: server.clientPort,
@@ -159,7 +153,9 @@ async function measure(
       depth: inFlight,
       opening,
       replyStart: frameStart(push(members)),
-      message: message(),
+      message: isSocket
+        ? sendFrame(GROUP, freshMessageNumber())
+        : memberPost(GROUP, members),
       publishPort: isSocket ? server.clientPort : server.apiPort,
       publishOpening: isSocket ? publishOpening : undefined,
       plan: bench.plan,

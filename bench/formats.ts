@@ -8,16 +8,14 @@ import {
   clientFrame,
   connectFrame,
   frameStart,
-  freshMessageNumber,
-  httpRequest,
   NATIVE_UPGRADE,
   sampleMessage,
-  sendBody,
   upgradeRequest,
   wkprotoConnect,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
-import { createMembers, MEMBER, memberName } from "./support/members.ts";
+import { createMembers, MEMBER, memberPost } from "./support/members.ts";
+import { alternate } from "./support/rounds.ts";
 import { startBroker } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 
@@ -125,25 +123,14 @@ async function measure(
       depth: inFlight,
       opening,
       replyStart,
-      message: httpRequest(
-        "/message/send",
-        sendBody({
-          channel: GROUP,
-          fromUid: memberName(members),
-          clientMsgNo: freshMessageNumber(),
-        }),
-      ),
+      message: memberPost(GROUP, members),
       publishPort: server.apiPort,
       publishOpening: undefined,
       plan,
     });
   const both = [NATIVE, format] as const;
-  const samples = both.map((): Awaited<ReturnType<typeof run>>[] => []);
-  for (let round = 0; round <= plan.rounds; round++)
-    for (const [at, one] of both.entries()) {
-      const sample = await run(one);
-      if (round > 0) samples[at]?.push(sample); // the first warms up
-    }
+  for (const one of both) await run(one); // warms up
+  const samples = await alternate(bench, (_, at) => run(both[at]));
   await server.stop();
   const { atLeast } = format;
   return row(
@@ -153,6 +140,6 @@ async function measure(
       ...(atLeast !== undefined && { target: { kind: "ratio", atLeast } }),
     },
     both,
-    [samples[0] ?? [], samples[1] ?? []],
+    samples,
   );
 }

@@ -18,7 +18,7 @@ import {
   upgradeRequest,
 } from "./frames.ts";
 import type { Opening } from "./load.ts";
-import { MEMBER, memberName } from "./members.ts";
+import { MEMBER, memberName, memberPost } from "./members.ts";
 
 const SENDER = `sender${CONNECTION_NUMBER}`;
 const RECEIVER = `receiver${CONNECTION_NUMBER}`;
@@ -54,8 +54,6 @@ export async function contender(
   await backend.createGroup(GROUPS.few.id, uids.slice(0, FEW));
   backend.close();
   const fromUid = memberName(0);
-  const post = (channel: Group) =>
-    sendBody({ channel, fromUid, clientMsgNo: freshMessageNumber() });
   const push = sampleMessage({
     ...{ channel: GROUPS.many, fromUid, clientMsgNo: freshMessageNumber() },
   });
@@ -63,7 +61,7 @@ export async function contender(
     nodes,
     opening: { upgrade: NATIVE_UPGRADE, open: connectFrame(MEMBER, TOKEN) },
     replyStart: frameStart(push),
-    publish: (group) => httpRequest("/message/send", post(group)),
+    publish: (group) => memberPost(group, 0),
   };
 }
 
