@@ -104,8 +104,7 @@ export function deliverCommand(
       } else if (!isNext(session, inboxSeq)) {
         if (isBehind(session, inboxSeq)) to.missed(session);
       } else if (!isOrigin) {
-        session.pushFrames(frameOf(session, push, frames));
-        session.noteGiven(push);
+        session.pushShared(push, frames, `${session.codec.format} ${inboxSeq}`);
         pushed += 1;
       }
     }
@@ -180,17 +179,6 @@ function pushOf(uid: string, inboxSeq: number, found: Message): CommandPush {
     found.messageSeq === inboxSeq ? found : { ...found, messageSeq: inboxSeq };
   const channel = channelSeenBy(uid, message);
   return { kind: "command", channel, inboxSeq, message };
-}
-
-function frameOf(
-  { codec }: Session,
-  push: CommandPush,
-  frames: Map<string, Frames>,
-): Frames {
-  const name = `${codec.format} ${push.inboxSeq}`;
-  const frame = frames.get(name) ?? codec.encodePush(push);
-  frames.set(name, frame);
-  return frame;
 }
 
 function bytesOf({ payload }: Message): number {

@@ -195,6 +195,26 @@ export class Session {
 
   push(push: Push): void {
     this.pushFrames(this.codec.encodePush(push));
+    this.#note(push);
+  }
+
+  /**
+   * The same, encoded once for all sessions that share `encoded`; `key` names the frames there, and
+   * holds their format.
+   */
+  pushShared(
+    push: Push,
+    encoded: Map<string, Frames>,
+    key = this.codec.format,
+  ): void {
+    if (this.codec.isPrivate) return this.push(push);
+    const frames = encoded.get(key) ?? this.codec.encodePush(push);
+    encoded.set(key, frames);
+    this.pushFrames(frames);
+    this.#note(push);
+  }
+
+  #note(push: Push): void {
     if (this.#resendAfterMs === 0) return;
     const { kind } = push;
     if (kind === "message" || kind === "command") this.noteGiven(push);

@@ -8,7 +8,7 @@ import {
   type Message,
 } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
-import type { Frames, Push } from "../protocol/protocol.ts";
+import type { Frames } from "../protocol/protocol.ts";
 import type { Session } from "./session.ts";
 
 type ConversationEvent = Extract<
@@ -76,7 +76,7 @@ export function deliverEvent(
       const lacked = session.lackedPart(event);
       if (lacked === undefined) continue;
       if (lacked !== event) session.push({ ...push, event: lacked });
-      else session.pushFrames(frameOf(session, push, frames));
+      else session.pushShared(push, frames);
     }
   }
   return count;
@@ -95,7 +95,7 @@ export function deliverConversation(
   const frames = new Map<string, Frames>();
   for (const session of sessionsOf(uid)) {
     if (!session.isWelcome || session.sessionId === origin) continue;
-    session.pushFrames(frameOf(session, push, frames));
+    session.pushShared(push, frames);
     shown(session);
   }
 }
@@ -111,16 +111,5 @@ function pushMessage(
   if (found !== undefined) return session.pushFrames(found);
   const channel = channelSeenBy(session.uid, message);
   const push = { kind: "message", channel, message } as const;
-  session.pushFrames(frameOf(session, push, frames));
-  session.noteGiven(push);
-}
-
-function frameOf(
-  { codec }: Session,
-  push: Push,
-  frames: Map<string, Frames>,
-): Frames {
-  const frame = frames.get(codec.format) ?? codec.encodePush(push);
-  frames.set(codec.format, frame);
-  return frame;
+  session.pushShared(push, frames);
 }

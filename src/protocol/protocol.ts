@@ -325,11 +325,11 @@ export class FrameError extends Error {
 /** One connection's wire format. */
 export interface Codec {
   /**
-   * Codecs of one format encode a push equally, so that their sessions share it. One whose frames
-   * only its own client can read has a format of its own.
+   * Codecs of one format encode a push equally, so that their sessions share it, unless they are
+   * private.
    */
   readonly format: string;
-  /** Nobody shares its format. */
+  /** Only its own client can read its frames. */
   readonly isPrivate: boolean;
   /** Of the protocol, as agreed with the client. */
   readonly version: number;

@@ -255,7 +255,7 @@ function localFacts(
                   session: entered.session,
                   sinceMs: Math.floor(entered.since / US_PER_MS),
                   address: connection.remoteAddress,
-                  format: codec.format.replace(/#.*/, ""), // a private one has a number
+                  format: codec.format,
                   version: codec.version,
                   pendingBytes: () => connection.bufferedBytes(),
                 };

@@ -110,16 +110,11 @@ export function createWkproto(
   { encryption }: { readonly encryption: boolean },
 ): Protocol {
   const newest: NewestRecvs = new Map();
-  let opened = 0;
   return {
     name: "wkproto",
     speaks: (data, isText) =>
       !isText && (data[0] ?? 0) >> 4 === PACKETS.connect,
-    open() {
-      opened += 1;
-      const id = encryption ? opened : undefined;
-      return new WkprotoCodec(limits, newest, id);
-    },
+    open: () => new WkprotoCodec(limits, newest, encryption),
   };
 }
 
@@ -136,10 +131,10 @@ type NewestRecvs = Map<number, NewestRecv>;
 
 class WkprotoCodec implements Codec {
   readonly acknowledges = true;
+  /** What it sends and takes is encrypted. */
+  readonly isPrivate: boolean;
   readonly #limits: WkprotoLimits;
   readonly #newest: NewestRecvs;
-  /** Unique; undefined: nothing is encrypted. */
-  readonly #id: number | undefined;
   readonly #packets: PacketStream;
   #status: "new" | "connecting" | "connected" | "refused" = "new";
   #version = NEWEST_VERSION;
@@ -149,14 +144,10 @@ class WkprotoCodec implements Codec {
   /** Until they are sent. */
   #keys: ServerKeys | undefined;
 
-  constructor(
-    limits: WkprotoLimits,
-    newest: NewestRecvs,
-    id: number | undefined,
-  ) {
+  constructor(limits: WkprotoLimits, newest: NewestRecvs, isPrivate: boolean) {
     this.#limits = limits;
     this.#newest = newest;
-    this.#id = id;
+    this.isPrivate = isPrivate;
     this.#packets = new PacketStream(limits.maxPacketBytes);
   }
 
@@ -164,12 +155,8 @@ class WkprotoCodec implements Codec {
     return this.#version;
   }
 
-  get isPrivate(): boolean {
-    return this.#id !== undefined;
-  }
-
   get format(): string {
-    if (this.#id !== undefined) return `wkproto#${this.#id}`;
+    if (this.isPrivate) return "wkproto";
     if (this.#version >= EVENT_VERSION) return "wkproto5";
     return this.#version >= EXPIRE_VERSION ? "wkproto3" : "wkproto2";
   }
@@ -271,7 +258,7 @@ class WkprotoCodec implements Codec {
       return refusedConnect("token is too long");
     if (flag === undefined)
       return refusedConnect("deviceFlag must be 0, 1 or 2");
-    if (this.#id !== undefined) {
+    if (this.isPrivate) {
       const agreed = agree(packet.clientKey);
       if (agreed === undefined)
         return refusedConnect("clientKey is not a public key in base64");
@@ -470,7 +457,7 @@ class WkprotoCodec implements Codec {
    * not send it.
    */
   #flagsFor({ header, fromUid, channel }: Message): number {
-    const isShared = channel.type === GROUP_CHANNEL && this.#id === undefined;
+    const isShared = channel.type === GROUP_CHANNEL && !this.isPrivate;
     const isOwn = fromUid === this.#uid && !isShared;
     return (
       (header.noPersist ? FLAGS.noPersist : 0) |
