@@ -5,7 +5,7 @@
 import t, { type Test } from "tap";
 import { FORMATS } from "../behaviour/formats/formats.ts";
 import { joinFormat } from "../behaviour/formats/join.ts";
-import { group, range, worldOf } from "../behaviour/world.ts";
+import { group, range, wire, worldOf } from "../behaviour/world.ts";
 import {
   BUSY_STORE,
   type Settings,
@@ -71,7 +71,7 @@ t.test("kills lose and repeat nothing in any wire format", async (t) => {
     const world = worldOf(broker);
     if (round === 1)
       await world.ok("/channel", {
-        ...{ channel_id: channel.id, channel_type: channel.type },
+        ...wire(channel),
         subscribers: [...uids, "reader"],
       });
     const clients = await Promise.all(

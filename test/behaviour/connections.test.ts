@@ -18,6 +18,7 @@ import {
   person,
   range,
   receives,
+  sendUntilOffline,
   startWorld,
   type World,
 } from "./world.ts";
@@ -373,15 +374,8 @@ t.test(
     const channel = await world.newGroup([alice, bob]);
     const client = await world.join(t, bob);
     client.pause();
-    const bulk = "x".repeat(60_000);
-    let sent = 0;
-    while ((await world.status(bob)).online === 1) {
-      if (sent > 1000) throw new Error("60 MB unread and still online");
-      await Promise.all(
-        range(1, 20).map(() => world.send(alice, channel, bulk)),
-      );
-      sent += 20;
-    }
+    const users = { from: alice, to: bob };
+    const sent = await sendUntilOffline(world, { ...users, channel });
     client.resume();
     const { code } = await client.closed;
     t.ok(code === 4001 || code === 1006, `closed with ${code}`);

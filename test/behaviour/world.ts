@@ -26,7 +26,6 @@ import {
   NativeClientError,
   textOf,
 } from "../support/native-session.ts";
-
 import { nativeWire, type Wire } from "../support/wire.ts";
 
 /** Long enough for a machine that is busy with other tests. */
@@ -230,6 +229,26 @@ export async function receives(
     `${count} messages`,
   );
   return received(client);
+}
+
+/** Sends large messages until a user who does not read is cut off; resolves with how many. */
+export async function sendUntilOffline(
+  world: World,
+  users: {
+    readonly from: string;
+    readonly to: string;
+    readonly channel: ChannelRef;
+  },
+): Promise<number> {
+  const { from, to, channel } = users;
+  const bulk = "x".repeat(60_000);
+  let sent = 0;
+  while ((await world.status(to)).online === 1) {
+    if (sent > 1000) throw new Error("60 MB unread and still online");
+    await Promise.all(range(1, 20).map(() => world.send(from, channel, bulk)));
+    sent += 20;
+  }
+  return sent;
 }
 
 /** How a connection ended: the reason it was told, and the close code. */
